@@ -1,0 +1,23 @@
+"""A stack of Dense layers, made in a loop, with nothing between them."""
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable("parity")
+class LinearStack(keras.Model):
+    """`layers` times Dense(width). Input and output: (batch, width)."""
+
+    def __init__(self, layers: int, width: int, **kwargs):
+        super().__init__(**kwargs)
+        self.config = {"layers": layers, "width": width}
+        # keras.Model has a property `layers` of its own.
+        self.stack = [keras.layers.Dense(width, name=f"layers.{i}") for i in range(layers)]
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        for layer in self.stack:
+            x = layer(x)
+        return x
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **self.config}

@@ -1,0 +1,60 @@
+"""A residual block with batch norm (He et al. 2015, "Deep residual learning", figure 2)."""
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable("parity")
+class ResidualBlock(keras.Model):
+    """Input: (batch, height, width, in_channels); output: (batch, height, width, out_channels).
+
+    The shortcut is the identity where the channels agree, else a 1x1 convolution with batch norm.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, **kwargs):
+        super().__init__(**kwargs)
+        self.config = {"in_channels": in_channels, "out_channels": out_channels}
+        # At stride 1, "same" pads evenly, as PyTorch's padding=1 does.
+        self.conv1 = keras.layers.Conv2D(out_channels, 3, padding="same", name="conv1")
+        self.bn1 = BatchNorm2d(name="bn1")
+        self.relu = keras.layers.ReLU(name="relu")
+        self.conv2 = keras.layers.Conv2D(out_channels, 3, padding="same", name="conv2")
+        self.bn2 = BatchNorm2d(name="bn2")
+        self.shortcut = keras.layers.Identity(name="shortcut")
+        if in_channels != out_channels:
+            layers = [keras.layers.Conv2D(out_channels, 1, name="0"), BatchNorm2d(name="1")]
+            self.shortcut = keras.Sequential(layers, name="shortcut")
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        main = self.relu(self.bn1(self.conv1(x), training=training))
+        main = self.bn2(self.conv2(main), training=training)
+        return self.relu(main + self.shortcut(x, training=training))
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **self.config}
+
+
+@keras.saving.register_keras_serializable("parity")
+class BatchNorm2d(keras.layers.BatchNormalization):
+    """Batch norm with PyTorch's conventions: epsilon 1e-5, the new statistics weigh 0.1, and the
+    running variance is the unbiased one (torch.nn.BatchNorm2d), which Keras has no argument for.
+    """
+
+    def __init__(self, momentum: float = 0.9, epsilon: float = 1e-5, **kwargs):
+        super().__init__(momentum=momentum, epsilon=epsilon, **kwargs)
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        # Half precision would overflow in the sums: statistics are of float32 at least.
+        x = tf.cast(x, keras.backend.result_type(self.compute_dtype, "float32"))
+        if training:
+            mean, variance = tf.nn.moments(x, axes=[0, 1, 2])
+            count = tf.cast(tf.size(x) / tf.size(mean), x.dtype)
+            self._track(self.moving_mean, mean)
+            self._track(self.moving_variance, variance * (count / (count - 1)))
+        else:
+            mean, variance = self.moving_mean.value, self.moving_variance.value
+        outputs = tf.nn.batch_normalization(x, mean, variance, self.beta.value, self.gamma.value, self.epsilon)
+        return tf.cast(outputs, self.compute_dtype)
+
+    def _track(self, statistic: keras.Variable, new: tf.Tensor) -> None:
+        statistic.assign(statistic.value * self.momentum + new * (1 - self.momentum))

@@ -1,0 +1,22 @@
+"""Dense, ReLU, Dense."""
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable("parity")
+class SimpleBlock(keras.Model):
+    """Input: (batch, inputs); output: (batch, outputs)."""
+
+    def __init__(self, inputs: int, hidden: int, outputs: int, **kwargs):
+        super().__init__(**kwargs)
+        self.config = {"inputs": inputs, "hidden": hidden, "outputs": outputs}
+        self.linear1 = keras.layers.Dense(hidden, name="linear1")
+        self.relu = keras.layers.ReLU(name="relu")
+        self.linear2 = keras.layers.Dense(outputs, name="linear2")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return self.linear2(self.relu(self.linear1(x)))
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **self.config}

@@ -1,0 +1,190 @@
+"""A sequence-to-sequence transformer (Vaswani et al. 2017), built as torch.nn.Transformer is.
+
+Shapes: S source words, T target words, N sequences, V words in the vocabulary. Batch-first, as is
+Keras's custom. Post-norm, ReLU, a final norm behind encoder and decoder.
+"""
+
+import math
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable("parity")
+class Transformer(keras.Model):
+    """Inputs: ids (N, S) and (N, T); output: logits (N, T, V). One embedding serves both.
+
+    `causal` keeps each target word from seeing the words behind it.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        d_model: int,
+        heads: int,
+        encoder_layers: int,
+        decoder_layers: int,
+        feed_forward: int,
+        dropout: float,
+        causal: bool,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.config = {
+            "vocabulary": vocabulary,
+            "d_model": d_model,
+            "heads": heads,
+            "encoder_layers": encoder_layers,
+            "decoder_layers": decoder_layers,
+            "feed_forward": feed_forward,
+            "dropout": dropout,
+            "causal": causal,
+        }
+        self.embedding = keras.layers.Embedding(vocabulary, d_model, name="embedding")
+        self.transformer = EncoderDecoder(
+            Encoder([EncoderLayer(d_model, heads, feed_forward, dropout) for _ in range(encoder_layers)]),
+            Decoder([DecoderLayer(d_model, heads, feed_forward, dropout) for _ in range(decoder_layers)]),
+            causal,
+        )
+        self.output_layer = keras.layers.Dense(vocabulary, name="output")
+
+    def call(self, inputs: tuple[tf.Tensor, tf.Tensor], training: bool = False) -> tf.Tensor:
+        source, target = inputs
+        decoded = self.transformer(self.embedding(source), self.embedding(target), training=training)
+        return self.output_layer(decoded)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **self.config}
+
+
+class EncoderDecoder(keras.layers.Layer):
+    """What torch.nn.Transformer is."""
+
+    def __init__(self, encoder: "Encoder", decoder: "Decoder", causal: bool):
+        super().__init__(name="transformer")
+        self.encoder, self.decoder, self.causal = encoder, decoder, causal
+
+    def call(self, source: tf.Tensor, target: tf.Tensor, training: bool = False) -> tf.Tensor:
+        memory = self.encoder(source, training=training)
+        attention_mask = _causal_mask(tf.shape(target)[1], target.dtype) if self.causal else None
+        return self.decoder(target, memory, attention_mask=attention_mask, training=training)
+
+
+class Encoder(keras.layers.Layer):
+    """The encoder's layers and its final norm."""
+
+    def __init__(self, blocks: list["EncoderLayer"]):
+        super().__init__(name="encoder")
+        self.blocks = _numbered(blocks)
+        self.norm = _norm("norm")
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        for block in self.blocks:
+            x = block(x, training=training)
+        return self.norm(x)
+
+
+class Decoder(keras.layers.Layer):
+    """The decoder's layers and its final norm."""
+
+    def __init__(self, blocks: list["DecoderLayer"]):
+        super().__init__(name="decoder")
+        self.blocks = _numbered(blocks)
+        self.norm = _norm("norm")
+
+    def call(self, x: tf.Tensor, memory: tf.Tensor, attention_mask: tf.Tensor | None, training: bool = False) -> tf.Tensor:
+        for block in self.blocks:
+            x = block(x, memory, attention_mask=attention_mask, training=training)
+        return self.norm(x)
+
+
+class EncoderLayer(keras.layers.Layer):
+    """Self-attention and feed-forward, each with dropout, shortcut and norm."""
+
+    def __init__(self, d_model: int, heads: int, feed_forward: int, dropout: float):
+        super().__init__()
+        self.self_attn = MultiheadAttention(d_model, heads, dropout, name="self_attn")
+        self.linear1 = keras.layers.Dense(feed_forward, name="linear1")
+        self.dropout = keras.layers.Dropout(dropout, name="dropout")
+        self.linear2 = keras.layers.Dense(d_model, name="linear2")
+        self.norm1, self.norm2 = _norm("norm1"), _norm("norm2")
+        self.dropout1 = keras.layers.Dropout(dropout, name="dropout1")
+        self.dropout2 = keras.layers.Dropout(dropout, name="dropout2")
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        x = self.norm1(x + self.dropout1(self.self_attn(x, x, training=training), training=training))
+        hidden = self.dropout(tf.nn.relu(self.linear1(x)), training=training)
+        return self.norm2(x + self.dropout2(self.linear2(hidden), training=training))
+
+
+class DecoderLayer(keras.layers.Layer):
+    """Self-attention, attention to the encoder's output, and feed-forward."""
+
+    def __init__(self, d_model: int, heads: int, feed_forward: int, dropout: float):
+        super().__init__()
+        self.self_attn = MultiheadAttention(d_model, heads, dropout, name="self_attn")
+        self.multihead_attn = MultiheadAttention(d_model, heads, dropout, name="multihead_attn")
+        self.linear1 = keras.layers.Dense(feed_forward, name="linear1")
+        self.dropout = keras.layers.Dropout(dropout, name="dropout")
+        self.linear2 = keras.layers.Dense(d_model, name="linear2")
+        self.norm1, self.norm2, self.norm3 = _norm("norm1"), _norm("norm2"), _norm("norm3")
+        self.dropout1 = keras.layers.Dropout(dropout, name="dropout1")
+        self.dropout2 = keras.layers.Dropout(dropout, name="dropout2")
+        self.dropout3 = keras.layers.Dropout(dropout, name="dropout3")
+
+    def call(self, x: tf.Tensor, memory: tf.Tensor, attention_mask: tf.Tensor | None, training: bool = False) -> tf.Tensor:
+        x = self.norm1(x + self.dropout1(self.self_attn(x, x, attention_mask=attention_mask, training=training), training=training))
+        attended = self.multihead_attn(x, memory, training=training)
+        x = self.norm2(x + self.dropout2(attended, training=training))
+        hidden = self.dropout(tf.nn.relu(self.linear1(x)), training=training)
+        return self.norm3(x + self.dropout3(self.linear2(hidden), training=training))
+
+
+class MultiheadAttention(keras.layers.Layer):
+    """torch.nn.MultiheadAttention. Query (N, T, d); keys and values from (N, S, d); output (N, T, d).
+
+    keras.layers.MultiHeadAttention rounds its scale 1 / sqrt(d / heads) through float32 (keras.ops.cast
+    of a Python float), which a float64 run would show; here the scale is exact.
+    """
+
+    def __init__(self, d_model: int, heads: int, dropout: float, name: str):
+        super().__init__(name=name)
+        self.heads = heads
+        self.scale = 1 / math.sqrt(d_model // heads)
+        self.query = keras.layers.Dense(d_model, name="query")
+        self.key = keras.layers.Dense(d_model, name="key")
+        self.value = keras.layers.Dense(d_model, name="value")
+        self.out_proj = keras.layers.Dense(d_model, name="out_proj")
+        self.dropout = keras.layers.Dropout(dropout, name="dropout")
+
+    def call(
+        self, x: tf.Tensor, memory: tf.Tensor, attention_mask: tf.Tensor | None = None, training: bool = False
+    ) -> tf.Tensor:
+        query, key, value = self._split(self.query(x)), self._split(self.key(memory)), self._split(self.value(memory))
+        scores = tf.einsum("nthk,nshk->nhts", query * self.scale, key)
+        weights = tf.nn.softmax(scores if attention_mask is None else scores + attention_mask)
+        attended = tf.einsum("nhts,nshk->nthk", self.dropout(weights, training=training), value)
+        return self.out_proj(tf.reshape(attended, tf.shape(x)))
+
+    def _split(self, x: tf.Tensor) -> tf.Tensor:
+        """(N, T, d) to (N, T, heads, d / heads)."""
+        n, t, d = tf.unstack(tf.shape(x))
+        return tf.reshape(x, (n, t, self.heads, d // self.heads))
+
+
+def _norm(name: str) -> keras.layers.Layer:
+    return keras.layers.LayerNormalization(epsilon=1e-5, name=name)  # Keras's own default is 1e-3
+
+
+def _numbered(blocks: list) -> list:
+    """The names that a torch.nn.ModuleList `layers` gives."""
+    for i, block in enumerate(blocks):
+        block.name = f"layers.{i}"
+    return blocks
+
+
+def _causal_mask(size: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """(T, T): 0 where a word may look, -inf behind itself; added to the scores."""
+    behind = tf.linalg.band_part(tf.ones((size, size), tf.bool), 0, -1)
+    behind = tf.linalg.set_diag(behind, tf.zeros(size, tf.bool))
+    return tf.where(behind, tf.constant(-math.inf, dtype), tf.constant(0, dtype))

@@ -1,0 +1,27 @@
+"""Two stages of one Dense layer each: the model that is cut in two for model parallelism."""
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable("parity")
+class TwoLinear(keras.Model):
+    """Input: (batch, inputs); output: (batch, outputs). `stage1` and `stage2` may live apart."""
+
+    def __init__(self, inputs: int, hidden: int, outputs: int, **kwargs):
+        super().__init__(**kwargs)
+        self.config = {"inputs": inputs, "hidden": hidden, "outputs": outputs}
+        self.linear1 = keras.layers.Dense(hidden, name="linear1")
+        self.linear2 = keras.layers.Dense(outputs, name="linear2")
+
+    def stage1(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.relu(self.linear1(x))
+
+    def stage2(self, x: tf.Tensor) -> tf.Tensor:
+        return self.linear2(x)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return self.stage2(self.stage1(x))
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **self.config}

@@ -1,0 +1,114 @@
+"""The optimizers and the learning-rate schedule, in PyTorch's formulas (torch.optim's documentation).
+
+Keras's own Adam adds epsilon before the bias correction of the second moment ("epsilon hat", Kingma
+and Ba 2015, end of section 2), and its SGD folds the learning rate into the momentum. Constants
+stay exact: `tf.constant(x, dtype)` rounds a Python float once, `tf.cast` by way of float32.
+"""
+
+from collections.abc import Iterable
+
+import keras
+import tensorflow as tf
+
+from parity.config import schema
+
+
+def build(case: schema.Case) -> keras.optimizers.Optimizer:
+    """The optimizer that a case describes, with the schedule of its learning rate."""
+    config = case.optimizer
+    rate = config.learning_rate
+    if case.schedule is not None:
+        rate = StepLR(rate, case.schedule.every, case.schedule.factor)
+    match config:
+        case schema.SGD():
+            return SGD(rate, config.momentum, config.nesterov, decay=config.weight_decay)
+        case schema.Adam():
+            kind = AdamW if isinstance(config, schema.AdamW) else Adam
+            return kind(rate, config.beta1, config.beta2, config.epsilon, decay=config.weight_decay)
+
+
+def clip_by_global_norm(gradients: Iterable[tf.Tensor], max_norm: float) -> list[tf.Tensor]:
+    """The gradients scaled so that their common L2 norm is at most `max_norm` (torch.nn.utils' formula)."""
+    gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    norm = tf.linalg.global_norm(gradients)
+    return [gradient * tf.minimum(max_norm / (norm + 1e-6), 1.0) for gradient in gradients]
+
+
+@keras.saving.register_keras_serializable("parity")
+class SGD(keras.optimizers.SGD):
+    """v = momentum v + g; p = p - rate v, or with nesterov p - rate (g + momentum v)."""
+
+    def __init__(self, learning_rate=0.01, momentum=0.0, nesterov=False, decay=0.0, **kwargs):
+        super().__init__(learning_rate, momentum, nesterov, **kwargs)
+        self.decay = decay
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
+        gradient = _dense(gradient) + variable * self.decay
+        if self.momentum:
+            velocity = self.momentums[self._get_variable_index(variable)]
+            velocity.assign(velocity.value * self.momentum + gradient)
+            gradient = gradient + velocity.value * self.momentum if self.nesterov else velocity.value
+        variable.assign_sub(gradient * tf.cast(learning_rate, variable.dtype))
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "decay": self.decay}
+
+
+@keras.saving.register_keras_serializable("parity")
+class Adam(keras.optimizers.Adam):
+    """p = p - rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon); decay adds to g."""
+
+    def __init__(self, learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8, decay=0.0, **kwargs):
+        super().__init__(learning_rate, beta_1, beta_2, epsilon, **kwargs)
+        self.decay = decay
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
+        index = self._get_variable_index(variable)
+        mean, square = self._momentums[index], self._velocities[index]
+        gradient = self._decayed(_dense(gradient), variable, learning_rate)
+        mean.assign(mean.value * self.beta_1 + gradient * (1 - self.beta_1))
+        square.assign(square.value * self.beta_2 + tf.square(gradient) * (1 - self.beta_2))
+        correction1, correction2 = self._correction(self.beta_1), self._correction(self.beta_2)
+        rate = tf.cast(tf.cast(learning_rate, tf.float64) / correction1, variable.dtype)
+        root = tf.cast(tf.sqrt(correction2), variable.dtype)
+        variable.assign_sub(rate * mean.value / (tf.sqrt(square.value) / root + self.epsilon))
+
+    def _decayed(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> tf.Tensor:
+        return gradient + variable * self.decay
+
+    def _correction(self, beta: float) -> tf.Tensor:
+        """1 - beta^t, in float64 at every precision as in PyTorch: near t = 1 it cancels."""
+        step = tf.cast(self.iterations.value + 1, tf.float64)
+        return 1 - tf.pow(tf.constant(beta, tf.float64), step)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "decay": self.decay}
+
+
+@keras.saving.register_keras_serializable("parity")
+class AdamW(Adam):
+    """Adam whose decay shrinks the parameter by rate * decay and leaves the gradient alone."""
+
+    def _decayed(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> tf.Tensor:
+        variable.assign_sub(variable * (tf.cast(learning_rate, variable.dtype) * self.decay))
+        return gradient
+
+
+@keras.saving.register_keras_serializable("parity")
+class StepLR(keras.optimizers.schedules.LearningRateSchedule):
+    """learning_rate * factor^(step // every), exact in float64 (keras's ExponentialDecay is not)."""
+
+    def __init__(self, learning_rate: float, every: int, factor: float):
+        self.learning_rate, self.every, self.factor = learning_rate, every, factor
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        times = tf.cast(tf.convert_to_tensor(step) // self.every, tf.float64)
+        return self.learning_rate * tf.pow(tf.constant(self.factor, tf.float64), times)
+
+    def get_config(self) -> dict:
+        return {"learning_rate": self.learning_rate, "every": self.every, "factor": self.factor}
+
+
+def _dense(gradient: tf.Tensor) -> tf.Tensor:
+    """An embedding's gradient is a list of rows (IndexedSlices); PyTorch's is dense."""
+    return tf.convert_to_tensor(gradient)

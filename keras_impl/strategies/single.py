@@ -1,0 +1,64 @@
+"""Everything on one device: the plain training loop, with gradient accumulation; compile and fit."""
+
+from collections.abc import Callable, Iterable
+
+import keras
+import tensorflow as tf
+
+from keras_impl.losses import Loss
+from keras_impl.optimizers import clip_by_global_norm
+
+MicroBatch = tuple[tuple[tf.Tensor, ...], tf.Tensor, float]  # inputs, target, share of the step
+
+
+def train(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    loss: Loss,
+    steps: Iterable[list[MicroBatch]],
+    clip_norm: float | None = None,
+    on_step: Callable[[], None] = lambda: None,
+) -> None:
+    """One update per step, from the gradients of its micro-batches added up; then `on_step()`."""
+
+    @tf.function
+    def train_step(micro_batches: list[MicroBatch]) -> None:
+        variables = model.trainable_variables
+        total = None
+        for inputs, target, share in micro_batches:
+            with tf.GradientTape() as tape:
+                value = loss(model(_unpacked(inputs), training=True), target) * share
+            gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(value, variables)]
+            total = gradients if total is None else [a + b for a, b in zip(total, gradients, strict=True)]
+        if clip_norm is not None:
+            total = clip_by_global_norm(total, clip_norm)
+        optimizer.apply(total, variables)
+
+    for micro_batches in steps:
+        train_step(micro_batches)
+        on_step()
+
+
+def fit(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    loss: Loss,
+    steps: Iterable[list[MicroBatch]],
+    on_step: Callable[[], None] = lambda: None,
+) -> None:
+    """The same through compile and fit, one epoch over whole batches."""
+    # No XLA, so that the same kernels run as in `train`; no loss scaling, which PyTorch does not do by itself.
+    model.compile(optimizer, lambda target, outputs: loss(outputs, target), jit_compile=False, auto_scale_loss=False)
+    batches = ((_unpacked(inputs), target) for [(inputs, target, _)] in steps)
+    after_batch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: on_step())
+    model.fit(batches, epochs=1, verbose=0, callbacks=[after_batch])
+
+
+def evaluate(model: keras.Model, inputs: tuple[tf.Tensor, ...]) -> tf.Tensor:
+    """The outputs as a user of the trained model gets them."""
+    return tf.function(model)(_unpacked(inputs), training=False)
+
+
+def _unpacked(inputs: tuple[tf.Tensor, ...]) -> tf.Tensor | tuple[tf.Tensor, ...]:
+    """A Keras model takes one structure: a tensor, or a tuple of them."""
+    return inputs if len(inputs) > 1 else inputs[0]

@@ -1,0 +1,123 @@
+"""The built-in cases: found in cases/*.toml, chosen by glob, changed by `--set`.
+
+A file holds one model: a base, and under [cases] one entry per case, merged over the base. The key
+of an entry is `strategy` or `strategy@variant`; with the file's name it makes the name of the case.
+"""
+
+import fnmatch
+import functools
+import tomllib
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from parity.config import schema
+from parity.config.weights import specify
+from parity.errors import UsageError, nearest
+
+Table = dict[str, Any]
+
+
+def names() -> list[str]:
+    """Every built-in case, in the order of the files."""
+    return list(_tables())
+
+
+def select(patterns: Sequence[str], overrides: Sequence[str] = (), **fields: Any) -> list[schema.Case]:
+    """The cases that any of the globs matches (all without a glob), resolved.
+
+    `overrides` are `a.b=value` strings, the value in TOML or bare; `fields` replaces top-level
+    fields that are not None. Raises UsageError for a pattern that matches nothing, an unknown field
+    or a wrong type.
+    """
+    changes = [_override(text) for text in overrides]
+    chosen = {name for pattern in patterns or ["*"] for name in _matching(pattern)}
+    given = {key: value for key, value in fields.items() if value is not None}
+    return [resolve(name, *changes, given) for name in names() if name in chosen]
+
+
+def resolve(name: str, *changes: Table) -> schema.Case:
+    """One built-in case with changes merged over it."""
+    table = functools.reduce(_merge, changes, _tables()[name])
+    return convert({**table, "name": name})
+
+
+def convert(table: Table) -> schema.Case:
+    """A table as a Case; what is wrong with it is said with its place and the nearest field."""
+    try:
+        case = msgspec.convert(table, schema.Case, strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"case {table.get('name')!r}: {_explain(str(error))}") from None
+    weights = [weight.name for weight in specify(case.model)]
+    for name in case.weight_scale:
+        if name not in weights:
+            raise UsageError(
+                f"case {case.name!r}: weight_scale names no weight of the model: {name!r}{nearest(name, weights)}"
+            )
+    return case
+
+
+@functools.cache
+def _tables() -> dict[str, Table]:
+    tables = {}
+    for file in sorted(resources.files("parity.config").joinpath("cases").iterdir(), key=lambda f: f.name):
+        base = tomllib.loads(file.read_text(encoding="utf-8"))
+        for key, change in base.pop("cases").items():
+            table = _merge(base, change)
+            tables[f"{file.name.removesuffix('.toml')}/{key}"] = table | {"strategy": key.partition("@")[0]}
+    return tables
+
+
+def _merge(base: Table, change: Table) -> Table:
+    """`change` over `base`, table by table; a table of another kind replaces the whole."""
+    merged = dict(base)
+    for key, value in change.items():
+        old = merged.get(key)
+        if isinstance(value, dict) and isinstance(old, dict) and value.get("kind") in (None, old.get("kind")):
+            merged[key] = _merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _matching(pattern: str) -> list[str]:
+    found = fnmatch.filter(names(), pattern)
+    if not found:
+        raise UsageError(
+            f"no case matches {pattern!r}{nearest(pattern, names())}; --list prints the {len(names())} cases"
+        )
+    return found
+
+
+def _override(text: str) -> Table:
+    """'a.b=1' as {'a': {'b': 1}}; a value that is not TOML is a string."""
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise UsageError(f"--set {text!r}: expected name=value, e.g. --set optimizer.learning_rate=0.1")
+    try:
+        parsed: Any = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    for key in reversed(path.strip().split(".")):
+        parsed = {key: parsed}
+    changed: Table = parsed
+    return changed
+
+
+def _explain(message: str) -> str:
+    """msgspec's message, with the nearest known field where a field is unknown."""
+    if "unknown field" not in message:
+        return message
+    word = message.split("`")[1]
+    return message + nearest(word, _fields(schema.__dict__.values()))
+
+
+def _fields(types: Iterable[object]) -> set[str]:
+    return {
+        field
+        for kind in types
+        if isinstance(kind, type) and issubclass(kind, schema.Frozen)
+        for field in kind.__struct_fields__
+    }

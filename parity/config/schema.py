@@ -1,0 +1,182 @@
+"""What a case may say. Frozen structs; an unknown field or a wrong type is refused by name.
+
+A case is one model, trained by one strategy on one source of data. Both backends receive the same
+`Case`, resolved, and nothing else.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
+Rate = Annotated[float, Meta(ge=0.0)]
+Fraction = Annotated[float, Meta(ge=0.0, lt=1.0)]
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A config: immutable, by keyword, closed."""
+
+
+class LinearStack(Frozen, tag_field="kind", tag="linear_stack"):
+    """`layers` times Linear(width, width), no activation between."""
+
+    layers: Positive = 6
+    width: Positive = 512
+
+
+class SimpleBlock(Frozen, tag_field="kind", tag="simple_block"):
+    """Linear, ReLU, Linear."""
+
+    inputs: Positive = 10
+    hidden: Positive = 20
+    outputs: Positive = 5
+
+
+class TwoLinear(Frozen, tag_field="kind", tag="two_linear"):
+    """Two stages of one Linear each, with a ReLU between: the model for model parallelism."""
+
+    inputs: Positive = 10
+    hidden: Positive = 20
+    outputs: Positive = 1
+
+
+class ResidualBlock(Frozen, tag_field="kind", tag="residual_block"):
+    """conv-BN-ReLU-conv-BN beside a shortcut; the shortcut is a convolution where channels differ."""
+
+    in_channels: Positive = 3
+    out_channels: Positive = 16
+
+
+class Transformer(Frozen, tag_field="kind", tag="transformer"):
+    """A sequence-to-sequence transformer with one embedding for source and target."""
+
+    vocabulary: Positive = 1000
+    d_model: Positive = 256
+    heads: Positive = 4
+    encoder_layers: Positive = 2
+    decoder_layers: Positive = 2
+    feed_forward: Positive = 2048
+    dropout: Fraction = 0.0
+    causal: bool = False
+
+    def __post_init__(self) -> None:
+        if self.d_model % self.heads:
+            raise ValueError(
+                f"d_model is {self.d_model}, which {self.heads} heads do not divide; "
+                "choose a d_model that is a multiple of heads"
+            )
+        if self.dropout:
+            raise ValueError(
+                f"dropout is {self.dropout}; the two frameworks draw different masks, "
+                "so that a case can only be compared with dropout = 0.0"
+            )
+
+
+Model = LinearStack | SimpleBlock | TwoLinear | ResidualBlock | Transformer
+
+
+class Data(Frozen):
+    """Where batches come from.
+
+    `source`: diabetes, digits, photographs, text, text:FILE, synthetic, or the path of an .npz file
+    with the arrays `inputs` (or `input_0`, `input_1`...) and `target`.
+    """
+
+    source: str = "synthetic"
+    batch: Positive = 32
+    length: Positive = 10  # words in a sequence (text)
+    size: Positive = 32  # pixels of a patch's side (photographs)
+    scale: Annotated[float, Meta(gt=0.0)] = 1.0  # multiplies float inputs
+
+
+class Loss(Frozen):
+    """A scalar. `target` zeros compares the outputs with zeros (mse only)."""
+
+    kind: Literal["mse", "cross_entropy"] = "mse"
+    reduction: Literal["mean", "sum"] = "mean"
+    target: Literal["data", "zeros"] = "data"
+
+    def __post_init__(self) -> None:
+        if self.kind == "cross_entropy" and self.target == "zeros":
+            raise ValueError("loss.target is 'zeros', which only mse can have; use target = 'data'")
+
+
+class SGD(Frozen, tag_field="kind", tag="sgd"):
+    """torch.optim.SGD's formula: v = momentum v + g; p = p - learning_rate v."""
+
+    learning_rate: Rate = 0.01
+    momentum: Fraction = 0.0
+    nesterov: bool = False
+    weight_decay: Rate = 0.0
+
+    def __post_init__(self) -> None:
+        if self.nesterov and not self.momentum:
+            raise ValueError("optimizer.nesterov needs a momentum above 0, received momentum = 0.0")
+
+
+class Adam(Frozen, tag_field="kind", tag="adam"):
+    """torch.optim.Adam's formula; weight decay is added to the gradient."""
+
+    learning_rate: Rate = 0.001
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    epsilon: Rate = 1e-8
+    weight_decay: Rate = 0.0
+
+
+class AdamW(Adam, tag_field="kind", tag="adamw"):
+    """torch.optim.AdamW's formula; weight decay shrinks the parameter."""
+
+    weight_decay: Rate = 0.01
+
+
+Optimizer = SGD | Adam | AdamW
+
+
+class Schedule(Frozen):
+    """The learning rate times `factor` after every `every` steps (torch's StepLR)."""
+
+    every: Positive
+    factor: Annotated[float, Meta(gt=0.0)] = 0.1
+
+
+class Case(Frozen):
+    """One comparison, resolved: what both backends run."""
+
+    name: str
+    model: Model
+    strategy: Literal["single"] = "single"
+    data: Data = Data()
+    loss: Loss = Loss()
+    optimizer: Optimizer = SGD()
+    schedule: Schedule | None = None
+    clip_norm: Annotated[float, Meta(gt=0.0)] | None = None
+    accumulate: Positive = 1  # micro-batches per step
+    fit: bool = False  # Keras trains through compile and fit
+    steps: Positive = 5
+    every: Positive = 1  # losses and gradients of every k-th step between the first and the last
+    seed: Count = 0
+    precision: Precision = "float32"
+    weight_scale: dict[str, float] = {}  # initial weights multiplied, by canonical name
+
+    def __post_init__(self) -> None:
+        if self.accumulate > 1:
+            self._check_accumulation()
+
+    def _check_accumulation(self) -> None:
+        if self.loss.reduction != "mean":
+            raise ValueError("accumulate > 1 equals the full batch only for loss.reduction = 'mean'")
+        if isinstance(self.model, ResidualBlock):
+            raise ValueError(
+                "accumulate > 1 differs from the full batch in a model with batch norm; use accumulate = 1"
+            )
+        if self.accumulate > self.data.batch:
+            raise ValueError(
+                f"accumulate is {self.accumulate}, more than the batch of {self.data.batch}; "
+                "a micro-batch needs at least one sample"
+            )
+        if self.fit:
+            raise ValueError("fit takes whole batches; use accumulate = 1 with fit = true")

@@ -1,0 +1,124 @@
+"""The weights of each model: canonical name, shape, and initial distribution, drawn here for both sides.
+
+Names and shapes are those of the PyTorch side's state_dict; the distributions are PyTorch's
+defaults (torch.nn.Linear, Conv2d, Embedding, BatchNorm2d, LayerNorm; torch.nn.Transformer, which
+fills every matrix with xavier_uniform_). Buffers are not listed: they start as the layers make them.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from parity import random
+from parity.config import schema
+
+Shape = tuple[int, ...]
+Draw = Callable[[int, str, Shape], random.Floats]
+
+
+class Weight(NamedTuple):
+    """One parameter before training."""
+
+    name: str
+    shape: Shape
+    draw: Draw
+
+
+def initial(case: schema.Case) -> dict[str, random.Floats]:
+    """Every parameter of the case's model, by canonical name, representable at its precision."""
+    drawn = {}
+    for weight in specify(case.model):
+        values = weight.draw(case.seed, weight.name, weight.shape) * case.weight_scale.get(weight.name, 1.0)
+        drawn[weight.name] = random.representable(values, case.precision)
+    return drawn
+
+
+def nudged(weights: dict[str, random.Floats], seed: int) -> dict[str, random.Floats]:
+    """The witness's start: each weight one ulp of float64 away."""
+    return {name: random.one_ulp_away(values, seed, f"witness/{name}") for name, values in weights.items()}
+
+
+def specify(model: schema.Model) -> Iterator[Weight]:
+    """The weights of a model in the order of its state_dict."""
+    match model:
+        case schema.LinearStack():
+            for i in range(model.layers):
+                yield from _linear(f"layers.{i}", model.width, model.width)
+        case schema.SimpleBlock() | schema.TwoLinear():
+            yield from _linear("linear1", model.inputs, model.hidden)
+            yield from _linear("linear2", model.hidden, model.outputs)
+        case schema.ResidualBlock():
+            yield from _residual_block(model)
+        case schema.Transformer():
+            yield from _transformer(model)
+
+
+def _constant(value: float) -> Draw:
+    return lambda seed, name, shape: np.full(shape, value)
+
+
+def _uniform(bound: float) -> Draw:
+    return lambda seed, name, shape: random.uniform(seed, name, shape, bound)
+
+
+def _xavier(seed: int, name: str, shape: Shape) -> random.Floats:
+    """Glorot and Bengio 2010: uniform, bound sqrt(6 / (fan_in + fan_out)) of the matrix as stored."""
+    return random.uniform(seed, name, shape, math.sqrt(6.0 / sum(shape)))
+
+
+def _linear(name: str, inputs: int, outputs: int) -> Iterator[Weight]:
+    """Both uniform within 1 / sqrt(fan_in): what kaiming_uniform_(a=sqrt(5)) comes to."""
+    draw = _uniform(1.0 / math.sqrt(inputs))
+    yield Weight(f"{name}.weight", (outputs, inputs), draw)
+    yield Weight(f"{name}.bias", (outputs,), draw)
+
+
+def _convolution(name: str, inputs: int, outputs: int, kernel: int) -> Iterator[Weight]:
+    draw = _uniform(1.0 / math.sqrt(inputs * kernel * kernel))
+    yield Weight(f"{name}.weight", (outputs, inputs, kernel, kernel), draw)
+    yield Weight(f"{name}.bias", (outputs,), draw)
+
+
+def _norm(name: str, size: int) -> Iterator[Weight]:
+    yield Weight(f"{name}.weight", (size,), _constant(1.0))
+    yield Weight(f"{name}.bias", (size,), _constant(0.0))
+
+
+def _residual_block(model: schema.ResidualBlock) -> Iterator[Weight]:
+    inputs, outputs = model.in_channels, model.out_channels
+    yield from _convolution("conv1", inputs, outputs, 3)
+    yield from _norm("bn1", outputs)
+    yield from _convolution("conv2", outputs, outputs, 3)
+    yield from _norm("bn2", outputs)
+    if inputs != outputs:
+        yield from _convolution("shortcut.0", inputs, outputs, 1)
+        yield from _norm("shortcut.1", outputs)
+
+
+def _transformer(model: schema.Transformer) -> Iterator[Weight]:
+    d = model.d_model
+    yield Weight("embedding.weight", (model.vocabulary, d), random.normal)
+    for i in range(model.encoder_layers):
+        yield from _transformer_layer(f"transformer.encoder.layers.{i}", model, ["self_attn"])
+    yield from _norm("transformer.encoder.norm", d)
+    for i in range(model.decoder_layers):
+        yield from _transformer_layer(f"transformer.decoder.layers.{i}", model, ["self_attn", "multihead_attn"])
+    yield from _norm("transformer.decoder.norm", d)
+    yield from _linear("output", d, model.vocabulary)
+
+
+def _transformer_layer(name: str, model: schema.Transformer, attentions: list[str]) -> Iterator[Weight]:
+    d = model.d_model
+    for attention in attentions:
+        yield Weight(f"{name}.{attention}.in_proj_weight", (3 * d, d), _xavier)
+        yield Weight(f"{name}.{attention}.in_proj_bias", (3 * d,), _constant(0.0))
+        yield Weight(f"{name}.{attention}.out_proj.weight", (d, d), _xavier)
+        yield Weight(f"{name}.{attention}.out_proj.bias", (d,), _constant(0.0))
+    for linear, sizes in (("linear1", (d, model.feed_forward)), ("linear2", (model.feed_forward, d))):
+        weight, bias = _linear(f"{name}.{linear}", *sizes)
+        yield weight._replace(draw=_xavier)
+        yield bias
+    for i in range(len(attentions) + 1):
+        yield from _norm(f"{name}.norm{i + 1}", d)

@@ -1,0 +1,173 @@
+"""The sources of samples. Each gives arrays with the sample on axis 0, in PyTorch's axis order.
+
+Real ones come with scikit-learn (diabetes: Efron et al. 2004; digits: Alpaydin and Kaynak 1998; two
+photographs) and with this package (english.txt: the text of the Apache License 2.0).
+"""
+
+import re
+from collections import Counter
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity import random
+from parity.config import schema
+from parity.errors import UsageError
+
+Array = NDArray[Any]
+
+
+class Samples(NamedTuple):
+    """All samples of a source. `target` is None where the source has none for this model."""
+
+    inputs: tuple[Array, ...]
+    target: Array | None
+
+
+def load(case: schema.Case) -> Samples:
+    """The samples of a case. Raises UsageError where source and model do not fit together."""
+    samples = _choose(case)
+    expected = _features(case.model)
+    for array in samples.inputs:
+        if len(array.shape) != len(expected) + 1 or any(want not in (None, got) for want, got in zip(expected, array.shape[1:], strict=True)):
+            shape = tuple("any" if size is None else size for size in expected)
+            raise UsageError(
+                f"case {case.name!r}: the source {case.data.source!r} gives samples of the shape {array.shape[1:]}, "
+                f"the model takes {shape}; resize the model or choose another data.source"
+            )
+    return samples
+
+
+def _choose(case: schema.Case) -> Samples:
+    source, _, file = case.data.source.partition(":")
+    if case.data.source.endswith(".npz"):
+        return _archive(Path(case.data.source))
+    match source, case.model:
+        case "synthetic", _:
+            return _synthetic(case)
+        case "text", schema.Transformer(vocabulary=vocabulary):
+            return _text(vocabulary, case.data.length, Path(file) if file else None)
+        case "photographs", schema.ResidualBlock():
+            return _photographs(case.data.size)
+        case "diabetes", schema.SimpleBlock() | schema.TwoLinear():
+            return _diabetes()
+        case "digits", schema.LinearStack() | schema.SimpleBlock() | schema.TwoLinear():
+            return _digits(width(case.model))
+    raise UsageError(
+        f"case {case.name!r}: no source {case.data.source!r} for the model {type(case.model).__name__}; choose one of "
+        "diabetes (simple_block, two_linear), digits (these and linear_stack), photographs (residual_block), "
+        "text, text:FILE (transformer), synthetic, FILE.npz"
+    )
+
+
+def _features(model: schema.Model) -> tuple[int | None, ...]:
+    """The shape of one sample of each input; None where any size does."""
+    match model:
+        case schema.ResidualBlock(in_channels=channels):
+            return (channels, None, None)
+        case schema.Transformer():
+            return (None,)
+        case _:
+            return (width(model),)
+
+
+def width(model: schema.LinearStack | schema.SimpleBlock | schema.TwoLinear) -> int:
+    """The number of input features."""
+    return model.width if isinstance(model, schema.LinearStack) else model.inputs
+
+
+def standardise(values: Array, axis: tuple[int, ...] = (0,)) -> random.Floats:
+    """Mean 0 and variance 1 over `axis`; features of zero variance are centred only."""
+    centred = values - values.mean(axis=axis, keepdims=True, dtype=np.float64)
+    deviation = centred.std(axis=axis, keepdims=True)
+    scaled: random.Floats = centred / np.where(deviation == 0.0, 1.0, deviation)
+    return scaled
+
+
+def _diabetes() -> Samples:
+    """442 patients: 10 features, and the progression of the disease as the target, (442, 1)."""
+    from sklearn.datasets import load_diabetes
+
+    inputs, target = load_diabetes(return_X_y=True, scaled=False)
+    return Samples((standardise(inputs),), standardise(target[:, None]))
+
+
+def _digits(features: int) -> Samples:
+    """1797 digits of 64 pixels, `features` / 64 of them in a row; the class where a row is one digit."""
+    from sklearn.datasets import load_digits
+
+    inputs, labels = load_digits(return_X_y=True)
+    if features % 64:
+        raise UsageError(f"digits have 64 pixels each: the model takes {features} features, expected a multiple of 64")
+    in_a_row = features // 64
+    rows = len(inputs) // in_a_row
+    pixels = standardise(inputs)[: rows * in_a_row].reshape(rows, features)
+    return Samples((pixels,), labels.astype(np.int64) if in_a_row == 1 else None)
+
+
+def _photographs(size: int) -> Samples:
+    """Square patches of two photographs, (patches, 3, size, size), standardised by channel."""
+    from sklearn.datasets import load_sample_images
+
+    patches = []
+    for photograph in load_sample_images().images:
+        rows, columns = photograph.shape[0] // size, photograph.shape[1] // size
+        if not rows or not columns:
+            raise UsageError(f"data.size is {size}; the photographs are 427 x 640, so that at most 427 fits")
+        grid = photograph[: rows * size, : columns * size].reshape(rows, size, columns, size, 3)
+        patches.append(grid.transpose(0, 2, 4, 1, 3).reshape(-1, 3, size, size))
+    return Samples((standardise(np.concatenate(patches), axis=(0, 2, 3)),), None)
+
+
+def _text(vocabulary: int, length: int, file: Path | None) -> Samples:
+    """Windows of words as ids: source, target (the source moved by one word), labels (by two).
+
+    Ids go by frequency; 0 stands for every word outside the vocabulary.
+    """
+    try:
+        text = (file or resources.files("parity.data").joinpath("english.txt")).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"data.source 'text:{file}': expected a text file in UTF-8: {error}") from None
+    words = re.findall(r"[a-z]+", text.lower())
+    if len(words) < length + 2:
+        raise UsageError(f"the text has {len(words)} words, too few for data.length = {length}")
+    by_frequency = sorted(Counter(words).items(), key=lambda item: (-item[1], item[0]))
+    ids = {word: i for i, (word, _) in enumerate(by_frequency[: vocabulary - 1], start=1)}
+    stream = np.array([ids.get(word, 0) for word in words], dtype=np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(stream, length + 2)
+    return Samples((windows[:, :length], windows[:, 1 : length + 1]), windows[:, 2:])
+
+
+def _synthetic(case: schema.Case) -> Samples:
+    """Seeded normal numbers, or ids, in the shape that the model takes."""
+    count = 4 * case.data.batch
+    match case.model:
+        case schema.Transformer(vocabulary=vocabulary):
+            shape = (count, case.data.length + 2)
+            words = random.bits(case.seed, "data/ids", count * shape[1]).reshape(shape) % np.uint64(vocabulary)
+            ids = words.astype(np.int64)
+            return Samples((ids[:, :-2], ids[:, 1:-1]), ids[:, 2:])
+        case schema.ResidualBlock(in_channels=channels):
+            features: tuple[int, ...] = (channels, case.data.size, case.data.size)
+        case _:
+            features = (width(case.model),)
+    return Samples((random.normal(case.seed, "data/inputs", (count, *features)),), None)
+
+
+def _archive(file: Path) -> Samples:
+    """An .npz with `inputs`, or `input_0`, `input_1`..., and `target`; nothing pickled is read."""
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = dict(archive)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"data.source {str(file)!r}: expected an .npz file of plain arrays: {error}") from None
+    names = ["inputs"] if "inputs" in arrays else sorted(name for name in arrays if name.startswith("input_"))
+    if not names:
+        raise UsageError(f"{file}: expected the array 'inputs' (or 'input_0'...), received {sorted(arrays)}")
+    if len({len(array) for array in arrays.values()}) != 1:
+        shapes = {name: array.shape for name, array in arrays.items()}
+        raise UsageError(f"{file}: every array needs one entry per sample on axis 0, received {shapes}")
+    return Samples(tuple(arrays[name] for name in names), arrays.get("target"))

@@ -1,0 +1,1 @@
+"""How far two computations are apart, judged by two precisions instead of a tolerance."""

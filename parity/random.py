@@ -1,0 +1,76 @@
+"""The one source of everything random: weights, data, order. Counter-based, keyed by seed and name.
+
+Element i of the stream (seed, name) is a hash of a key and of i alone, so that two processes draw
+the same numbers without exchanging any, whatever their order, layout and machine. Only integer
+arithmetic and exact float64 steps lie between the bits and a number; nothing is taken from a
+library's own stream of normals, which may change between versions.
+
+The hash is SplitMix64's output function (Steele, Lea, Flood: "Fast splittable pseudorandom number
+generators", OOPSLA 2014; constants of its reference implementation by S. Vigna).
+"""
+
+import hashlib
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.numerics import precision
+
+Bits = NDArray[np.uint64]
+Floats = NDArray[np.float64]
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+def bits(seed: int, name: str, size: int) -> Bits:
+    """`size` words of 64 random bits."""
+    counter = np.arange(1, size + 1, dtype=np.uint64)
+    return _mix(_key(seed, name) + counter * GOLDEN)
+
+
+def uniform(seed: int, name: str, shape: tuple[int, ...], bound: float) -> Floats:
+    """Uniform on (-bound, bound), from the upper 24 bits of each word."""
+    steps = (bits(seed, name, math.prod(shape)) >> np.uint64(40)).astype(np.float64)
+    return (((steps + 0.5) * 2.0**-23 - 1.0) * bound).reshape(shape)
+
+
+def normal(seed: int, name: str, shape: tuple[int, ...]) -> Floats:
+    """Mean 0 and variance 1: twelve 16-bit uniforms summed (Irwin-Hall), exact in float32.
+
+    The sum is an integer, so that the result is the same to the last bit on every machine, which a
+    logarithm or a cosine of a mathematical library would not be. It stays within +-6.
+    """
+    size = math.prod(shape)
+    words = bits(seed, name, 3 * size).view(np.uint16).reshape(size, 12)
+    total = words.astype(np.int64).sum(axis=1)
+    return ((total + 6 - 6 * 2**16) * 2.0**-16).reshape(shape)
+
+
+def permutation(seed: int, name: str, size: int) -> NDArray[np.int64]:
+    """A random order of 0..size-1."""
+    return np.argsort(bits(seed, name, size), kind="stable").astype(np.int64)
+
+
+def one_ulp_away(values: Floats, seed: int, name: str) -> Floats:
+    """Each value moved to one of its two neighbours in float64; zeros stay."""
+    up = (bits(seed, name, values.size) >> np.uint64(63)).astype(bool).reshape(values.shape)
+    moved = np.nextafter(values, np.where(up, np.inf, -np.inf))
+    return np.where(values == 0.0, values, moved)
+
+
+def representable(values: Floats, at: str) -> Floats:
+    """`values` rounded to what the precision named `at` can hold; still float64."""
+    return values.astype(precision.dtype(at)).astype(np.float64)
+
+
+def _key(seed: int, name: str) -> np.uint64:
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    return np.uint64(int.from_bytes(digest, "little"))
+
+
+def _mix(state: Bits) -> Bits:
+    state = (state ^ (state >> np.uint64(30))) * MIX[0]
+    state = (state ^ (state >> np.uint64(27))) * MIX[1]
+    return state ^ (state >> np.uint64(31))

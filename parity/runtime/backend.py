@@ -1,0 +1,124 @@
+"""The parent's side: one process per backend, fed one job at a time, ended whatever happens."""
+
+import contextlib
+import os
+import queue
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from parity.errors import BackendError
+from parity.runtime.environment import environment
+from parity.runtime.job import Answer, Job
+
+PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
+PATIENCE = 900.0  # seconds without an answer after which a backend counts as hung
+LAST_LINES = 8
+
+
+class Result(NamedTuple):
+    """A backend's answer to the job of that index."""
+
+    backend: str
+    index: int
+    answer: Answer
+
+
+class Backend:
+    """A process that answers jobs; started at the first one, started again after a crash."""
+
+    def __init__(self, name: str, python: str, folder: Path) -> None:
+        self.name = name
+        self.python = python or sys.executable
+        self.folder = folder
+        self.log = folder / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process; imports go on while the parent does other things. Raises BackendError."""
+        with self.log.open("ab") as log:
+            try:
+                self._process = subprocess.Popen(
+                    [self.python, "-m", PACKAGES[self.name]],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=environment(self.folder),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise BackendError(f"{self.name}: cannot start {shlex.quote(self.python)}: {error}") from None
+        self._expect("ready")
+
+    def do(self, job: Job) -> Answer:
+        """Run one job; an answer of status error stands for every way to fail."""
+        try:
+            if self._process is None:
+                self.start()
+            assert self._process is not None and self._process.stdin is not None
+            self._process.stdin.write(msgspec.json.encode(job) + b"\n")
+            self._process.stdin.flush()
+            return self._expect("done", "usage", "error")
+        except (BackendError, OSError) as error:
+            self.stop()
+            return Answer(status="error", message=f"{error}{self._last_lines()}")
+
+    def stop(self) -> None:
+        """End the process and all that it started."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):
+                    pipe.close()  # type: ignore[union-attr]
+
+    def _expect(self, *statuses: str) -> Answer:
+        process = self._process
+        assert process is not None and process.stdout is not None
+        if not select.select([process.stdout], [], [], PATIENCE)[0]:
+            raise BackendError(f"{self.name}: no answer within {PATIENCE:.0f} s")
+        line = process.stdout.readline()
+        if not line:
+            raise BackendError(f"{self.name}: the process ended with status {process.wait()}")
+        answer = msgspec.json.decode(line, type=Answer)
+        if answer.status not in statuses:
+            raise BackendError(f"{self.name}: {answer.message}")
+        return answer
+
+    def _last_lines(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:] if self.log.exists() else []
+        return "".join(f"\n    {line}" for line in lines)
+
+
+@contextlib.contextmanager
+def running(backends: Sequence[Backend]) -> Iterator[None]:
+    """The backends are ended when the block is left, however it is left."""
+    try:
+        yield
+    finally:
+        for backend in backends:
+            backend.stop()
+
+
+def feed(backends: dict[Backend, list[Job]]) -> Iterator[Result]:
+    """Give each backend its jobs in order, all backends at the same time; results as they come."""
+    results: queue.SimpleQueue[Result] = queue.SimpleQueue()
+
+    def work(backend: Backend, jobs: list[Job]) -> None:
+        for index, job in enumerate(jobs):
+            results.put(Result(backend.name, index, backend.do(job)))
+
+    for backend, jobs in backends.items():
+        threading.Thread(target=work, args=(backend, jobs), daemon=True).start()
+    for _ in range(sum(map(len, backends.values()))):
+        yield results.get()

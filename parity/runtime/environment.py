@@ -1,0 +1,26 @@
+"""The environment of a backend's process, made here so that a user's settings cannot change a verdict."""
+
+import os
+from pathlib import Path
+
+import parity
+
+# Fixed, since the number of threads changes the order of sums; one, since the backends run side by side.
+THREADS = 1
+KEPT = ("PATH", "HOME", "TMPDIR", "TMP", "TEMP", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Variables for a child; `folder` is where it may keep settings of its own."""
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    paths = [str(Path(parity.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(THREADS))
+    return kept | threads | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": "1",
+        "LC_ALL": "C.UTF-8",
+        "KERAS_BACKEND": "tensorflow",
+        "KERAS_HOME": str(folder / "keras"),
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }

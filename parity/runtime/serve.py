@@ -1,0 +1,67 @@
+"""The child's side: take jobs from stdin, answer on stdout, end when the parent ends."""
+
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import TextIO
+
+import msgspec
+
+from parity.errors import UsageError
+from parity.runtime.job import Answer, Job
+
+Run = Callable[[Job], None]
+
+
+def serve(load: Callable[[], Run]) -> int:
+    """Answer jobs until stdin ends. `load` imports the framework and returns what runs one job.
+
+    Whatever else is printed goes to stderr. Once the parent is gone, a job in progress is abandoned:
+    its result has no reader.
+    """
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
+    idle = threading.Event()
+    threading.Thread(target=_listen, args=(jobs, idle), daemon=True).start()
+    try:
+        run = load()
+    except ModuleNotFoundError as error:
+        _say(answers, Answer(status="error", message=f"{error.name} is not installed for {sys.executable}"))
+        return 3
+    _say(answers, Answer(status="ready"))
+    idle.set()
+    while line := jobs.get():
+        idle.clear()
+        _say(answers, _do(run, msgspec.json.decode(line, type=Job)))
+        idle.set()
+    return 0
+
+
+def _listen(jobs: queue.SimpleQueue[str], idle: threading.Event) -> None:
+    for line in sys.stdin:
+        jobs.put(line)
+    if not idle.is_set():
+        os._exit(1)
+    jobs.put("")
+
+
+def _do(run: Run, job: Job) -> Answer:
+    start = time.perf_counter()
+    try:
+        run(job)
+    except UsageError as error:
+        return Answer(status="usage", message=str(error))
+    except Exception as error:  # the other cases go on; the parent reports this one
+        traceback.print_exc()
+        return Answer(status="error", message=f"{type(error).__name__}: {error}")
+    return Answer(status="done", seconds=time.perf_counter() - start)
+
+
+def _say(answers: TextIO, answer: Answer) -> None:
+    answers.write(msgspec.json.encode(answer).decode() + "\n")
+    answers.flush()

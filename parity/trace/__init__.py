@@ -1,0 +1,1 @@
+"""Traces on disk: what a backend did, as safetensors files and one manifest; nothing is pickled."""

@@ -1,0 +1,71 @@
+"""What a backend's probe writes to: one file per step, each tensor as it happens.
+
+Which kinds a step records: everything in the first and the last step, losses and gradients at every
+k-th between, parameters and buffers before the first, the forward after the last (an evaluation).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from parity.trace import keys
+from parity.trace.tensorfile import Writer
+
+STATE = {"parameter", "buffer"}
+FORWARD = {"sample", "input", "activation"}
+BETWEEN = {"loss", "gradient"}
+
+
+class Recorder:
+    """Writes the tensors of one run of one rank into `folder`.
+
+    `samples`: the indices of each step's samples, the evaluation's last.
+    """
+
+    def __init__(self, folder: Path, samples: Sequence[NDArray[Any]], every: int) -> None:
+        self.folder = folder
+        self.samples = samples
+        self.steps = len(samples) - 1
+        self.every = every
+        self.step: int | None = None
+        self.files: dict[str, list[str]] = {}
+        self._writer: Writer | None = None
+        self._repeats: Counter[str] = Counter()
+        self._room = 1 << 12
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def wants(self, kind: str) -> bool:
+        """Whether the present step records tensors of this kind."""
+        if self.step is None:
+            return kind in STATE
+        if self.step == self.steps:
+            return kind in FORWARD
+        if self.step in (0, self.steps - 1):
+            return True
+        return kind in BETWEEN and self.step % self.every == 0
+
+    def add(self, kind: str, name: str, array: NDArray[Any]) -> None:
+        """Store one tensor in canonical form, if the present step records its kind."""
+        if not self.wants(kind):
+            return
+        if self._writer is None:
+            self._writer = Writer(self.folder / f"{keys.step_file(self.step)}.safetensors", self._room)
+        plain = keys.key(kind, name)
+        self._writer.add(keys.key(kind, name, self._repeats[plain]), array)
+        self._repeats[plain] += 1
+
+    def next_step(self) -> None:
+        """Close the present step's file; the next tensors belong to the next step."""
+        if self._writer is not None:
+            written = self._writer.close()
+            self.files[keys.step_file(self.step)] = written
+            # A whole step has about eight tensors for each parameter, an entry of the header 128 bytes.
+            self._room = max(self._room, 128 * len(written) * (8 if self.step is None else 1))
+            self._writer = None
+        self._repeats.clear()
+        self.step = 0 if self.step is None else self.step + 1
+        if self.step < len(self.samples):
+            self.add("sample", "indices", self.samples[self.step])

@@ -1,0 +1,137 @@
+"""One safetensors file, written as a stream in execution order and read through a memory map.
+
+The format (github.com/huggingface/safetensors): the header's length as a little-endian uint64, a
+JSON header padded with spaces, then the bytes of every tensor without gaps. The writer keeps room
+for the header and fills it in last, so that no tensor waits in memory for the others; the reader
+hands out views, so that only what is looked at is read.
+"""
+
+import math
+import mmap
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from ml_dtypes import bfloat16
+from numpy.typing import NDArray
+
+from parity.errors import TraceError
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(bfloat16),
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+    "U8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+}
+CODES = {dtype: code for code, dtype in DTYPES.items()}
+LARGEST_HEADER = 100_000_000  # bytes; the limit of the reference implementation
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tensor's place in the file. `data_offsets` count from the end of the header."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+class Writer:
+    """Appends tensors to a file; `close` writes the header and returns the keys in order."""
+
+    def __init__(self, path: Path, room: int) -> None:
+        self.path = path
+        self.room = _padded(room)
+        self.entries: dict[str, Entry] = {}
+        self.end = 0
+        self.file = path.open("wb")
+        self.file.seek(8 + self.room)
+
+    def add(self, key: str, array: NDArray[Any]) -> None:
+        """Append one tensor, row-major, whatever its strides."""
+        if array.dtype not in CODES:
+            raise TraceError(f"{key}: cannot store the dtype {array.dtype}, expected one of {sorted(map(str, CODES))}")
+        start, self.end = self.end, self.end + array.nbytes
+        self.entries[key] = Entry(CODES[array.dtype], array.shape, (start, self.end))
+        self.file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+    def close(self) -> list[str]:
+        """Write the header, moving the tensors back if the room kept for it was too small."""
+        header = msgspec.json.encode(self.entries)
+        if len(header) > self.room:
+            self._make_room(_padded(len(header)))
+        self.file.seek(0)
+        self.file.write(self.room.to_bytes(8, "little") + header.ljust(self.room))
+        self.file.close()
+        return list(self.entries)
+
+    def _make_room(self, room: int) -> None:
+        self.file.close()
+        narrow = self.path.rename(self.path.with_suffix(".narrow"))
+        with narrow.open("rb") as source:
+            source.seek(8 + self.room)
+            self.room = room
+            self.file = self.path.open("wb")
+            self.file.seek(8 + room)
+            shutil.copyfileobj(source, self.file, 1 << 20)
+        narrow.unlink()
+
+
+class TensorFile(Mapping[str, NDArray[Any]]):
+    """The tensors of a file by key, in the order in which they were written. Raises TraceError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+            raise TraceError(f"{path}: cannot be read as a trace: {error}") from None
+        self.start, self.entries = _header(path, self.bytes)
+
+    def __getitem__(self, key: str) -> NDArray[Any]:
+        entry = self.entries[key]
+        return np.ndarray(entry.shape, DTYPES[entry.dtype], self.bytes, self.start + entry.data_offsets[0])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+class _Header(NamedTuple):
+    start: int
+    entries: dict[str, Entry]
+
+
+def _header(path: Path, content: mmap.mmap) -> _Header:
+    """The checked header: known dtypes, sizes that fit, no gaps, nothing beyond the file's end."""
+    length = int.from_bytes(content[:8], "little")
+    start = 8 + length
+    if length > LARGEST_HEADER or start > len(content):
+        raise TraceError(f"{path}: truncated or not safetensors: {len(content)} bytes, a header of {length}")
+    try:
+        entries = msgspec.json.decode(content[8:start], type=dict[str, Entry])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: the header is damaged: {error}") from None
+    end = 0
+    for key, entry in entries.items():
+        size = math.prod(entry.shape) * DTYPES[entry.dtype].itemsize if entry.dtype in DTYPES else -1
+        if min(entry.shape, default=0) < 0 or entry.data_offsets != (end, end + size):
+            raise TraceError(f"{path}: the header is damaged at {key!r}: {entry}")
+        end = entry.data_offsets[1]
+    if start + end != len(content):
+        raise TraceError(f"{path}: truncated: {len(content)} bytes, expected {start + end}")
+    return _Header(start, entries)
+
+
+def _padded(size: int) -> int:
+    """The next multiple of 64, so that the tensors start on a cache line."""
+    return -(-(size + 8) // 64) * 64 - 8

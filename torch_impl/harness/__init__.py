@@ -1,0 +1,1 @@
+"""Runs a case and records it; the teaching code knows nothing of this folder."""

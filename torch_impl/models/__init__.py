@@ -1,0 +1,34 @@
+"""The five models, built from a config."""
+
+from torch import nn
+
+from parity.config import schema
+from torch_impl.models.linear_stack import LinearStack
+from torch_impl.models.residual_block import ResidualBlock
+from torch_impl.models.simple_block import SimpleBlock
+from torch_impl.models.transformer import Transformer
+from torch_impl.models.two_linear import TwoLinear
+
+
+def build(config: schema.Model) -> nn.Module:
+    """The model that a config describes, with PyTorch's own initial weights."""
+    match config:
+        case schema.LinearStack():
+            return LinearStack(config.layers, config.width)
+        case schema.SimpleBlock():
+            return SimpleBlock(config.inputs, config.hidden, config.outputs)
+        case schema.TwoLinear():
+            return TwoLinear(config.inputs, config.hidden, config.outputs)
+        case schema.ResidualBlock():
+            return ResidualBlock(config.in_channels, config.out_channels)
+        case schema.Transformer():
+            return Transformer(
+                config.vocabulary,
+                config.d_model,
+                config.heads,
+                config.encoder_layers,
+                config.decoder_layers,
+                config.feed_forward,
+                config.dropout,
+                config.causal,
+            )

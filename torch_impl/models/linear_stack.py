@@ -1,0 +1,17 @@
+"""A stack of Linear layers, made in a loop, with nothing between them."""
+
+import torch
+from torch import nn
+
+
+class LinearStack(nn.Module):
+    """`layers` times Linear(width, width). Input and output: (batch, width)."""
+
+    def __init__(self, layers: int, width: int):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x

@@ -1,0 +1,22 @@
+"""Two stages of one Linear each: the model that is cut in two for model parallelism."""
+
+import torch
+from torch import nn
+
+
+class TwoLinear(nn.Module):
+    """Input: (batch, inputs); output: (batch, outputs). `stage1` and `stage2` may live apart."""
+
+    def __init__(self, inputs: int, hidden: int, outputs: int):
+        super().__init__()
+        self.linear1 = nn.Linear(inputs, hidden)
+        self.linear2 = nn.Linear(hidden, outputs)
+
+    def stage1(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.linear1(x))
+
+    def stage2(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear2(x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.stage2(self.stage1(x))

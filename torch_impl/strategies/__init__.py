@@ -1,0 +1,1 @@
+"""How a model is trained and spread over devices: one short file per strategy."""
