@@ -1,8 +1,8 @@
 """The optimizers and the learning-rate schedule, in PyTorch's formulas (torch.optim's documentation).
 
 Keras's own Adam adds epsilon before the bias correction of the second moment ("epsilon hat", Kingma
-and Ba 2015, end of section 2), and its SGD folds the learning rate into the momentum. Constants
-stay exact: `tf.constant(x, dtype)` rounds a Python float once, `tf.cast` by way of float32.
+and Ba 2015, end of section 2), its SGD folds the learning rate into the momentum, and its clipping
+leaves out PyTorch's 1e-6. Constants stay exact: `tf.constant(x, dtype)` rounds a Python float once, `tf.cast` by way of float32.
 """
 
 from collections.abc import Iterable
@@ -21,21 +21,31 @@ def build(case: schema.Case) -> keras.optimizers.Optimizer:
         rate = StepLR(rate, case.schedule.every, case.schedule.factor)
     match config:
         case schema.SGD():
-            return SGD(rate, config.momentum, config.nesterov, decay=config.weight_decay)
+            return SGD(
+                rate, config.momentum, config.nesterov, decay=config.weight_decay, global_clipnorm=case.clip_norm
+            )
         case schema.Adam():
             kind = AdamW if isinstance(config, schema.AdamW) else Adam
-            return kind(rate, config.beta1, config.beta2, config.epsilon, decay=config.weight_decay)
+            betas = config.beta1, config.beta2
+            return kind(rate, *betas, config.epsilon, decay=config.weight_decay, global_clipnorm=case.clip_norm)
 
 
 def clip_by_global_norm(gradients: Iterable[tf.Tensor], max_norm: float) -> list[tf.Tensor]:
     """The gradients scaled so that their common L2 norm is at most `max_norm` (torch.nn.utils' formula)."""
-    gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    gradients = [_dense(gradient) for gradient in gradients]
     norm = tf.linalg.global_norm(gradients)
     return [gradient * tf.minimum(max_norm / (norm + 1e-6), 1.0) for gradient in gradients]
 
 
+class PyTorchClipping:
+    """Makes `global_clipnorm` of a Keras optimizer follow PyTorch's formula."""
+
+    def _clip_gradients(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        return clip_by_global_norm(gradients, self.global_clipnorm) if self.global_clipnorm else gradients
+
+
 @keras.saving.register_keras_serializable("parity")
-class SGD(keras.optimizers.SGD):
+class SGD(PyTorchClipping, keras.optimizers.SGD):
     """v = momentum v + g; p = p - rate v, or with nesterov p - rate (g + momentum v)."""
 
     def __init__(self, learning_rate=0.01, momentum=0.0, nesterov=False, decay=0.0, **kwargs):
@@ -55,7 +65,7 @@ class SGD(keras.optimizers.SGD):
 
 
 @keras.saving.register_keras_serializable("parity")
-class Adam(keras.optimizers.Adam):
+class Adam(PyTorchClipping, keras.optimizers.Adam):
     """p = p - rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon); decay adds to g."""
 
     def __init__(self, learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8, decay=0.0, **kwargs):

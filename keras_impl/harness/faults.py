@@ -25,7 +25,7 @@ def _constant(kind: type, name: str, value: float) -> Patches:
 
 
 def _keras_adam() -> list[mock._patch]:
-    def adam(rate: Any, beta_1: float, beta_2: float, epsilon: float, decay: float) -> keras.optimizers.Adam:
+    def adam(rate: Any, beta_1: float, beta_2: float, epsilon: float, **_: Any) -> keras.optimizers.Adam:
         return keras.optimizers.Adam(rate, beta_1, beta_2, epsilon)
 
     return [mock.patch.object(optimizers, "Adam", adam)]

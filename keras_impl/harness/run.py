@@ -44,10 +44,8 @@ def run(
         probe = Probe(model, optimizer, recorder, case)
         loss = probe.watch(losses.build(case.loss))
         probe.on_step()
-        if case.fit:
-            strategy.fit(model, optimizer, loss, _steps(dataset), probe.on_step)
-        else:
-            strategy.train(model, optimizer, loss, _steps(dataset), case.clip_norm, probe.on_step)
+        train = strategy.fit if case.fit else strategy.train
+        train(model, optimizer, loss, _steps(dataset), probe.on_step)
         strategy.evaluate(model, example)
         probe.on_step()
     return weights.layout(model)

@@ -6,7 +6,6 @@ import keras
 import tensorflow as tf
 
 from keras_impl.losses import Loss
-from keras_impl.optimizers import clip_by_global_norm
 
 MicroBatch = tuple[tuple[tf.Tensor, ...], tf.Tensor, float]  # inputs, target, share of the step
 
@@ -16,7 +15,6 @@ def train(
     optimizer: keras.optimizers.Optimizer,
     loss: Loss,
     steps: Iterable[list[MicroBatch]],
-    clip_norm: float | None = None,
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
     """One update per step, from the gradients of its micro-batches added up; then `on_step()`."""
@@ -30,8 +28,6 @@ def train(
                 value = loss(model(_unpacked(inputs), training=True), target) * share
             gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(value, variables)]
             total = gradients if total is None else [a + b for a, b in zip(total, gradients, strict=True)]
-        if clip_norm is not None:
-            total = clip_by_global_norm(total, clip_norm)
         optimizer.apply(total, variables)
 
     for micro_batches in steps:

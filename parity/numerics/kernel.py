@@ -1,29 +1,33 @@
 """How far a tensor's runs are apart, in one pass over memory.
 
-The tensors are cut into blocks that stay in cache. Of each block, every term asked for (a tensor,
-or the difference of two) is formed in one reused buffer and reduced to its largest magnitude and
-L2 norm; the numbers of the blocks are joined. Memory is that of a few blocks, whatever the size.
+The runs' tensors are cut into blocks that stay in cache. In each block, every pair of runs asked for
+is subtracted into one reused buffer and reduced to a largest magnitude and an L2 norm; these are
+joined over the blocks. Memory is that of a few blocks, whatever the tensors' size.
 
 Differences are taken where both values are finite. That the others agree in kind (NaN, +inf, -inf)
-is what `same_nonfinite` says. Integers are compared as float64, exact up to 2^53.
+is what `same_nonfinite` says. Integers are compared as float64, exactly up to 2^53.
 """
 
 import math
 import os
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial, reduce
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Pair = tuple[int, int]  # the places of two tensors to subtract; one place twice is that tensor alone
 
-# Measured by benchmarks/kernel.py: smaller blocks wait for the interpreter, larger ones for memory.
-BLOCK = 1 << 18  # elements
-THREADED = 1 << 21  # elements for which starting threads pays
+BLOCK = 1 << 21  # bytes. Measured: smaller blocks wait for the interpreter, larger ones for memory
+THREADED = 1 << 21  # elements from which threads pay
 THREADS = min(os.cpu_count() or 1, 4)
-# Magnitudes between 1 / SAFE and SAFE have squares that neither overflow nor vanish, summed over a block.
+# Elements of one dot product: few enough that BLAS does not start threads of its own inside ours (it was half as
+# fast) and that a sum in float32 keeps its digits.
+ROW = 1 << 12
+# Squares of magnitudes from 1 / SAFE to SAFE neither overflow nor vanish, summed over a row.
 SAFE = {np.dtype(kind): float(np.finfo(kind).max) ** 0.4 for kind in (np.float32, np.float64)}
 
 
@@ -33,12 +37,16 @@ class Change(NamedTuple):
     now: Array
     before: Array
 
+    @property
+    def size(self) -> int:
+        return self.now.size
+
 
 Tensor = Array | Change
 
 
 class Runs(NamedTuple):
-    """One tensor in every run that there is; row-major and of one shape."""
+    """One tensor in every run that there is; row-major, all of one shape."""
 
     reference_high: Tensor
     candidate_high: Tensor
@@ -69,145 +77,121 @@ class Difference(NamedTuple):
     same_nonfinite: bool
 
 
-class _Term(NamedTuple):
-    """A tensor, or the difference of two, by name; with its norm only where that is wanted."""
-
-    left: str
-    right: str | None = None
-    norm: bool = False
-
-
 class _Size(NamedTuple):
-    """What is known of a term over some blocks."""
-
     largest: float = 0.0
     norm: float = 0.0
     same_nonfinite: bool = True
 
 
-Sizes = dict[str, _Size]
-TERMS = {
-    "reference": _Term("reference_high"),
-    "candidate": _Term("candidate_high"),
-    "high": _Term("reference_high", "candidate_high"),
-    "low": _Term("reference_low", "candidate_low"),
-    "reference_error": _Term("reference_low", "reference_high", norm=True),
-    "candidate_error": _Term("candidate_low", "candidate_high", norm=True),
-    "witness": _Term("witness", "reference_high"),
-}
-
-
 def measure(runs: Runs) -> Spread:
     """How far the runs are apart, in float64."""
-    tensors = {name: tensor for name, tensor in runs._asdict().items() if tensor is not None}
-    terms = {name: term for name, term in TERMS.items() if {term.left, term.right or term.left} <= tensors.keys()}
-    sizes = dict.fromkeys(TERMS, _Size()) | _stream(tensors, terms, np.dtype(np.float64))
+    pairs = (0, 0), (1, 1), (0, 1), (2, 3), (2, 0), (3, 1), (4, 0)
+    sizes = _stream(runs, pairs, np.dtype(np.float64))
+    reference, candidate, high, low, reference_error, candidate_error, witness = sizes
     return Spread(
-        size=_flat(runs.reference_high)[0].size,
-        scale=max(sizes["reference"].largest, sizes["candidate"].largest),
-        difference=sizes["high"].largest,
-        noise=max(sizes[name].largest for name in ("low", "reference_error", "candidate_error")),
-        reference_error=sizes["reference_error"].norm,
-        candidate_error=sizes["candidate_error"].norm,
-        witness=sizes["witness"].largest,
-        same_nonfinite=sizes["high"].same_nonfinite and sizes["low"].same_nonfinite,
+        size=runs.reference_high.size,
+        scale=max(reference.largest, candidate.largest),
+        difference=high.largest,
+        noise=max(low.largest, reference_error.largest, candidate_error.largest),
+        reference_error=reference_error.norm,
+        candidate_error=candidate_error.norm,
+        witness=witness.largest,
+        same_nonfinite=high.same_nonfinite and low.same_nonfinite,
     )
 
 
 def difference(a: Array, b: Array) -> Difference:
-    """How far two arrays are apart, in float32 where it holds both dtypes, else in float64.
+    """How far two arrays are apart, in float32 if it holds both dtypes, else in float64.
 
-    float32 is sound there: only the result of a subtraction is rounded, by a factor within 1 +- 2^-24,
-    and it is zero only for equal values. Sums over more than a few thousand elements are in float64.
+    float32 is sound: a difference is rounded once, by at most 2^-24 of itself, and is zero only for equal values.
     """
     narrow = np.can_cast(a.dtype, np.float32) and np.can_cast(b.dtype, np.float32)
-    terms = {"scale": _Term("a"), "difference": _Term("a", "b", norm=True)}
-    sizes = _stream({"a": a, "b": b}, terms, np.dtype(np.float32 if narrow else np.float64))
-    largest, norm, same = sizes["difference"]
-    return Difference(largest, norm * norm, sizes["scale"].largest, same)
+    scale, apart = _stream((a, b), ((0, 0), (0, 1)), np.dtype(np.float32 if narrow else np.float64))
+    return Difference(apart.largest, apart.norm * apart.norm, scale.largest, apart.same_nonfinite)
 
 
-def _stream(tensors: dict[str, Tensor], terms: dict[str, _Term], dtype: np.dtype[Any]) -> Sizes:
-    """The terms' sizes, in consecutive spans of the tensors on as many threads."""
-    flat = {name: _flat(tensor) for name, tensor in tensors.items()}
-    size = next(iter(flat.values()))[0].size
-    step = max(1, -(-size // THREADS)) if size >= THREADED else max(1, size)
-    spans = [range(start, min(start + step, size)) for start in range(0, size, step)]
-    work = partial(_walk, flat, terms, dtype)
-    if len(spans) < 2:
-        return reduce(_join, map(work, spans), dict.fromkeys(terms, _Size()))
-    with ThreadPoolExecutor(len(spans)) as pool:  # numpy computes without the interpreter's lock
-        return reduce(_join, pool.map(work, spans))
+def _stream(tensors: Sequence[Tensor | None], pairs: Sequence[Pair], dtype: np.dtype[Any]) -> list[_Size]:
+    """The sizes of the pairs. Threads take turns at the blocks: numpy computes without the interpreter's lock."""
+    size = max(tensor.size for tensor in tensors if tensor is not None)
+    step = min(BLOCK // dtype.itemsize, max(size, 1))
+    threads = THREADS if size >= THREADED else 1
+    turns = [range(first * step, size, threads * step) for first in range(threads)]
+    walk = partial(_walk, tensors, pairs, step, dtype)
+    if threads == 1:
+        return walk(turns[0])
+    with ThreadPoolExecutor(threads) as pool:
+        return [_join(sizes) for sizes in zip(*pool.map(walk, turns), strict=True)]
 
 
-def _walk(flat: dict[str, tuple[Array, ...]], terms: dict[str, _Term], dtype: np.dtype[Any], span: range) -> Sizes:
-    """The terms' sizes over one span, block by block."""
-    length = min(BLOCK, len(span))
-    buffers = {name: np.empty(length, dtype) for name in flat}
-    spare = np.empty(length, dtype)
-    total = dict.fromkeys(terms, _Size())
-    with np.errstate(all="ignore"):  # what is not finite is looked at below
-        for start in range(span.start, span.stop, BLOCK):
-            part = slice(start, min(start + BLOCK, span.stop))
-            blocks = {name: _load(tensor, part, buffers[name]) for name, tensor in flat.items()}
-            total = _join(total, {name: _size(term, blocks, spare) for name, term in terms.items()})
-    return total
+def _walk(
+    tensors: Sequence[Tensor | None], pairs: Sequence[Pair], step: int, dtype: np.dtype[Any], starts: range
+) -> list[_Size]:
+    """The sizes of the pairs over the blocks at `starts`."""
+    spare, *buffers = (np.empty(step, dtype) for _ in (None, *tensors))
+    found = [[_Size()] * len(pairs)]
+    with np.errstate(all="ignore"):  # _size looks for what is not finite
+        for start in starts:
+            part = slice(start, start + step)
+            blocks = [_load(tensor, part, buffer, spare) for tensor, buffer in zip(tensors, buffers, strict=True)]
+            found.append([_size(blocks, pair, spare) for pair in pairs])
+    return [_join(sizes) for sizes in zip(*found, strict=True)]
 
 
-def _flat(tensor: Tensor) -> tuple[Array, ...]:
-    """The tensor as one line, or the two lines whose difference it is."""
-    return tuple(array.reshape(-1) for array in (tensor if isinstance(tensor, Change) else (tensor,)))
+def _load(tensor: Tensor | None, part: slice, buffer: Array, spare: Array) -> Array | None:
+    if tensor is None:
+        return None
+    if not isinstance(tensor, Change):
+        return _cast(tensor, part, buffer)
+    now, before = _cast(tensor.now, part, buffer), _cast(tensor.before, part, spare)
+    return np.subtract(now, before, out=buffer[: len(now)])
 
 
-def _load(tensor: tuple[Array, ...], part: slice, buffer: Array) -> Array:
-    """A block of the tensor in the buffer's dtype: where it lies if it has that dtype, else in the buffer."""
-    first, *before = (array[part] for array in tensor)
-    if first.dtype == buffer.dtype and first.flags.aligned and not before:
-        return first
-    block = buffer[: first.size]
-    if before:
-        return np.subtract(first, before[0], out=block, dtype=block.dtype, casting="unsafe")
-    np.copyto(block, first)
-    return block
+def _cast(array: Array, part: slice, buffer: Array) -> Array:
+    """A part in the buffer's dtype: where it lies if it has that dtype, else in the buffer."""
+    block = array.reshape(-1)[part]
+    if block.dtype == buffer.dtype and block.flags.aligned:
+        return block
+    np.copyto(buffer[: len(block)], block, casting="unsafe")
+    return buffer[: len(block)]
 
 
-def _size(term: _Term, blocks: dict[str, Array], spare: Array) -> _Size:
-    left, same = blocks[term.left], True
-    right = blocks[term.right] if term.right else None
-    values = left if right is None else np.subtract(left, right, out=spare[: left.size])
+def _size(blocks: Sequence[Array | None], pair: Pair, spare: Array) -> _Size:
+    left, right = (blocks[place] for place in pair)
+    if left is None or right is None:
+        return _Size()
+    alone, same = pair[0] == pair[1], True
+    values = left if alone else np.subtract(left, right, out=spare[: len(left)])
     largest = _largest(values)
     if not math.isfinite(largest):
-        values, same = _finite(left, np.zeros_like(left) if right is None else right)
+        values, same = _finite(left, np.zeros_like(left) if alone else right)
         largest = _largest(values)
-    return _Size(largest, _norm(values, largest) if term.norm else 0.0, same)
+    return _Size(largest, 0.0 if alone else _norm(values, largest), same)
 
 
 def _largest(values: Array) -> float:
-    """The largest magnitude; not finite if any value is not. Two readings cost less than an abs."""
+    """The largest magnitude; not finite if any value is not."""
     return max(float(np.maximum.reduce(values)), -float(np.minimum.reduce(values)))
 
 
 def _finite(left: Array, right: Array) -> tuple[Array, bool]:
-    """left - right where both are finite, else 0; and whether they agree elsewhere. Float64: float32 may overflow."""
-    both = np.isfinite(left) & np.isfinite(right)
-    values = np.where(both, np.subtract(left, right, dtype=np.float64), 0.0)
-    return values, np.array_equal(left[~both], right[~both], equal_nan=True)
+    """left - right where both are finite, else 0; and whether they are equal elsewhere. In float64, for its range."""
+    finite = np.isfinite(left) & np.isfinite(right)
+    values = np.where(finite, np.subtract(left, right, dtype=np.float64), 0.0)
+    return values, np.array_equal(left[~finite], right[~finite], equal_nan=True)
 
 
 def _norm(values: Array, largest: float) -> float:
-    """The L2 norm, scaled by the largest magnitude where squares could overflow or vanish."""
+    """The L2 norm, of values scaled by the largest where squares could overflow or vanish."""
     limit = SAFE[values.dtype]
-    if 1 / limit < largest < limit:
-        return math.sqrt(np.dot(values, values))
     if largest == 0 or math.isinf(largest):
         return largest
-    return largest * float(np.linalg.norm(values / np.float64(largest)))
+    if not 1 / limit < largest < limit:
+        return largest * _norm(values / np.float64(largest), 1.0)
+    whole = len(values) // ROW * ROW
+    rows, rest = values[:whole].reshape(-1, ROW), values[whole:]
+    return math.sqrt(np.vecdot(rows, rows).sum(dtype=np.float64) + np.vecdot(rest, rest))
 
 
-def _join(one: Sizes, other: Sizes) -> Sizes:
-    return {name: _joined(size, other[name]) for name, size in one.items()}
-
-
-def _joined(one: _Size, other: _Size) -> _Size:
-    same = one.same_nonfinite and other.same_nonfinite
-    return _Size(max(one.largest, other.largest), math.hypot(one.norm, other.norm), same)
+def _join(sizes: Iterable[_Size]) -> _Size:
+    largest, norms, same = zip(*sizes, strict=True)
+    return _Size(max(largest), math.hypot(*norms), all(same))

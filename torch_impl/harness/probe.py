@@ -1,5 +1,6 @@
 """Records what a training loop does, from outside: hooks on modules and optimizer, a wrapped loss."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +16,20 @@ OUTPUT = "output"  # the name of the whole model's result
 
 
 class Probe:
-    """Attached to a model and its optimizer for the rest of their lives."""
+    """Attached to a model and its optimizer for the rest of their lives.
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, recorder: Recorder):
+    `accumulate`: the number of backward passes of a step; the gradients are those after the last.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, recorder: Recorder, accumulate: int):
         self.model, self.optimizer, self.recorder = model, optimizer, recorder
+        self.accumulate = accumulate
+        self._backwards: Counter[str] = Counter()
         model.register_forward_pre_hook(lambda _, inputs: self._tensors("input", "input", inputs))
         for name, module in model.named_modules():
             module.register_forward_hook(self._on_forward(name or OUTPUT))
-        optimizer.register_step_pre_hook(self._on_update)
+        for name, parameter in model.named_parameters():
+            parameter.register_post_accumulate_grad_hook(self._on_gradient(name))
 
     def watch(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         """The loss, its values recorded."""
@@ -54,9 +61,13 @@ class Probe:
 
         return hook
 
-    def _on_update(self, *_: Any) -> None:
-        for name, gradient in weights.gradients(self.model):
-            self.recorder.add("gradient", name, gradient)
+    def _on_gradient(self, name: str) -> Callable[[torch.Tensor], None]:
+        def hook(parameter: torch.Tensor) -> None:
+            self._backwards[name] += 1
+            if self._backwards[name] % self.accumulate == 0:
+                self._tensors("gradient", name, parameter.grad)
+
+        return hook
 
     def _tensors(self, kind: str, name: str, value: Any) -> None:
         """Every tensor in a nest of tuples, lists and dicts."""

@@ -35,7 +35,7 @@ def run(
         model = models.build(case.model)
         weights.load(model, initial)
         optimizer, schedule = optimizers.build(case, model.parameters())
-        probe = Probe(model, optimizer, recorder)
+        probe = Probe(model, optimizer, recorder, case.accumulate)
         loss = probe.watch(precision.cast(model, losses.build(case.loss), at))
         probe.on_step()
         strategy.train(model, optimizer, loss, _steps(dataset), case.clip_norm, schedule, probe.on_step)

@@ -39,13 +39,6 @@ def buffers(model: nn.Module) -> Named:
             yield name, to_numpy(buffer)
 
 
-def gradients(model: nn.Module) -> Named:
-    """The gradient of every parameter that has one."""
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None:
-            yield name, to_numpy(parameter.grad)
-
-
 def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Named:
     """The learning rate of the next step, and `parameter.slot` for every slot but the step counter."""
     yield "learning_rate", np.asarray(optimizer.param_groups[0]["lr"], np.float64)

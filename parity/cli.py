@@ -1,0 +1,77 @@
+"""The flags that the programs share, and how they end: one line for a mistake, the right status."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, get_args
+
+from absl.flags import argparse_flags
+
+from parity.config import cases, schema
+from parity.errors import BackendError, TraceError, UsageError, nearest
+
+INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
+
+
+class Parser(argparse_flags.ArgumentParser):  # type: ignore[misc]
+    """A parser whose complaints are one line, with the nearest flag."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(inherited_absl_flags=None, allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 2."""
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        unknown = message.partition("unrecognized arguments: ")[2].split("=")[0].split(" ")[0]
+        hint = nearest(unknown, flags) if unknown.startswith("-") else ""
+        self.exit(2, f"{self.prog}: {message}{hint}; --help lists the flags\n")
+
+
+def add_case_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags that say what to run."""
+    add = parser.add_argument
+    add("--case", action="append", default=[], metavar="GLOB", help="cases to run, e.g. 'transformer/*' (repeatable)")
+    add("--precision", choices=get_args(schema.Precision), help="the run precision beside float64 (default float32)")
+    add("--steps", type=_count, help="training steps (default 5)")
+    add("--every", type=_count, help="record losses and gradients of every k-th step between first and last")
+    add("--seed", type=int, help="seed of weights, data and order (default 0)")
+    add("--set", action="append", default=[], metavar="A.B=C", help="change any field of a case (repeatable)")
+    add("--torch-python", default="", metavar="PYTHON", help="the interpreter for the PyTorch side")
+    add("--keras-python", default="", metavar="PYTHON", help="the interpreter for the Keras side")
+
+
+def chosen_cases(args: argparse.Namespace) -> list[schema.Case]:
+    """The cases that the flags name. Raises UsageError."""
+    return cases.select(
+        args.case, args.set, precision=args.precision, steps=args.steps, every=args.every, seed=args.seed
+    )
+
+
+def case_flags(args: argparse.Namespace, case: schema.Case) -> str:
+    """The flags that choose one of the chosen cases again."""
+    given = [("precision", args.precision), ("steps", args.steps), ("every", args.every), ("seed", args.seed)]
+    words = [f"--case={case.name}", *(f"--{name}={value}" for name, value in given if value is not None)]
+    return " ".join(words + [f"--set {change}" for change in args.set])
+
+
+def end(program: str, main: Callable[[Sequence[str]], int]) -> NoReturn:
+    """Run a program and exit with its status; the user's mistakes and Ctrl-C are one line on stderr."""
+    try:
+        status = main(sys.argv[1:])
+    except (UsageError, TraceError) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        status = 2
+    except BackendError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        status = 3
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        status = INTERRUPTED
+    sys.exit(status)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"received {number}, expected 1 or more")
+    return number

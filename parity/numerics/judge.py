@@ -1,0 +1,158 @@
+"""Two traces of one case, compared tensor by tensor in execution order."""
+
+from parity.errors import TraceError
+from parity.layout import compare_layouts
+from parity.numerics import kernel
+from parity.numerics.statistics import describe, furthest
+from parity.numerics.steps import Step, steps
+from parity.numerics.verdict import FAR_NOISIER, NOISIER, Judge, Judgement
+from parity.results import CaseResult, Check, Divergence, Finding, Verdict, worst
+from parity.trace import keys
+from parity.trace.manifest import Trace
+
+DIVERGED = Judgement("diverged", None, by_bits=False)
+
+
+def compare(reference: Trace, candidate: Trace) -> CaseResult:
+    """The verdict on a case. Raises TraceError where the traces are not of the same case and data."""
+    names = side_names(reference, candidate)
+    for what, one, other in (
+        ("cases", reference.case, candidate.case),
+        ("data", reference.manifest.data, candidate.manifest.data),
+    ):
+        if one != other:
+            raise TraceError(
+                f"the traces are of different {what}: {_difference(one, other)} "
+                f"({reference.folder}, {candidate.folder}); record both with the same flags"
+            )
+    comparison = _Comparison(names, reference.case.precision)
+    before = None
+    for step, files in steps(reference, candidate):
+        comparison.step(step, files, before)
+        before = files if any(key.startswith("parameter/") for key in files.reference_high) else before
+    layout = compare_layouts(names, reference.manifest.layout, candidate.manifest.layout)
+    first = comparison.first.get("diverged") or comparison.first.get("subprecision")
+    return CaseResult(
+        case=reference.case.name,
+        verdict=worst([layout.verdict, *comparison.first]),
+        reason=first.reason if first else "; ".join(layout.differences),
+        first_divergence=first,
+        checks={**comparison.checks, "layout": layout},
+        findings=comparison.findings(),
+        casts={} if reference.case.precision == "float32" else dict(zip(names, map(_casts, (reference, candidate)))),
+    )
+
+
+def side_names(reference: Trace, candidate: Trace) -> tuple[str, str]:
+    """What the two sides are called: their backends, or their roles if both are of one."""
+    if reference.backend == candidate.backend:
+        return "reference", "candidate"
+    return reference.backend, candidate.backend
+
+
+class _Comparison:
+    """What was found so far."""
+
+    def __init__(self, names: tuple[str, str], low: str) -> None:
+        self.names = names
+        self.judge = Judge(low)
+        self.checks: dict[str, Check] = {}
+        self.first: dict[Verdict, Divergence] = {}
+        self.noisier: dict[str, list[tuple[str, float]]] = {}
+
+    def step(self, step: int | None, files: Step, before: Step | None) -> None:
+        """Judge every tensor of one step; `before` is the last step that recorded the parameters."""
+        for key in files.keys():
+            kind, name = keys.split(key)
+            if mismatch := files.mismatch(key, self.names):
+                self._note(step, kind, name, DIVERGED, mismatch, files)
+                continue
+            if kind == "parameter" and before is not None and key in before.reference_high:
+                self._judge(step, keys.UPDATE, name, files.changes(key, before), files)
+            self._judge(step, kind, name, files.runs(key), files)
+
+    def findings(self) -> list[Finding]:
+        """One remark for each side whose low run is noisier than it should be."""
+        return [
+            Finding(
+                id="precision.noise",
+                side=side,
+                where=tensors[0][0],
+                message=f"{side}'s {self.judge.low} run is {tensors[0][1]:.1f} bits noisier than the other's "
+                f"(the first of {len(tensors)} such tensors)",
+            )
+            for side, tensors in self.noisier.items()
+        ]
+
+    def _judge(self, step: int | None, kind: str, name: str, runs: kernel.Runs, files: Step) -> None:
+        spread = kernel.measure(runs)
+        judgement, reason = self.judge.high(spread), ""
+        if not spread.same_nonfinite:
+            judgement, reason = DIVERGED, "NaN or infinity at different positions"
+        elif kind in ("activation", "gradient") and step == 0 and judgement.verdict == "match":
+            judgement, reason = self._judge_noise(keys.key(kind, name), spread, judgement)
+        if judgement.verdict != "match" and not reason:
+            reason = (
+                f"{spread.difference:.1e} apart in float64, {spread.difference / spread.scale:.1e} of the largest "
+                f"value: {judgement.bits or 0.0:.1f} bits, {self.judge.needed} needed"
+            )
+        self._note(step, kind, name, judgement, reason, files)
+
+    def _judge_noise(self, key: str, spread: kernel.Spread, judgement: Judgement) -> tuple[Judgement, str]:
+        """The low runs, each side against its own high run."""
+        noisier, visible = self.judge.noisier(spread)
+        if abs(noisier) <= NOISIER:
+            return judgement, ""
+        side = self.names[noisier > 0]
+        if abs(noisier) > FAR_NOISIER and visible:
+            reason = f"{side}'s {self.judge.low} run is {abs(noisier):.1f} bits noisier than the other's"
+            return judgement._replace(verdict="diverged"), reason
+        self.noisier.setdefault(side, []).append((key, abs(noisier)))
+        return judgement, ""
+
+    def _note(
+        self, step: int | None, kind: str, name: str, judgement: Judgement, reason: str, files: Step
+    ) -> None:
+        check = self.checks.setdefault(kind, Check())
+        check.compared += 1
+        check.verdict = worst([check.verdict, judgement.verdict])
+        bits = judgement.bits
+        if judgement.by_bits and bits is not None and (check.worst_bits is None or bits < check.worst_bits):
+            check.worst_bits, check.worst_name, check.worst_step = bits, name, step
+        if judgement.verdict != "match" and judgement.verdict not in self.first:
+            place = Divergence(step=step, kind=kind, name=name, replica=0, bits=bits, reason=reason)
+            self.first[judgement.verdict] = self._described(place, files)
+
+    def _described(self, place: Divergence, files: Step) -> Divergence:
+        """The place with what stands there on both sides (the parameter itself for an update)."""
+        key = keys.key("parameter" if place.kind == keys.UPDATE else place.kind, place.name)
+        arrays = {
+            name: file[key]
+            for name, file in zip(self.names, (files.reference_high, files.candidate_high), strict=True)
+            if key in file
+        }
+        shapes = {array.shape for array in arrays.values()}
+        index = furthest(*arrays.values()) if len(arrays) == 2 and len(shapes) == 1 else None
+        place.index = index or []
+        place.sides = {name: describe(array, index) for name, array in arrays.items()}
+        return place
+
+
+def _casts(trace: Trace) -> dict[str, list[str]]:
+    """The modules by the dtype of what they returned in the low run."""
+    casts: dict[str, list[str]] = {}
+    for key, array in trace.open("low", keys.step_file(0)).items():
+        kind, name = keys.split(key)
+        if kind == "activation":
+            casts.setdefault(str(array.dtype), []).append(name)
+    return casts
+
+
+def _difference(one: object, other: object) -> str:
+    """The first field in which two configs or tables differ."""
+    fields = one if isinstance(one, dict) else getattr(one, "__struct_fields__", ())
+    for field in fields:
+        values = [side.get(field) if isinstance(side, dict) else getattr(side, field) for side in (one, other)]
+        if values[0] != values[1]:
+            return f"{field} is {values[0]!r} against {values[1]!r}"
+    return f"{one!r} against {other!r}"

@@ -1,0 +1,35 @@
+"""What a person wants to see of a tensor that diverged: where, and what stood there on each side."""
+
+import numpy as np
+
+from parity.numerics.kernel import BLOCK, Array
+from parity.results import Side
+
+
+def furthest(one: Array, other: Array) -> list[int]:
+    """The index of the largest difference between two arrays of one shape; NaN counts as infinite."""
+    flat, largest, place = (one.reshape(-1), other.reshape(-1)), -1.0, 0
+    for start in range(0, one.size, BLOCK):
+        a, b = (array[start : start + BLOCK].astype(np.float64) for array in flat)
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.where(a == b, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
+        if apart.max() > largest:
+            largest, place = float(apart.max()), start + int(apart.argmax())
+    return [int(i) for i in np.unravel_index(place, one.shape)]
+
+
+def describe(array: Array, index: list[int] | None) -> Side:
+    """Shape, dtype, range and mean of the finite values, and the value at `index`."""
+    side = Side(shape=list(array.shape), dtype=str(array.dtype))
+    smallest, largest, total, count = np.inf, -np.inf, 0.0, 0
+    for start in range(0, array.size, BLOCK):
+        block = array.reshape(-1)[start : start + BLOCK].astype(np.float64)
+        block = block[np.isfinite(block)]
+        if block.size:
+            smallest, largest = min(smallest, float(block.min())), max(largest, float(block.max()))
+            total, count = total + float(block.sum()), count + block.size
+    if count:
+        side.smallest, side.largest, side.mean = smallest, largest, total / count
+    value = float(array[tuple(index)]) if index is not None and array.size else np.nan
+    side.value = value if np.isfinite(value) else None
+    return side

@@ -1,0 +1,78 @@
+"""The rules by which one tensor is judged, from how far its runs are spread.
+
+Rounding shrinks by E bits from the run precision to float64 (29 for float32); a difference of
+meaning does not. So the difference between the two float64 runs is measured against the noise of
+the low runs: bits = log2(noise / difference).
+"""
+
+import math
+from typing import Final, NamedTuple
+
+from parity.numerics.kernel import Spread
+from parity.numerics.precision import HIGH, ROUNDOFF, gap
+from parity.results import Verdict
+
+SLACK: Final = 9  # bits that honest rounding may lose of E
+FEW_ULP: Final = 8 * ROUNDOFF[HIGH]  # four ulp of float64, relative
+WITNESS: Final = 64  # times what one ulp in the initial weights does to the reference
+SUBPRECISION: Final = 2.0**-22  # below this, relative, float32 cannot see a difference
+INHERITED: Final = 8  # times what an origin's difference becomes if it grows as the witness does
+NOISIER: Final = 5  # bits by which one side's low run may be noisier than the other's
+FAR_NOISIER: Final = 8
+VISIBLE: Final = 2.0**-10  # relative noise from which on far noisier is another computation
+
+
+class Judgement(NamedTuple):
+    """The verdict on one tensor. `bits` is None where the difference is 0; `by_bits`: judged by them."""
+
+    verdict: Verdict
+    bits: float | None
+    by_bits: bool
+
+
+class Judge:
+    """Judges the tensors of one case in execution order."""
+
+    def __init__(self, low: str) -> None:
+        self.low = low
+        self.needed = gap(low) - SLACK
+        self._growth = 0.0  # the largest difference of an origin, in units of the witness's there
+
+    def high(self, spread: Spread) -> Judgement:
+        """The verdict on the float64 runs of a tensor of floats."""
+        bits = self._bits(spread)
+        if spread.difference <= FEW_ULP * spread.scale:
+            return Judgement("match", bits, by_bits=False)
+        if bits is not None and bits >= self.needed:
+            return Judgement("match", bits, by_bits=True)
+        if spread.difference <= WITNESS * spread.witness:
+            return Judgement("match", bits, by_bits=False)
+        witness = max(spread.witness, ROUNDOFF[HIGH] * spread.scale)
+        if spread.difference <= SUBPRECISION * spread.scale:
+            self._growth = max(self._growth, spread.difference / witness)
+            return Judgement("subprecision", bits, by_bits=True)
+        # What follows from a subprecision origin inherits its verdict; the witness shows how far one
+        # rounding grows from there to here.
+        if spread.difference <= INHERITED * self._growth * witness:
+            return Judgement("subprecision", bits, by_bits=True)
+        return Judgement("diverged", bits, by_bits=True)
+
+    def noisier(self, spread: Spread) -> tuple[float, bool]:
+        """By how many bits the candidate's low run is noisier than the reference's (negative: the
+        other way round), in L2 with the floor that storing the values has; and whether that noise
+        is large enough to be another computation rather than a lesser precision.
+        """
+        norm = spread.scale * math.sqrt(spread.size)
+        floor = ROUNDOFF[self.low] * norm
+        if not floor:
+            return 0.0, False
+        reference, candidate = max(spread.reference_error, floor), max(spread.candidate_error, floor)
+        if not math.isfinite(reference + candidate):
+            return 0.0, False
+        return math.log2(candidate / reference), max(reference, candidate) > VISIBLE * norm
+
+    def _bits(self, spread: Spread) -> float | None:
+        noise = max(spread.noise, ROUNDOFF[self.low] * spread.scale)
+        if not spread.difference:
+            return None
+        return math.log2(noise) - math.log2(spread.difference) if noise else 0.0

@@ -1,0 +1,113 @@
+"""What a comparison found, in the shape of the JSON report (README, "The JSON report")."""
+
+from typing import Any, Literal
+
+import msgspec
+
+Verdict = Literal["match", "subprecision", "diverged", "error", "skipped"]
+SCHEMA = 1
+RANKING: tuple[Verdict, ...] = ("match", "subprecision", "diverged")
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """Base of all parts of a report."""
+
+
+class Side(Result):
+    """One side of a tensor that diverged: its shape, dtype, statistics, and its value at `index`."""
+
+    shape: list[int]
+    dtype: str
+    smallest: float | None = None
+    largest: float | None = None
+    mean: float | None = None
+    value: float | None = None
+
+
+class Divergence(Result):
+    """The first tensor in execution order that is not the same computation, and why it was judged so."""
+
+    step: int | None
+    kind: str
+    name: str
+    replica: int
+    bits: float | None
+    reason: str
+    index: list[int] = msgspec.field(default_factory=list)
+    sides: dict[str, Side] = msgspec.field(default_factory=dict)
+
+
+class Check(Result):
+    """All tensors of one kind. `worst_bits` is over those judged by bits; null if there are none."""
+
+    verdict: Verdict = "match"
+    compared: int = 0
+    worst_bits: float | None = None
+    worst_name: str | None = None
+    worst_step: int | None = None
+
+
+class LayoutCheck(Result):
+    """The two device layouts."""
+
+    verdict: Verdict = "match"
+    differences: list[str] = msgspec.field(default_factory=list)
+    declared: list[str] = msgspec.field(default_factory=list)
+
+
+class Finding(Result):
+    """A remark that fails only --strict."""
+
+    id: str
+    side: str
+    where: str
+    message: str
+
+
+class CaseResult(Result):
+    """One case."""
+
+    case: str
+    verdict: Verdict
+    reason: str = ""
+    first_divergence: Divergence | None = None
+    causes: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    checks: dict[str, Check | LayoutCheck] = msgspec.field(default_factory=dict)
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    lifted: list[str] = msgspec.field(default_factory=list)
+    casts: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
+    against_single: dict[str, Any] = msgspec.field(default_factory=dict)
+    seconds: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+class Report(Result):
+    """A whole comparison."""
+
+    schema: int = SCHEMA
+    environment: dict[str, Any] = msgspec.field(default_factory=dict)
+    summary: dict[str, int] = msgspec.field(default_factory=dict)
+    cases: list[CaseResult] = msgspec.field(default_factory=list)
+
+    def add(self, result: CaseResult) -> None:
+        """Count one more case."""
+        self.summary = self.summary or dict.fromkeys((*RANKING, "error", "skipped"), 0)
+        self.summary[result.verdict] += 1
+        self.cases.append(result)
+
+    def status(self, strict: bool) -> int:
+        """The exit status: 3 before 1 before 2 (nothing compared) before 0."""
+        if self.summary.get("error"):
+            return 3
+        if self.summary.get("diverged") or (strict and any(_not_strict(case) for case in self.cases)):
+            return 1
+        compared = self.summary.get("match", 0) + self.summary.get("subprecision", 0)
+        return 0 if compared or self.summary.get("skipped") else 2
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """The worst of some verdicts; match if there are none."""
+    return max(verdicts, key=RANKING.index, default="match")
+
+
+def _not_strict(case: CaseResult) -> bool:
+    return case.verdict == "subprecision" or bool(case.findings)

@@ -1,0 +1,191 @@
+"""The streaming kernel against plain numpy formulas in float64, whatever the dtype, offset, size and value."""
+
+import math
+import tracemalloc
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from parity.numerics import kernel
+from parity.numerics.kernel import Change, Runs, difference, measure
+
+Array = NDArray[Any]
+FLOATS = [np.dtype(kind) for kind in (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)]
+DTYPES = FLOATS + [np.dtype(kind) for kind in (np.int64, np.int32, np.uint8, np.bool_)]
+SPECIAL = [0.0, -0.0, 1.0, -3.0, 5e-324, 1e-200, 1e-30, 1e30, -1e200, 1e300, math.nan, math.inf, -math.inf]
+STEP = 64  # elements of a float64 block in these tests; twice as many of a float32 block
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Blocks, rows and the threads' threshold so small that short arrays cross them; every warning fails."""
+    for name, value in {"BLOCK": STEP * 8, "ROW": 8, "THREADED": 1000, "THREADS": 3}.items():
+        monkeypatch.setattr(kernel, name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def at_offset(array: Array, offset: int) -> Array:
+    """The array as a view of a buffer at any byte offset, as a memory-mapped file hands it out."""
+    buffer = bytearray(array.nbytes + offset)
+    view: Array = np.ndarray(array.shape, array.dtype, buffer, offset)
+    view[...] = array
+    return view
+
+
+@st.composite
+def tensors(draw: st.DrawFn, count: int) -> list[Array]:
+    """`count` arrays of one shape, each of its own dtype, scale and byte offset, some with special values."""
+    shape = draw(st.sampled_from([(), (0,), (1,), (2, 0), (STEP - 1,), (STEP,), (STEP + 1,), (5, 3, STEP), (1200,)]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    arrays = []
+    for _ in range(count):
+        values = np.asarray(random.standard_normal(shape) * 10.0 ** draw(st.sampled_from([0, 0, -30, 200])))
+        if draw(st.booleans()) and values.size:
+            values.reshape(-1)[random.integers(values.size, size=2)] = random.choice(SPECIAL, 2)
+        dtype = draw(st.sampled_from(DTYPES))
+        if dtype not in FLOATS:
+            values = np.nan_to_num(np.clip(values, 0, 100))
+        with np.errstate(all="ignore"):
+            arrays.append(at_offset(values.astype(dtype), draw(st.sampled_from([0, 0, 1, 8]))))
+    return arrays
+
+
+def plain(a: Array, b: Array) -> tuple[float, float, bool]:
+    """Largest difference, L2 norm and equality in kind, by the formulas."""
+    x, y = a.astype(np.float64).reshape(-1), b.astype(np.float64).reshape(-1)
+    finite = np.isfinite(x) & np.isfinite(y)
+    gaps = [abs(p - q) for p, q in zip(x[finite].tolist(), y[finite].tolist(), strict=True)]
+    kinds = [np.nan_to_num(z[~finite], nan=7.0, posinf=8.0, neginf=9.0) for z in (x, y)]
+    kinds = [np.where(np.isfinite(z[~finite]), 6.0, kind) for z, kind in zip((x, y), kinds, strict=True)]
+    return max(gaps, default=0.0), math.hypot(*gaps), np.array_equal(*kinds)
+
+
+def magnitude(a: Array) -> float:
+    values = a.astype(np.float64)
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+
+
+@settings(max_examples=150, deadline=None)
+@given(tensors(2))
+def test_difference_is_the_formula(arrays: list[Array]) -> None:
+    a, b = arrays
+    found, (largest, norm, same) = difference(a, b), plain(a, b)
+    assert found.largest == pytest.approx(largest, rel=2**-23, abs=0)
+    assert found.squares == pytest.approx(norm * norm, rel=1e-5, abs=0)
+    assert (found.scale, found.same_nonfinite) == (magnitude(a), same)
+
+
+@settings(max_examples=150, deadline=None)
+@given(tensors(5))
+def test_measure_is_the_formula(arrays: list[Array]) -> None:
+    reference, candidate, reference_low, candidate_low, witness = arrays
+    found = measure(Runs(*arrays))
+    errors = plain(reference_low, reference), plain(candidate_low, candidate)
+    low, high = plain(reference_low, candidate_low), plain(reference, candidate)
+    assert found.size == reference.size
+    assert found.scale == max(magnitude(reference), magnitude(candidate))
+    assert found.difference == high[0]
+    assert found.noise == max(low[0], errors[0][0], errors[1][0])
+    assert found.reference_error == pytest.approx(errors[0][1], rel=1e-12, abs=0)
+    assert found.candidate_error == pytest.approx(errors[1][1], rel=1e-12, abs=0)
+    assert found.witness == plain(witness, reference)[0]
+    assert found.same_nonfinite == (low[2] and high[2])
+
+
+def test_without_low_runs_there_is_no_noise() -> None:
+    found = measure(Runs(np.array([1.0, -4.0]), np.array([1.5, -4.0])))
+    assert found == (2, 4.0, 0.5, 0.0, 0.0, 0.0, 0.0, True)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("offset", [0, 3])
+def test_a_change_is_the_subtracted_tensor(dtype: np.dtype[Any], offset: int) -> None:
+    random = np.random.default_rng(1)
+    now, before, other = (at_offset(random.standard_normal((3, 7, 50)).astype(dtype), offset) for _ in range(3))
+    derived = now.astype(np.float64) - before.astype(np.float64)
+    changed = other.astype(np.float64) - before.astype(np.float64)
+    runs = Runs(Change(now, before), Change(other, before), Change(now, before), witness=Change(other, before))
+    assert measure(runs) == measure(Runs(derived, changed, derived, witness=changed))
+    assert measure(runs).difference > 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", [1, 2 * STEP + 1, 7 * STEP])
+def test_one_changed_element_is_found_anywhere(dtype: np.dtype[Any], size: int) -> None:
+    a, b = np.zeros(size, dtype), np.zeros(size, dtype)
+    for place in range(size):
+        b[place] = 1
+        assert difference(a, b) == (1.0, 1.0, 0.0, True)
+        assert difference(b, a) == (1.0, 1.0, 1.0, True)
+        assert measure(Runs(a, b)).difference == measure(Runs(a, a, a, b)).noise == 1.0
+        b[place] = 0
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_one_nonfinite_element_is_found_anywhere(dtype: np.dtype[Any]) -> None:
+    a = np.ones(3 * STEP, dtype)
+    for place, kind in enumerate([math.nan, math.inf, -math.inf] * STEP):
+        b = a.copy()
+        b[place] = kind
+        assert difference(a, b) == difference(b, a) == (0.0, 0.0, 1.0, False)
+        assert difference(b, b) == (0.0, 0.0, 1.0, True)
+
+
+@pytest.mark.parametrize(("one", "other"), [(math.nan, math.inf), (math.inf, -math.inf), (1e300, math.inf)])
+def test_nonfinite_values_of_another_kind_are_not_the_same(one: float, other: float) -> None:
+    assert not difference(np.array([1.0, one]), np.array([1.0, other])).same_nonfinite
+
+
+def test_overflow_in_the_low_runs_alone_is_the_same_and_no_noise() -> None:
+    high, low = np.array([1e5, 1.0]), np.array([math.inf, 1.125], np.float16)
+    found = measure(Runs(high, high, low, low))
+    assert (found.noise, found.reference_error, found.same_nonfinite) == (0.125, 0.125, True)
+    assert not measure(Runs(high, high, low, np.array([6e4, 1.125], np.float16))).same_nonfinite
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("power", [-40, -30, 0, 30, 38])
+def test_huge_and_tiny_values_keep_their_norm(dtype: type, power: int) -> None:
+    exponent = power * 8 if dtype is np.float64 else power
+    a = np.full(300, 3 * 10.0**exponent, dtype)
+    found = difference(a, -a)
+    assert found.largest == pytest.approx(2 * float(a[0]), rel=1e-6, abs=0)
+    assert measure(Runs(a, a, -a, a)).reference_error == pytest.approx(2 * float(a[0]) * 300**0.5, rel=1e-6, abs=0)
+    assert found.squares == pytest.approx((2 * float(a[0])) * (2 * float(a[0])) * 300, rel=1e-5, abs=0)
+
+
+def test_the_sum_of_squares_in_float32_keeps_its_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    a = np.full(3_000_000, 0.1, np.float32)
+    assert difference(a, np.zeros_like(a)).squares == pytest.approx(3e6 * float(a[0]) ** 2, rel=1e-6)
+
+
+def test_threads_and_blocks_do_not_change_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(2)
+    runs = Runs(*(random.standard_normal(5_001) for _ in range(5)))
+    threaded = measure(runs)
+    monkeypatch.undo()
+    assert threaded == pytest.approx(measure(runs), rel=1e-13)
+
+
+def test_memory_is_that_of_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(kernel, "THREADS", 2)
+    a = np.zeros(24_000_000, np.float32)
+    runs = Runs(Change(a, a), Change(a, a), a, a, a)
+    buffers = len(runs) + 1
+    for compare in (lambda: measure(runs), lambda: difference(a, a)):
+        tracemalloc.start()
+        compare()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < (buffers + 0.1) * kernel.BLOCK * kernel.THREADS < a.nbytes / 3
