@@ -1,5 +1,6 @@
 """The order of the samples, and the batches that both backends train on."""
 
+import copy
 import hashlib
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -26,11 +27,17 @@ class Batch(NamedTuple):
 
 
 class Dataset:
-    """The samples of a case, at its precision. Raises UsageError where source and model do not fit."""
+    """The samples of a case, at its precision. Raises UsageError where source and model do not fit.
+
+    `batch_axis`: the axis of the samples in the arrays of a batch. `backwards`: each batch holds its
+    samples in reverse.
+    """
 
     def __init__(self, case: schema.Case) -> None:
         samples = sources.load(case)
         self.case = case
+        self.backwards = False
+        self.batch_axis = 1 if isinstance(case.model, schema.Transformer) else 0
         self.size = len(samples.inputs[0])
         self.inputs = tuple(self._rounded(array) for array in samples.inputs)
         self.output_shape = _output_shape(case.model, self.inputs[0].shape[1:])
@@ -49,7 +56,13 @@ class Dataset:
     def order(self) -> list[NDArray[np.int64]]:
         """The indices of each step's samples, and last those of the evaluation."""
         batch = self.case.data.batch
-        return [self._indices(step * batch, batch) for step in range(self.case.steps)] + [self.evaluation().indices]
+        return [self._indices(step * batch, batch) for step in range(self.case.steps)] + [self._indices(0, batch)]
+
+    def reversed(self) -> "Dataset":
+        """The same samples in the same batches, each batch the other way round."""
+        other = copy.copy(self)
+        other.backwards = not self.backwards
+        return other
 
     def steps(self) -> Iterator[list[Batch]]:
         """One list of micro-batches per training step; a fresh order at each epoch."""
@@ -68,14 +81,13 @@ class Dataset:
         return np.concatenate(order)[offset : offset + count]
 
     def _batch(self, indices: NDArray[np.int64], share: float = 1.0) -> Batch:
+        indices = indices[::-1] if self.backwards else indices
         inputs = tuple(self._arranged(array[indices]) for array in self.inputs)
         target = np.zeros((len(indices), *self.output_shape)) if self.target is None else self.target[indices]
         return Batch(indices, inputs, self._arranged(target), share)
 
     def _arranged(self, array: sources.Array) -> sources.Array:
-        if isinstance(self.case.model, schema.Transformer):
-            array = np.swapaxes(array, 0, 1)
-        return np.ascontiguousarray(array)
+        return np.ascontiguousarray(np.swapaxes(array, 0, self.batch_axis))
 
     def _given(self, target: sources.Array | None) -> sources.Array:
         if target is None:

@@ -67,9 +67,11 @@ class _Comparison:
             if mismatch := files.mismatch(key, self.names):
                 self._note(step, kind, name, DIVERGED, mismatch, files)
                 continue
+            spread = kernel.measure(files.runs(key))
             if kind == "parameter" and before is not None and key in before.reference_high:
-                self._judge(step, keys.UPDATE, name, files.changes(key, before), files)
-            self._judge(step, kind, name, files.runs(key), files)
+                update = kernel.measure(files.changes(key, before))
+                self._judge(step, keys.UPDATE, name, update, files, stored=spread.scale)
+            self._judge(step, kind, name, spread, files)
 
     def findings(self) -> list[Finding]:
         """One remark for each side whose low run is noisier than it should be."""
@@ -84,9 +86,10 @@ class _Comparison:
             for side, tensors in self.noisier.items()
         ]
 
-    def _judge(self, step: int | None, kind: str, name: str, runs: kernel.Runs, files: Step) -> None:
-        spread = kernel.measure(runs)
-        judgement, reason = self.judge.high(spread), ""
+    def _judge(
+        self, step: int | None, kind: str, name: str, spread: kernel.Spread, files: Step, stored: float = 0.0
+    ) -> None:
+        judgement, reason = self.judge.high(spread, stored), ""
         if not spread.same_nonfinite:
             judgement, reason = DIVERGED, "NaN or infinity at different positions"
         elif kind in ("activation", "gradient") and step == 0 and judgement.verdict == "match":

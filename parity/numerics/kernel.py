@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Pair = tuple[int, int]  # the places of two tensors to subtract; one place twice is that tensor alone
 
-BLOCK = 1 << 21  # bytes. Measured: smaller blocks wait for the interpreter, larger ones for memory
+# Bytes, measured: one thread wants its buffers in L2 and few pages to touch first; several threads wait for the
+# interpreter's lock over blocks that small.
+BLOCK, THREAD_BLOCK = 1 << 19, 1 << 21
 THREADED = 1 << 21  # elements from which threads pay
 THREADS = min(os.cpu_count() or 1, 4)
-# Elements of one dot product: few enough that BLAS does not start threads of its own inside ours (it was half as
-# fast) and that a sum in float32 keeps its digits.
+# Elements of one dot product: too few for BLAS to start threads inside ours (half as fast), or for a float32 sum
+# to lose its digits.
 ROW = 1 << 12
 # Squares of magnitudes from 1 / SAFE to SAFE neither overflow nor vanish, summed over a row.
 SAFE = {np.dtype(kind): float(np.finfo(kind).max) ** 0.4 for kind in (np.float32, np.float64)}
@@ -113,8 +115,8 @@ def difference(a: Array, b: Array) -> Difference:
 def _stream(tensors: Sequence[Tensor | None], pairs: Sequence[Pair], dtype: np.dtype[Any]) -> list[_Size]:
     """The sizes of the pairs. Threads take turns at the blocks: numpy computes without the interpreter's lock."""
     size = max(tensor.size for tensor in tensors if tensor is not None)
-    step = min(BLOCK // dtype.itemsize, max(size, 1))
     threads = THREADS if size >= THREADED else 1
+    step = min((BLOCK if threads == 1 else THREAD_BLOCK) // dtype.itemsize, max(size, 1))
     turns = [range(first * step, size, threads * step) for first in range(threads)]
     walk = partial(_walk, tensors, pairs, step, dtype)
     if threads == 1:

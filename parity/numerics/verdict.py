@@ -38,10 +38,14 @@ class Judge:
         self.needed = gap(low) - SLACK
         self._growth = 0.0  # the largest difference of an origin, in units of the witness's there
 
-    def high(self, spread: Spread) -> Judgement:
-        """The verdict on the float64 runs of a tensor of floats."""
+    def high(self, spread: Spread, stored: float = 0.0) -> Judgement:
+        """The verdict on the float64 runs of a tensor.
+
+        `stored`: the scale of the values that the tensor was derived from, if larger than its own.
+        An update is the difference of two stored parameters, and known to a few ulp of these.
+        """
         bits = self._bits(spread)
-        if spread.difference <= FEW_ULP * spread.scale:
+        if spread.difference <= FEW_ULP * max(spread.scale, stored):
             return Judgement("match", bits, by_bits=False)
         if bits is not None and bits >= self.needed:
             return Judgement("match", bits, by_bits=True)

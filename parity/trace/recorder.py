@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from parity.trace import keys
@@ -22,7 +23,8 @@ BETWEEN = {"loss", "gradient"}
 class Recorder:
     """Writes the tensors of one run of one rank into `folder`.
 
-    `samples`: the indices of each step's samples, the evaluation's last.
+    `samples`: the indices of each step's samples, the evaluation's last. `flipped_axis`: the batch
+    axis of a run whose batches are in reverse order; inputs and activations are turned back.
     """
 
     def __init__(self, folder: Path, samples: Sequence[NDArray[Any]], every: int) -> None:
@@ -30,6 +32,7 @@ class Recorder:
         self.samples = samples
         self.steps = len(samples) - 1
         self.every = every
+        self.flipped_axis: int | None = None
         self.step: int | None = None
         self.files: dict[str, list[str]] = {}
         self._writer: Writer | None = None
@@ -53,6 +56,8 @@ class Recorder:
             return
         if self._writer is None:
             self._writer = Writer(self.folder / f"{keys.step_file(self.step)}.safetensors", self._room)
+        if self.flipped_axis is not None and kind in ("input", "activation"):
+            array = np.flip(array, self.flipped_axis)
         plain = keys.key(kind, name)
         self._writer.add(keys.key(kind, name, self._repeats[plain]), array)
         self._repeats[plain] += 1
