@@ -2,7 +2,8 @@
 
 Keras's own Adam adds epsilon before the bias correction of the second moment ("epsilon hat", Kingma
 and Ba 2015, end of section 2), its SGD folds the learning rate into the momentum, and its clipping
-leaves out PyTorch's 1e-6. Constants stay exact: `tf.constant(x, dtype)` rounds a Python float once, `tf.cast` by way of float32.
+leaves out PyTorch's 1e-6. Constants stay exact: `tf.constant(x, dtype)` rounds a Python float once,
+`tf.cast` by way of float32.
 """
 
 from collections.abc import Iterable

@@ -13,11 +13,11 @@ from parity.errors import BackendError, TraceError, UsageError, nearest
 INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
 
 
-class Parser(argparse_flags.ArgumentParser):  # type: ignore[misc]
+class Parser(argparse_flags.ArgumentParser):
     """A parser whose complaints are one line, with the nearest flag."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(inherited_absl_flags=None, allow_abbrev=False, **kwargs)
+        super().__init__(inherited_absl_flags=None, allow_abbrev=False, **kwargs)  # type: ignore[no-untyped-call]
 
     def error(self, message: str) -> NoReturn:
         """End with status 2."""

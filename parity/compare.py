@@ -9,7 +9,7 @@ import contextlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -65,9 +65,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _results(args: argparse.Namespace, report: Report) -> Iterator[CaseResult]:
+def _results(args: argparse.Namespace, report: Report) -> Generator[CaseResult, None, None]:
     if args.traces:
-        yield from _recorded(*args.traces, report)
+        one, other = args.traces
+        yield from _recorded(one, other, report)
         return
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
         yield from _run(args, Path(scratch), report)
@@ -111,12 +112,12 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
     }
     answers: list[dict[str, Answer]] = [{} for _ in chosen]
     with running(backends), _progress(len(chosen)) as progress:
-        for backend, index, answer in feed(jobs):
+        for backend, number, answer in feed(jobs):
             if answer.status == "usage":
                 raise UsageError(answer.message)
-            answers[index][backend] = answer
-            if len(answers[index]) == len(backends):
-                yield _conclude(args, chosen[index], home / chosen[index].name, answers[index], report)
+            answers[number][backend] = answer
+            if len(answers[number]) == len(backends):
+                yield _conclude(args, chosen[number], home / chosen[number].name, answers[number], report)
                 progress.advance(progress.task_ids[0])
 
 

@@ -45,7 +45,8 @@ def normal(seed: int, name: str, shape: tuple[int, ...]) -> Floats:
     size = math.prod(shape)
     words = bits(seed, name, 3 * size).view(np.uint16).reshape(size, 12)
     total = words.astype(np.int64).sum(axis=1)
-    return ((total + 6 - 6 * 2**16) * 2.0**-16).reshape(shape)
+    centred: Floats = (total + 6 - 6 * 2**16) * 2.0**-16
+    return centred.reshape(shape)
 
 
 def permutation(seed: int, name: str, size: int) -> NDArray[np.int64]:

@@ -1,9 +1,11 @@
 """python -m parity.record: one backend runs cases and leaves their traces in a folder."""
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from parity import cli
+from parity.config.schema import Case
 from parity.errors import BackendError, UsageError
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.job import Job
@@ -22,21 +24,27 @@ def main(argv: Sequence[str]) -> int:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out={args.out}: expected a folder that can be written to: {error}") from None
-    backend = Backend(args.backend, args.torch_python if args.backend == "torch" else args.keras_python, args.out)
+    python = args.torch_python if args.backend == "torch" else args.keras_python
+    with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
+        failed = _record(Backend(args.backend, python, Path(scratch)), chosen, args.out)
+    if failed:
+        raise BackendError(f"{failed} of {len(chosen)} cases failed")
+    return 0
+
+
+def _record(backend: Backend, chosen: list[Case], out: Path) -> int:
+    """Record the cases one after another; returns how many failed."""
     failed = 0
     with running([backend]):
         for case in chosen:
-            folder = args.out / case.name / args.backend
+            folder = out / case.name / backend.name
             answer = backend.do(Job(case=case, runs=list(keys.RUNS), folder=str(folder.absolute())))
             if answer.status == "usage":
                 raise UsageError(answer.message)
             failed += answer.status == "error"
             outcome = answer.message if answer.status == "error" else f"{folder}  {answer.seconds:.1f} s"
             print(f"{case.name}  {outcome}", flush=True)
-    if failed:
-        raise BackendError(f"{failed} of {len(chosen)} cases failed; {backend.log} has all that {args.backend} said")
-    backend.log.unlink(missing_ok=True)
-    return 0
+    return failed
 
 
 if __name__ == "__main__":

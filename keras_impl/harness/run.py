@@ -29,9 +29,7 @@ def versions() -> dict[str, str]:
     return {"keras": keras.__version__, "tensorflow": tf.__version__}
 
 
-def run(
-    case: Case, at: str, initial: dict[str, Floats], dataset: Dataset, recorder: Recorder, fault: str
-) -> Layout:
+def run(case: Case, at: str, initial: dict[str, Floats], dataset: Dataset, recorder: Recorder, fault: str) -> Layout:
     """Train the case's model at the precision `at`, recording; say where its parameters were."""
     strategy = importlib.import_module(f"keras_impl.strategies.{case.strategy}")
     keras.utils.clear_session()

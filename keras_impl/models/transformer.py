@@ -92,7 +92,9 @@ class Decoder(keras.layers.Layer):
         self.blocks = _numbered(blocks)
         self.norm = _norm("norm")
 
-    def call(self, x: tf.Tensor, memory: tf.Tensor, attention_mask: tf.Tensor | None, training: bool = False) -> tf.Tensor:
+    def call(
+        self, x: tf.Tensor, memory: tf.Tensor, attention_mask: tf.Tensor | None, training: bool = False
+    ) -> tf.Tensor:
         for block in self.blocks:
             x = block(x, memory, attention_mask=attention_mask, training=training)
         return self.norm(x)
@@ -132,8 +134,12 @@ class DecoderLayer(keras.layers.Layer):
         self.dropout2 = keras.layers.Dropout(dropout, name="dropout2")
         self.dropout3 = keras.layers.Dropout(dropout, name="dropout3")
 
-    def call(self, x: tf.Tensor, memory: tf.Tensor, attention_mask: tf.Tensor | None, training: bool = False) -> tf.Tensor:
-        x = self.norm1(x + self.dropout1(self.self_attn(x, x, attention_mask=attention_mask, training=training), training=training))
+    def call(
+        self, x: tf.Tensor, memory: tf.Tensor, attention_mask: tf.Tensor | None, training: bool = False
+    ) -> tf.Tensor:
+        x = self.norm1(
+            x + self.dropout1(self.self_attn(x, x, attention_mask=attention_mask, training=training), training=training)
+        )
         attended = self.multihead_attn(x, memory, training=training)
         x = self.norm2(x + self.dropout2(attended, training=training))
         hidden = self.dropout(tf.nn.relu(self.linear1(x)), training=training)

@@ -20,14 +20,14 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A config: immutable, by keyword, closed."""
 
 
-class LinearStack(Frozen, tag_field="kind", tag="linear_stack"):
+class LinearStack(Frozen, frozen=True, tag_field="kind", tag="linear_stack"):
     """`layers` times Linear(width, width), no activation between."""
 
     layers: Positive = 6
     width: Positive = 512
 
 
-class SimpleBlock(Frozen, tag_field="kind", tag="simple_block"):
+class SimpleBlock(Frozen, frozen=True, tag_field="kind", tag="simple_block"):
     """Linear, ReLU, Linear."""
 
     inputs: Positive = 10
@@ -35,7 +35,7 @@ class SimpleBlock(Frozen, tag_field="kind", tag="simple_block"):
     outputs: Positive = 5
 
 
-class TwoLinear(Frozen, tag_field="kind", tag="two_linear"):
+class TwoLinear(Frozen, frozen=True, tag_field="kind", tag="two_linear"):
     """Two stages of one Linear each, with a ReLU between: the model for model parallelism."""
 
     inputs: Positive = 10
@@ -43,14 +43,14 @@ class TwoLinear(Frozen, tag_field="kind", tag="two_linear"):
     outputs: Positive = 1
 
 
-class ResidualBlock(Frozen, tag_field="kind", tag="residual_block"):
+class ResidualBlock(Frozen, frozen=True, tag_field="kind", tag="residual_block"):
     """conv-BN-ReLU-conv-BN beside a shortcut; the shortcut is a convolution where channels differ."""
 
     in_channels: Positive = 3
     out_channels: Positive = 16
 
 
-class Transformer(Frozen, tag_field="kind", tag="transformer"):
+class Transformer(Frozen, frozen=True, tag_field="kind", tag="transformer"):
     """A sequence-to-sequence transformer with one embedding for source and target."""
 
     vocabulary: Positive = 1000
@@ -78,7 +78,7 @@ class Transformer(Frozen, tag_field="kind", tag="transformer"):
 Model = LinearStack | SimpleBlock | TwoLinear | ResidualBlock | Transformer
 
 
-class Data(Frozen):
+class Data(Frozen, frozen=True):
     """Where batches come from.
 
     `source`: diabetes, digits, photographs, text, text:FILE, synthetic, or the path of an .npz file
@@ -92,7 +92,7 @@ class Data(Frozen):
     scale: Annotated[float, Meta(gt=0.0)] = 1.0  # multiplies float inputs
 
 
-class Loss(Frozen):
+class Loss(Frozen, frozen=True):
     """A scalar. `target` zeros compares the outputs with zeros (mse only)."""
 
     kind: Literal["mse", "cross_entropy"] = "mse"
@@ -104,7 +104,7 @@ class Loss(Frozen):
             raise ValueError("loss.target is 'zeros', which only mse can have; use target = 'data'")
 
 
-class SGD(Frozen, tag_field="kind", tag="sgd"):
+class SGD(Frozen, frozen=True, tag_field="kind", tag="sgd"):
     """torch.optim.SGD's formula: v = momentum v + g; p = p - learning_rate v."""
 
     learning_rate: Rate = 0.01
@@ -117,7 +117,7 @@ class SGD(Frozen, tag_field="kind", tag="sgd"):
             raise ValueError("optimizer.nesterov needs a momentum above 0, received momentum = 0.0")
 
 
-class Adam(Frozen, tag_field="kind", tag="adam"):
+class Adam(Frozen, frozen=True, tag_field="kind", tag="adam"):
     """torch.optim.Adam's formula; weight decay is added to the gradient."""
 
     learning_rate: Rate = 0.001
@@ -127,7 +127,7 @@ class Adam(Frozen, tag_field="kind", tag="adam"):
     weight_decay: Rate = 0.0
 
 
-class AdamW(Adam, tag_field="kind", tag="adamw"):
+class AdamW(Adam, frozen=True, tag_field="kind", tag="adamw"):
     """torch.optim.AdamW's formula; weight decay shrinks the parameter."""
 
     weight_decay: Rate = 0.01
@@ -136,14 +136,14 @@ class AdamW(Adam, tag_field="kind", tag="adamw"):
 Optimizer = SGD | Adam | AdamW
 
 
-class Schedule(Frozen):
+class Schedule(Frozen, frozen=True):
     """The learning rate times `factor` after every `every` steps (torch's StepLR)."""
 
     every: Positive
     factor: Annotated[float, Meta(gt=0.0)] = 0.1
 
 
-class Case(Frozen):
+class Case(Frozen, frozen=True):
     """One comparison, resolved: what both backends run."""
 
     name: str

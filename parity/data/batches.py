@@ -50,7 +50,7 @@ class Dataset:
         for array in (*self.inputs, self.target):
             if array is not None:
                 sha.update(f"{array.dtype}{array.shape}".encode())
-                sha.update(np.ascontiguousarray(array))
+                sha.update(np.ascontiguousarray(array).data)
         return sha.hexdigest()
 
     def order(self) -> list[NDArray[np.int64]]:

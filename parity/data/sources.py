@@ -32,7 +32,7 @@ def load(case: schema.Case) -> Samples:
     samples = _choose(case)
     expected = _features(case.model)
     for array in samples.inputs:
-        if len(array.shape) != len(expected) + 1 or any(want not in (None, got) for want, got in zip(expected, array.shape[1:], strict=True)):
+        if not _fits(array.shape[1:], expected):
             shape = tuple("any" if size is None else size for size in expected)
             raise UsageError(
                 f"case {case.name!r}: the source {case.data.source!r} gives samples of the shape {array.shape[1:]}, "
@@ -61,6 +61,12 @@ def _choose(case: schema.Case) -> Samples:
         "diabetes (simple_block, two_linear), digits (these and linear_stack), photographs (residual_block), "
         "text, text:FILE (transformer), synthetic, FILE.npz"
     )
+
+
+def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
+    if len(shape) != len(expected):
+        return False
+    return all(want in (None, got) for want, got in zip(expected, shape, strict=True))
 
 
 def _features(model: schema.Model) -> tuple[int | None, ...]:

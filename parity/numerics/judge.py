@@ -39,7 +39,7 @@ def compare(reference: Trace, candidate: Trace) -> CaseResult:
         first_divergence=first,
         checks={**comparison.checks, "layout": layout},
         findings=comparison.findings(),
-        casts={} if reference.case.precision == "float32" else dict(zip(names, map(_casts, (reference, candidate)))),
+        casts={name: _casts(trace) for name, trace in zip(names, (reference, candidate), strict=True) if trace.mixed},
     )
 
 
@@ -62,7 +62,7 @@ class _Comparison:
 
     def step(self, step: int | None, files: Step, before: Step | None) -> None:
         """Judge every tensor of one step; `before` is the last step that recorded the parameters."""
-        for key in files.keys():
+        for key in files.in_order():
             kind, name = keys.split(key)
             if mismatch := files.mismatch(key, self.names):
                 self._note(step, kind, name, DIVERGED, mismatch, files)
@@ -92,7 +92,7 @@ class _Comparison:
         judgement, reason = self.judge.high(spread, stored), ""
         if not spread.same_nonfinite:
             judgement, reason = DIVERGED, "NaN or infinity at different positions"
-        elif kind in ("activation", "gradient") and step == 0 and judgement.verdict == "match":
+        elif step == 0 and judgement.verdict == "match" and self._noise_tells(kind, name, files):
             judgement, reason = self._judge_noise(keys.key(kind, name), spread, judgement)
         if judgement.verdict != "match" and not reason:
             reason = (
@@ -100,6 +100,15 @@ class _Comparison:
                 f"value: {judgement.bits or 0.0:.1f} bits, {self.judge.needed} needed"
             )
         self._note(step, kind, name, judgement, reason, files)
+
+    def _noise_tells(self, kind: str, name: str, files: Step) -> bool:
+        """Whether the low runs of this tensor are to be judged as well: forward and backward."""
+        if kind == "activation":
+            for side, (high, low) in enumerate(zip(files[:2], files[2:4], strict=True)):
+                key = keys.key(kind, name)
+                self.judge.kinks[side] += kernel.sign_changes(high[key], low[key])
+            return True
+        return kind == "gradient" and self.judge.gradients_tell
 
     def _judge_noise(self, key: str, spread: kernel.Spread, judgement: Judgement) -> tuple[Judgement, str]:
         """The low runs, each side against its own high run."""
@@ -113,9 +122,7 @@ class _Comparison:
         self.noisier.setdefault(side, []).append((key, abs(noisier)))
         return judgement, ""
 
-    def _note(
-        self, step: int | None, kind: str, name: str, judgement: Judgement, reason: str, files: Step
-    ) -> None:
+    def _note(self, step: int | None, kind: str, name: str, judgement: Judgement, reason: str, files: Step) -> None:
         check = self.checks.setdefault(kind, Check())
         check.compared += 1
         check.verdict = worst([check.verdict, judgement.verdict])

@@ -23,7 +23,7 @@ Pair = tuple[int, int]  # the places of two tensors to subtract; one place twice
 
 # Bytes, measured: one thread wants its buffers in L2 and few pages to touch first; several threads wait for the
 # interpreter's lock over blocks that small.
-BLOCK, THREAD_BLOCK = 1 << 19, 1 << 21
+BLOCK, THREAD_BLOCK = 1 << 19, 1 << 22
 THREADED = 1 << 21  # elements from which threads pay
 THREADS = min(os.cpu_count() or 1, 4)
 # Elements of one dot product: too few for BLAS to start threads inside ours (half as fast), or for a float32 sum
@@ -110,6 +110,14 @@ def difference(a: Array, b: Array) -> Difference:
     narrow = np.can_cast(a.dtype, np.float32) and np.can_cast(b.dtype, np.float32)
     scale, apart = _stream((a, b), ((0, 0), (0, 1)), np.dtype(np.float32 if narrow else np.float64))
     return Difference(apart.largest, apart.norm * apart.norm, scale.largest, apart.same_nonfinite)
+
+
+def sign_changes(one: Array, other: Array) -> int:
+    """How many elements are positive in one array and not in the other."""
+    step = BLOCK // 8
+    spans = (slice(start, start + step) for start in range(0, one.size, step))
+    flat = one.reshape(-1), other.reshape(-1)
+    return sum(int(np.count_nonzero((flat[0][span] > 0) != (flat[1][span] > 0))) for span in spans)
 
 
 def _stream(tensors: Sequence[Tensor | None], pairs: Sequence[Pair], dtype: np.dtype[Any]) -> list[_Size]:

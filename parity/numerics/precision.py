@@ -1,12 +1,13 @@
 """The precisions by name: their numpy dtypes and unit roundoffs."""
 
 import math
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 HIGH = "float64"
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "float64": np.dtype(np.float64),
     "float32": np.dtype(np.float32),
     "float16": np.dtype(np.float16),
@@ -16,7 +17,7 @@ DTYPES = {
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-def dtype(name: str) -> np.dtype:
+def dtype(name: str) -> np.dtype[Any]:
     """The numpy dtype of a precision, as stored in a trace."""
     return DTYPES[name]
 

@@ -22,14 +22,19 @@ class Step(NamedTuple):
 
     def runs(self, key: str) -> Runs:
         """One tensor in every run."""
-        return Runs(*(None if file is None else file[key] for file in self))
+        high, low = self[:2], self[2:]
+        return Runs(*(file[key] for file in high), *(None if file is None else file[key] for file in low))
 
     def changes(self, key: str, before: "Step") -> Runs:
         """What became of one tensor since an earlier step."""
-        pairs = zip(self, before, strict=True)
-        return Runs(*(None if now is None or then is None else Change(now[key], then[key]) for now, then in pairs))
+        high = [Change(now[key], then[key]) for now, then in zip(self[:2], before[:2], strict=True)]
+        low = [
+            Change(now[key], then[key]) if now is not None and then is not None else None
+            for now, then in zip(self[2:], before[2:], strict=True)
+        ]
+        return Runs(*high, *low)
 
-    def keys(self) -> list[str]:
+    def in_order(self) -> list[str]:
         """Every key in execution order; what the candidate alone has follows its predecessor there."""
         merged = list(self.reference_high)
         known, place = set(merged), 0
@@ -62,12 +67,15 @@ def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, Step
     witness = next((trace for trace in (reference, candidate) if "witness" in trace.manifest.runs), None)
     stems = {stem: None for trace in (reference, candidate) for stem in trace.stems("high")}
     for stem in stems:
-        yield keys.step_of(stem), Step(
-            reference.open("high", stem),
-            candidate.open("high", stem),
-            reference.open("low", stem),
-            candidate.open("low", stem),
-            witness and witness.open("witness", stem),
+        yield (
+            keys.step_of(stem),
+            Step(
+                reference.open("high", stem),
+                candidate.open("high", stem),
+                reference.open("low", stem),
+                candidate.open("low", stem),
+                witness.open("witness", stem) if witness else None,
+            ),
         )
 
 

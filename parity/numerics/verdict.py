@@ -20,6 +20,7 @@ INHERITED: Final = 8  # times what an origin's difference becomes if it grows as
 NOISIER: Final = 5  # bits by which one side's low run may be noisier than the other's
 FAR_NOISIER: Final = 8
 VISIBLE: Final = 2.0**-10  # relative noise from which on far noisier is another computation
+MANY_KINKS: Final = 16  # sign changes from which on both sides' gradients are about equally noisy
 
 
 class Judgement(NamedTuple):
@@ -31,12 +32,25 @@ class Judgement(NamedTuple):
 
 
 class Judge:
-    """Judges the tensors of one case in execution order."""
+    """Judges the tensors of one case in execution order.
+
+    `kinks`: how many activations of each side changed their sign between its low and its high run.
+    """
 
     def __init__(self, low: str) -> None:
         self.low = low
         self.needed = gap(low) - SLACK
+        self.kinks = [0, 0]
         self._growth = 0.0  # the largest difference of an origin, in units of the witness's there
+
+    @property
+    def gradients_tell(self) -> bool:
+        """Whether the noise of low gradients says something about precision.
+
+        One ReLU that rounding switches on or off changes gradients by far more than rounding does. So
+        they tell where no activation changed its sign, or so many on both sides that it evens out.
+        """
+        return not any(self.kinks) or min(self.kinks) >= MANY_KINKS
 
     def high(self, spread: Spread, stored: float = 0.0) -> Judgement:
         """The verdict on the float64 runs of a tensor.

@@ -25,10 +25,10 @@ LAST_LINES = 8
 
 
 class Result(NamedTuple):
-    """A backend's answer to the job of that index."""
+    """A backend's answer to one of its jobs, by number."""
 
     backend: str
-    index: int
+    job: int
     answer: Answer
 
 
@@ -63,7 +63,8 @@ class Backend:
         try:
             if self._process is None:
                 self.start()
-            assert self._process is not None and self._process.stdin is not None
+            assert self._process
+            assert self._process.stdin
             self._process.stdin.write(msgspec.json.encode(job) + b"\n")
             self._process.stdin.flush()
             return self._expect("done", "usage", "error")
@@ -84,7 +85,8 @@ class Backend:
 
     def _expect(self, *statuses: str) -> Answer:
         process = self._process
-        assert process is not None and process.stdout is not None
+        assert process
+        assert process.stdout
         if not select.select([process.stdout], [], [], PATIENCE)[0]:
             raise BackendError(f"{self.name}: no answer within {PATIENCE:.0f} s")
         line = process.stdout.readline()
@@ -101,10 +103,10 @@ class Backend:
 
 
 @contextlib.contextmanager
-def running(backends: Sequence[Backend]) -> Iterator[None]:
+def running(backends: Sequence[Backend]) -> Iterator[Sequence[Backend]]:
     """The backends are ended when the block is left, however it is left."""
     try:
-        yield
+        yield backends
     finally:
         for backend in backends:
             backend.stop()
@@ -115,8 +117,8 @@ def feed(backends: dict[Backend, list[Job]]) -> Iterator[Result]:
     results: queue.SimpleQueue[Result] = queue.SimpleQueue()
 
     def work(backend: Backend, jobs: list[Job]) -> None:
-        for index, job in enumerate(jobs):
-            results.put(Result(backend.name, index, backend.do(job)))
+        for number, job in enumerate(jobs):
+            results.put(Result(backend.name, number, backend.do(job)))
 
     for backend, jobs in backends.items():
         threading.Thread(target=work, args=(backend, jobs), daemon=True).start()

@@ -15,12 +15,16 @@ def environment(folder: Path) -> dict[str, str]:
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     paths = [str(Path(parity.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(THREADS))
-    return kept | threads | {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONUNBUFFERED": "1",
-        "LC_ALL": "C.UTF-8",
-        "KERAS_BACKEND": "tensorflow",
-        "KERAS_HOME": str(folder / "keras"),
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        "CUDA_VISIBLE_DEVICES": "-1",
-    }
+    return (
+        kept
+        | threads
+        | {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONUNBUFFERED": "1",
+            "LC_ALL": "C.UTF-8",
+            "KERAS_BACKEND": "tensorflow",
+            "KERAS_HOME": str(folder / "keras"),
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            "CUDA_VISIBLE_DEVICES": "-1",
+        }
+    )

@@ -31,7 +31,9 @@ def serve(load: Callable[[], Run]) -> int:
     try:
         run = load()
     except ModuleNotFoundError as error:
-        _say(answers, Answer(status="error", message=f"{error.name} is not installed for {sys.executable}"))
+        package = str(error.name).partition(".")[0]
+        message = f"{package} is not installed for {sys.executable}; install it there or name another interpreter"
+        _say(answers, Answer(status="error", message=message))
         return 3
     _say(answers, Answer(status="ready"))
     idle.set()

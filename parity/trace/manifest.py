@@ -57,6 +57,11 @@ class Trace:
         self.backend = self.manifest.backend
         self.case = self.manifest.case
 
+    @property
+    def mixed(self) -> bool:
+        """Whether the low run mixes precisions."""
+        return self.case.precision != "float32"
+
     def stems(self, run: str) -> list[str]:
         """The files of a run of rank 0: the initial state, then the steps."""
         prefix = f"{run}/rank-0/"

@@ -26,9 +26,7 @@ def versions() -> dict[str, str]:
     return {"torch": str(torch.__version__)}
 
 
-def run(
-    case: Case, at: str, initial: dict[str, Floats], dataset: Dataset, recorder: Recorder, fault: str
-) -> Layout:
+def run(case: Case, at: str, initial: dict[str, Floats], dataset: Dataset, recorder: Recorder, fault: str) -> Layout:
     """Train the case's model at the precision `at`, recording; say where its parameters were."""
     strategy = importlib.import_module(f"torch_impl.strategies.{case.strategy}")
     with precision.policy(at), faults.planted(fault, at):

@@ -1,0 +1,58 @@
+"""Both backends, kept alive for the whole session; no test imports a framework into its own process."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from parity.compare import RUNS
+from parity.config import cases
+from parity.numerics.judge import compare
+from parity.results import CaseResult
+from parity.runtime.backend import Backend, feed, running
+from parity.runtime.job import Job
+from parity.trace.manifest import Trace
+
+Compare = Callable[..., CaseResult]
+
+
+@pytest.fixture(scope="session")
+def backends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Backend]]:
+    """The two processes."""
+    folder = tmp_path_factory.mktemp("backends")
+    started = [Backend("torch", "", folder), Backend("keras", "", folder)]
+    with running(started):
+        yield started
+
+
+@pytest.fixture(scope="session")
+def run(backends: list[Backend], tmp_path_factory: pytest.TempPathFactory) -> Compare:
+    """Run one case on both sides and judge it: `run(name, changes, torch="fault", keras="fault")`."""
+    numbers = itertools.count()
+
+    def compared(name: str, changes: dict | None = None, **faults: str) -> CaseResult:
+        case = cases.resolve(name, changes or {})
+        folder = tmp_path_factory.mktemp(f"case{next(numbers)}")
+        jobs = {
+            backend: [
+                Job(
+                    case=case,
+                    runs=RUNS[backend.name],
+                    folder=str(folder / backend.name),
+                    fault=faults.get(backend.name, ""),
+                )
+            ]
+            for backend in backends
+        }
+        for result in feed(jobs):
+            assert result.answer.status == "done", result.answer.message
+        return compare(Trace(folder / "torch"), Trace(folder / "keras"))
+
+    return compared
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of the test's own."""
+    return tmp_path

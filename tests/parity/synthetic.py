@@ -1,0 +1,174 @@
+"""Traces without a framework: a small numpy network that trains as a backend does, and traces written by hand.
+
+`record` goes the whole way of a real backend (parity.runtime.drive): data, weights, recorder, manifest.
+`by_hand` writes exactly the tensors that it is given.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.config import cases, schema
+from parity.data.batches import Dataset
+from parity.numerics import precision
+from parity.random import Floats
+from parity.runtime import drive
+from parity.runtime.job import Job
+from parity.trace import keys
+from parity.trace.manifest import Layout, Manifest, Trace, write
+from parity.trace.recorder import Recorder
+from parity.trace.tensorfile import Writer
+
+Array = NDArray[Any]
+# run -> stem of a file -> key -> tensor
+Tensors = Mapping[str, Mapping[str, Mapping[str, Array]]]
+
+
+class Seen(NamedTuple):
+    """A tensor as it happens: the precision it is at, its step, kind, name and value."""
+
+    at: str
+    step: int | None
+    kind: str
+    name: str
+    value: Array
+
+
+Fault = Callable[[Seen], Array | None]  # the value that takes the tensor's place; None drops it from the trace
+
+
+def honest(seen: Seen) -> Array:
+    """No fault."""
+    return seen.value
+
+
+def small_case(**changes: Any) -> schema.Case:
+    """Ten features in, five out, trained for three steps on seeded numbers."""
+    base = {"data": {"source": "synthetic", "batch": 8}, "steps": 3, "optimizer": {"kind": "sgd", "momentum": 0.0}}
+    return cases.resolve("simple_block/single", base, changes)
+
+
+class NumpySide:
+    """Linear, ReLU, Linear, with its backward pass and SGD or Adam; `backwards` adds in another order.
+
+    `centred` takes the mean of the batch from the hidden layer, so that the gradient of its bias is truly zero.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fault: Fault = honest,
+        backwards: bool = False,
+        centred: bool = False,
+        weight_decay: float = 0.0,
+    ) -> None:
+        self.NAME = name
+        self.fault = fault
+        self.way = slice(None, None, -1 if backwards else None)
+        self.centred = centred
+        self.weight_decay = weight_decay
+
+    def versions(self) -> dict[str, str]:
+        return {"numpy": "0"}
+
+    def run(
+        self, case: schema.Case, at: str, weights: dict[str, Floats], dataset: Dataset, recorder: Recorder, fault: str
+    ) -> Layout:
+        dtype = precision.dtype(at)
+
+        def see(kind: str, name: str, value: Array) -> Array:
+            seen = self.fault(Seen(at, recorder.step, kind, name, value))
+            if seen is None:
+                return value
+            recorder.add(kind, name, seen)
+            return seen
+
+        parameters = {name: see("parameter", name, values.astype(dtype)) for name, values in weights.items()}
+        moments = {name: [np.zeros_like(value)] * 2 for name, value in parameters.items()}
+        recorder.next_step()
+        for count, (batch,) in enumerate(dataset.steps(), start=1):
+            x, target = see("input", "input", batch.inputs[0].astype(dtype)), batch.target.astype(dtype)
+            for name, gradient in self._gradients(parameters, x, target, see):
+                parameters[name] = self._updated(case.optimizer, parameters[name], gradient, moments[name], count)
+            for name, value in parameters.items():
+                parameters[name] = see("parameter", name, value)
+            recorder.next_step()
+        self._forward(parameters, see("input", "input", dataset.evaluation().inputs[0].astype(dtype)), see)
+        recorder.next_step()
+        return Layout(devices=["CPU:0"], parameters={name: [0] for name in parameters})
+
+    def _product(self, a: Array, b: Array) -> Array:
+        return sum((a[:, i, None] * b[i] for i in range(a.shape[1])[self.way]), np.zeros((), a.dtype))
+
+    def _forward(self, p: dict[str, Array], x: Array, see: Any) -> tuple[Array, Array, Array]:
+        hidden = self._product(x, p["linear1.weight"].T) + p["linear1.bias"]
+        hidden = see("activation", "linear1", hidden - hidden.mean(axis=0) if self.centred else hidden)
+        relu = see("activation", "relu", np.maximum(hidden, 0))
+        output = see("activation", "linear2", self._product(relu, p["linear2.weight"].T) + p["linear2.bias"])
+        return hidden, relu, output
+
+    def _gradients(self, p: dict[str, Array], x: Array, target: Array, see: Any) -> list[tuple[str, Array]]:
+        hidden, relu, output = self._forward(p, x, see)
+        see("loss", "loss", np.asarray(((output - target) ** 2).mean(), output.dtype))
+        d_output = 2 * (output - target) / output.dtype.type(output.size)
+        d_hidden = self._product(d_output, p["linear2.weight"]) * (hidden > 0)
+        if self.centred:
+            d_hidden = d_hidden - d_hidden.mean(axis=0)
+        found = {
+            "linear2.weight": self._product(d_output.T, relu),
+            "linear2.bias": d_output[self.way].sum(axis=0),
+            "linear1.weight": self._product(d_hidden.T, x),
+            "linear1.bias": d_hidden[self.way].sum(axis=0),
+        }
+        return [(name, see("gradient", name, value)) for name, value in found.items()]
+
+    def _updated(self, optimizer: Any, value: Array, gradient: Array, moments: list[Array], count: int) -> Array:
+        one = value.dtype.type
+        if isinstance(optimizer, schema.SGD):
+            return value - one(optimizer.learning_rate) * (gradient + one(self.weight_decay) * value)
+        moments[0] = one(0.9) * moments[0] + one(0.1) * gradient
+        moments[1] = one(0.999) * moments[1] + one(0.001) * gradient**2
+        mean, square = moments[0] / one(1 - 0.9**count), moments[1] / one(1 - 0.999**count)
+        return value - one(optimizer.learning_rate) * mean / (np.sqrt(square) + one(optimizer.epsilon))
+
+
+def record(folder: Path, name: str, case: schema.Case | None = None, runs: Any = keys.RUNS, **side: Any) -> Trace:
+    """A trace of the numpy network in `folder`; `side` are NumpySide's arguments."""
+    job = Job(case=case or small_case(), runs=list(runs), folder=str(folder))
+    drive.record(job, NumpySide(name, **side))
+    return Trace(folder)
+
+
+def by_hand(
+    folder: Path,
+    tensors: Tensors,
+    backend: str = "torch",
+    case: schema.Case | None = None,
+    data: dict[str, str] | None = None,
+    layout: Layout | None = None,
+) -> Trace:
+    """A trace that holds exactly these tensors."""
+    files = {}
+    for run, stems in tensors.items():
+        for stem, named in stems.items():
+            place = folder / run / "rank-0"
+            place.mkdir(parents=True, exist_ok=True)
+            writer = Writer(place / f"{stem}.safetensors", 1 << 10)
+            for key, array in named.items():
+                writer.add(key, array)
+            files[f"{run}/rank-0/{stem}"] = writer.close()
+    facts = Manifest(
+        case=case or small_case(),
+        backend=backend,
+        data=data or {"source": "synthetic", "sha256": "0"},
+        versions={backend: "1.0"},
+        environment={"python": "3"},
+        layout=layout or Layout(devices=["CPU:0"], parameters={}),
+        files=files,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder, facts)
+    return Trace(folder)

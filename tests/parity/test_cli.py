@@ -1,0 +1,356 @@
+"""The programs as a user meets them: the status, one line for every mistake, clean stdout. No framework is started.
+
+`process` is `python -m parity...`; `program` is the same entry within this process, where starting one adds nothing.
+"""
+
+import contextlib
+import io
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import pytest
+from synthetic import Seen, by_hand, record, small_case
+
+from parity import cli
+from parity.compare import main as compare_main
+from parity.config import cases
+from parity.record import main as record_main
+from parity.trace import keys
+from parity.trace.manifest import Layout
+
+ROOT = Path(__file__).parents[2]
+UNSET = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS")
+ENVIRONMENT = {**{name: value for name, value in os.environ.items() if name not in UNSET}, "PYTHONPATH": str(ROOT)}
+LIMIT = 30.0  # seconds
+COLOUR = re.compile(r"\x1b\[[\d;]*3\d")
+
+
+class Ended(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+def program(name: str, *args: object) -> Ended:
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    argv, main = [name, *map(str, args)], {"compare": compare_main, "record": record_main}[name]
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.dict(os.environ, ENVIRONMENT, clear=True),
+        mock.patch.object(sys, "argv", argv),
+    ):
+        try:
+            cli.end(f"parity.{name}", main)
+        except SystemExit as end:
+            status = int(end.code or 0)
+    return Ended(status, out.getvalue(), err.getvalue())
+
+
+def process(name: str, *args: object, limit: float = LIMIT) -> Ended:
+    command = [sys.executable, "-m", f"parity.{name}", *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=limit)
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def compare(*args: object) -> Ended:
+    return program("compare", *args)
+
+
+def complaint(ended: Ended, name: str = "compare") -> str:
+    """The one line of a program that could not use what it was given."""
+    assert ended.status == 2, ended.err
+    assert ended.out == ""
+    assert ended.err.count("\n") == 1 and ended.err.endswith("\n"), ended.err
+    assert ended.err.startswith(f"parity.{name}: ")
+    assert "Traceback" not in ended.err
+    return ended.err
+
+
+def bigger(factor: float) -> Any:
+    def fault(seen: Seen) -> Any:
+        here = (seen.kind, seen.name) == ("activation", "relu")
+        return seen.value * seen.value.dtype.type(factor) if here else seen.value
+
+    return fault
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """torch beside an honest keras, one with a small and one with a large fault, other cases and other data."""
+    folder = tmp_path_factory.mktemp("traces")
+    record(folder / "torch", "torch")
+    record(folder / "keras", "keras", backwards=True)
+    record(folder / "small", "keras", fault=bigger(1 + 1e-9), runs=("low", "high"))
+    record(folder / "large", "keras", fault=bigger(1.5))
+    record(folder / "other-case", "keras", small_case(seed=1))
+    same = {"high": {"step-000000": {"loss/loss": np.asarray(1.0)}}}
+    by_hand(folder / "other-data", same, "keras", data={"source": "synthetic", "sha256": "1"})
+    return folder
+
+
+@pytest.fixture
+def copy(traces: Path, tmp_path: Path) -> Path:
+    """A trace of the test's own, to be damaged."""
+    return Path(shutil.copytree(traces / "keras", tmp_path / "keras"))
+
+
+# What cannot be used
+
+BLOCK = "--case=simple_block/single"
+OUT = "--out=/dev/null/out"
+MISTAKES: list[tuple[str, list[str], list[str]]] = [
+    ("compare", ["--case=simple_blok/single"], ["no case matches", "did you mean 'simple_block/single'", "--list"]),
+    ("compare", ["--stirct"], ["--stirct", "did you mean '--strict'"]),
+    ("compare", ["--sed=3"], ["--sed", "did you mean '--seed'"]),
+    ("compare", [BLOCK, "--set", "model.hiden=3"], ["hiden", "did you mean 'hidden'", "$.model"]),
+    ("compare", [BLOCK, "--set", "model.hidden=many"], ["Expected `int`, got `str`", "$.model.hidden"]),
+    ("compare", [BLOCK, "--set", "optimizer.nesterov=true", "--set", "optimizer.momentum=0.0"], ["momentum above 0"]),
+    ("compare", [BLOCK, "--set", "steps"], ["expected name=value"]),
+    ("compare", ["--steps=0"], ["--steps", "received 0, expected 1 or more"]),
+    ("compare", ["--seed=x"], ["--seed", "int", "'x'"]),
+    ("compare", ["--precision=float8"], ["float8", "bfloat16"]),
+    ("compare", ["--json"], ["--json"]),
+    ("compare", ["trace"], ["received 1", "expected two"]),
+    ("compare", ["a", "b", "c"], ["received 3", "expected two"]),
+    ("compare", ["a", "b", BLOCK], ["no flags that choose cases"]),
+    ("compare", ["nowhere", "nowhere"], ["nowhere: no trace there"]),
+    ("record", ["--backend=torch"], ["--out"]),
+    ("record", ["--backend=jax", OUT], ["'jax'", "torch", "keras"]),
+    ("record", ["--backend=torch", OUT, "--case=nothing"], ["no case matches 'nothing'"]),
+    ("record", ["--backend=torch", OUT, "--precison=float16"], ["did you mean '--precision'"]),
+    ("record", ["--backend=torch", OUT, BLOCK, "--set", "stpes=3"], ["did you mean 'steps'"]),
+    ("record", ["--backend=torch", OUT, BLOCK], ["--out=/dev/null/out", "expected a folder"]),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "said"), MISTAKES, ids=[" ".join(args) for _, args, _ in MISTAKES])
+def test_a_mistake_is_one_line_and_status_2(name: str, args: list[str], said: list[str]) -> None:
+    line = complaint(program(name, *args), name)
+    assert [word for word in said if word not in line] == []
+
+
+@pytest.mark.parametrize(("name", "args", "said"), [MISTAKES[1], MISTAKES[3], MISTAKES[-2]])
+def test_a_mistake_is_the_same_line_in_a_process_of_its_own(name: str, args: list[str], said: list[str]) -> None:
+    assert complaint(process(name, *args), name) == complaint(program(name, *args), name)
+
+
+def test_a_number_that_is_none_is_told_in_the_user_s_words() -> None:
+    line = complaint(compare("--steps=many"))
+    assert "--steps" in line and "'many'" in line and "_count" not in line
+
+
+@pytest.mark.parametrize("flag", ["--steps=2", "--seed=1", "--precision=float16", "--every=2"])
+def test_flags_that_recorded_traces_cannot_follow_are_refused(flag: str, traces: Path) -> None:
+    complaint(compare(traces / "torch", traces / "keras", flag))
+
+
+def test_a_truncated_trace(traces: Path, copy: Path) -> None:
+    assert process("compare", traces / "torch", copy, "--quiet") == (0, "", "")
+    file = copy / "high/rank-0/step-000002.safetensors"
+    os.truncate(file, file.stat().st_size - 1)
+    line = complaint(process("compare", traces / "torch", copy))
+    assert str(file) in line and "truncated" in line
+
+
+def test_a_trace_without_one_of_its_files(traces: Path, copy: Path) -> None:
+    (copy / "low/rank-0/initial.safetensors").unlink()
+    assert "initial.safetensors" in complaint(compare(traces / "torch", copy))
+
+
+@pytest.mark.parametrize(("old", "new", "said"), [('"schema": 1', '"schema": 2', "schema 2"), ("}", "", "damaged")])
+def test_a_manifest_of_another_schema_or_damaged(old: str, new: str, said: str, traces: Path, copy: Path) -> None:
+    manifest = copy / keys.MANIFEST
+    text = manifest.read_text()
+    assert old in text
+    manifest.write_text(text.replace(old, new))
+    assert said in complaint(compare(traces / "torch", copy))
+
+
+def test_an_unfinished_trace(traces: Path, copy: Path) -> None:
+    (copy / keys.MANIFEST).unlink()
+    assert f"{copy}: no trace there" in complaint(compare(traces / "torch", copy))
+
+
+def test_traces_of_different_cases_or_data(traces: Path) -> None:
+    assert "different cases: seed is 0 against 1" in complaint(compare(traces / "torch", traces / "other-case"))
+    assert "different data: sha256" in complaint(compare(traces / "torch", traces / "other-data"))
+
+
+def test_a_case_that_only_one_folder_has(tmp_path: Path) -> None:
+    content = {"high": {"step-000000": {"loss/loss": np.asarray(1.0)}}}
+    content["low"] = content["high"]
+    other = cases.resolve("two_linear/single")
+    for name, case in (("a/one", None), ("a/two", other), ("b/one", None)):
+        by_hand(tmp_path / name, content, case=case)
+    assert "two_linear/single" in complaint(compare(tmp_path / "a", tmp_path / "b"))
+    by_hand(tmp_path / "b/two", content, "keras", case=other)
+    assert compare(tmp_path / "a", tmp_path / "b", "--quiet").status == 0
+    by_hand(tmp_path / "b/again", content, "keras", case=other)
+    assert "two traces of two_linear/single" in complaint(compare(tmp_path / "a", tmp_path / "b"))
+
+
+def test_traces_with_nothing_in_them_are_not_a_match(tmp_path: Path) -> None:
+    for name in ("torch", "keras"):
+        by_hand(tmp_path / name, {}, name)
+    assert compare(tmp_path / "torch", tmp_path / "keras").status == 2
+
+
+@pytest.mark.parametrize("place", ["/dev/null/report.json", "."])
+def test_a_report_that_cannot_be_written(place: str, traces: Path) -> None:
+    line = complaint(compare(traces / "torch", traces / "keras", "--quiet", f"--json={place}"))
+    assert f"--json={place}: cannot be written" in line
+
+
+# What can
+
+
+@pytest.mark.parametrize("name", ["compare", "record"])
+def test_help_is_no_mistake(name: str) -> None:
+    ended = process(name, "--help")
+    assert (ended.status, ended.err) == (0, "")
+    assert f"usage: parity.{name}" in ended.out and "--case" in ended.out
+
+
+def test_list_prints_the_names() -> None:
+    ended = process("compare", "--list")
+    assert (ended.status, ended.out.split("\n"), ended.err) == (0, [*cases.names(), ""], "")
+
+
+def test_a_reader_that_leaves_early_is_not_a_divergence() -> None:
+    """As in `python -m parity.compare --list | head -1`."""
+    read, written = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "parity.compare", "--list"]
+    done = subprocess.run(command, stdout=written, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=LIMIT)
+    os.close(written)
+    assert "Traceback" not in done.stderr
+    assert done.returncode != 1
+
+
+@pytest.mark.parametrize(
+    ("candidate", "flags", "status", "verdict"),
+    [
+        ("keras", [], 0, "match"),
+        ("keras", ["--strict"], 0, "match"),
+        ("small", [], 0, "subprecision"),
+        ("small", ["--strict"], 1, "subprecision"),
+        ("large", [], 1, "diverged"),
+    ],
+)
+def test_two_traces_are_judged(candidate: str, flags: list[str], status: int, verdict: str, traces: Path) -> None:
+    ended = compare(traces / "torch", traces / candidate, *flags)
+    assert (ended.status, ended.err) == (status, "")
+    assert f"1 cases: 1 {verdict}\n" in ended.out
+    assert re.search(rf"^simple_block/single +{verdict} ", ended.out, re.MULTILINE)
+    assert ("step 0, activation, relu\n" in ended.out) == (verdict != "match")
+    assert "\x1b" not in ended.out
+
+
+def test_torch_is_the_reference_whichever_is_named_first(traces: Path) -> None:
+    one, other = (
+        compare(*pair, "--quiet", "--json=-").out
+        for pair in ((traces / "torch", traces / "large"), (traces / "large", traces / "torch"))
+    )
+    assert one.partition('"cases"')[2] == other.partition('"cases"')[2]  # in the order of the text, too
+    assert list(json.loads(other)["cases"][0]["first_divergence"]["sides"]) == ["torch", "keras"]
+
+
+def test_json_on_stdout_sends_the_table_to_stderr(traces: Path) -> None:
+    ended = process("compare", traces / "torch", traces / "large", "--json=-")
+    report = json.loads(ended.out)
+    assert ended.status == 1
+    assert report["summary"]["diverged"] == 1
+    assert report["environment"].keys() == {"torch", "keras"}
+    assert "1 cases: 1 diverged" in ended.err and "simple_block/single" in ended.err
+
+
+def test_quiet_says_nothing(traces: Path, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    assert compare(traces / "torch", traces / "large", "--quiet", f"--json={file}") == (1, "", "")
+    assert json.loads(file.read_text())["cases"][0]["verdict"] == "diverged"
+
+
+def test_two_traces_of_one_backend_are_reference_and_candidate(traces: Path, copy: Path) -> None:
+    manifest = copy / keys.MANIFEST
+    manifest.write_text(re.sub(r'"numpy": "0"', '"numpy": "1"', manifest.read_text()))
+    ended = compare(traces / "keras", copy, "--quiet", "--json=-")
+    environment = json.loads(ended.out)["environment"]
+    assert {side: facts["numpy"] for side, facts in environment.items()} == {"reference": "0", "candidate": "1"}
+
+
+@pytest.mark.parametrize("name", ["blocks[0]", "a[bold]b", "a[/bold]b", "a[/]b"])
+def test_names_are_printed_as_they_are(name: str, tmp_path: Path) -> None:
+    for side, value in (("torch", 1.0), ("keras", 2.0)):
+        content = {"step-000000": {f"activation/{name}": np.full(2, value)}}
+        layout = Layout(devices=[f"CPU:{name}"], parameters={})
+        by_hand(tmp_path / side, {"high": content, "low": content}, side, layout=layout)
+    ended = compare(tmp_path / "torch", tmp_path / "keras")
+    assert ended.status == 1
+    assert f"step 0, activation, {name}\n" in ended.out
+    assert f"CPU:{name} " in ended.out
+
+
+def on_terminal(*args: object, **environment: str) -> str:
+    """What a program writes to a terminal."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "parity.compare", *map(str, args)]
+    variables = {**ENVIRONMENT, "TERM": "xterm-256color", "COLUMNS": "150", **environment}
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=variables):
+        os.close(theirs)
+        written = b""
+        while True:
+            try:
+                part = os.read(ours, 1 << 16)
+            except OSError:  # the other end was closed
+                break
+            if not part:
+                break
+            written += part
+    os.close(ours)
+    return written.decode()
+
+
+def test_colours_on_a_terminal_unless_no_color_is_set(traces: Path) -> None:
+    sides = traces / "torch", traces / "large"
+    assert COLOUR.search(on_terminal(*sides))
+    plain = on_terminal(*sides, NO_COLOR="1")
+    assert "diverged" in plain and not COLOUR.search(plain)
+
+
+# Backends that do not run, without a framework
+
+
+def test_a_backend_that_cannot_start_is_status_3(tmp_path: Path) -> None:
+    flags = [BLOCK, "--torch-python=/nonexistent/python"]
+    ended = process("record", "--backend=torch", f"--out={tmp_path}", *flags)
+    assert ended.status == 3
+    assert ended.err.count("\n") == 1 and "1 of 1 cases failed" in ended.err
+    assert "/nonexistent/python" in ended.out
+
+
+def test_backends_that_end_at_once_are_status_3() -> None:
+    pythons = "--torch-python=true", "--keras-python=/nonexistent/python"
+    ended = process("compare", BLOCK, *pythons, "--quiet", "--json=-")
+    (case,) = json.loads(ended.out)["cases"]
+    assert (ended.status, ended.err, case["verdict"]) == (3, "", "error")
+    assert "torch: the process ended with status 0" in case["reason"]
+    assert "/nonexistent/python" in case["reason"] and "python -m parity.record" in case["reason"]
+
+
+@pytest.mark.parametrize("args", [["compare", "--quiet"], ["record", "--backend=torch", "--out=."]])
+def test_a_backend_that_answers_with_something_else_is_status_3(args: list[str], tmp_path: Path) -> None:
+    """An interpreter that prints a greeting, say."""
+    args = [arg.replace("--out=.", f"--out={tmp_path}") for arg in args]
+    ended = process(*args, BLOCK, "--torch-python=echo", "--keras-python=true", limit=6.0)
+    assert ended.status == 3
+    assert "Traceback" not in ended.err

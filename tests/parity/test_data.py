@@ -1,0 +1,398 @@
+"""The samples and their order: shapes, standardisation, windows of text, micro-batches, and what is refused."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parity import random
+from parity.config import cases
+from parity.data import sources
+from parity.data.batches import Dataset
+from parity.errors import UsageError
+
+BLOCK, TEXT, CLASSES = "simple_block/single", "transformer/single", "two_linear/single@cross_entropy"
+
+
+def dataset(name: str = BLOCK, source: object = "synthetic", **changes: Any) -> Dataset:
+    return Dataset(cases.resolve(name, {"data": {"source": str(source)}}, changes))
+
+
+def refused(name: str = BLOCK, source: object = "synthetic", **changes: Any) -> str:
+    with pytest.raises(UsageError) as error:
+        dataset(name, source, **changes)
+    message = str(error.value)
+    assert message and message.count("\n") == 0
+    return message
+
+
+def archive(folder: Path, **arrays: Any) -> Path:
+    np.savez(folder / "own.npz", **arrays)
+    return folder / "own.npz"
+
+
+@pytest.mark.parametrize("name", cases.names())
+def test_every_case_has_batches_of_its_shape(name: str) -> None:
+    case = cases.resolve(name, {"steps": 2})
+    data = Dataset(case)
+    count = {"diabetes": 442, "digits": 1797 if name.startswith("two") else 1797 // 8}.get(case.data.source)
+    assert count in (None, data.size)
+    (first, *_), *_ = data.steps()
+    assert len(first.indices) == -(-case.data.batch // case.accumulate)
+    axis = 1 if name.startswith("transformer") else 0
+    assert {array.shape[axis] for array in (*first.inputs, first.target)} == {len(first.indices)}
+    assert all(array.flags.c_contiguous for array in (*first.inputs, first.target))
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "changes", "shapes", "target"),
+    [
+        (BLOCK, "diabetes", {}, [(442, 10)], None),
+        ("two_linear/single", "diabetes", {}, [(442, 10)], (442, 1)),
+        ("linear_stack/single", "digits", {}, [(224, 512)], None),
+        (BLOCK, "digits", {"model": {"inputs": 128}}, [(898, 128)], None),
+        (CLASSES, "digits", {}, [(1797, 64)], (1797,)),
+        ("residual_block/single", "photographs", {}, [(2 * 13 * 20, 3, 32, 32)], None),
+        ("residual_block/single", "photographs", {"data": {"size": 427}}, [(2, 3, 427, 427)], None),
+        (BLOCK, "synthetic", {}, [(128, 10)], None),
+        ("residual_block/single", "synthetic", {"data": {"size": 5}}, [(128, 3, 5, 5)], None),
+        (TEXT, "synthetic", {}, [(80, 10), (80, 10)], (80, 10)),
+    ],
+)
+def test_shapes(name: str, source: str, changes: dict[str, Any], shapes: list[Any], target: Any) -> None:
+    data = dataset(name, source, **changes)
+    assert [array.shape for array in data.inputs] == shapes
+    assert (None if data.target is None else data.target.shape) == target
+
+
+def test_targets_of_zeros_have_the_shape_of_the_output() -> None:
+    expected = {BLOCK: (32, 5), "linear_stack/single": (32, 512), "residual_block/single": (32, 16, 8, 8)}
+    for name, shape in expected.items():
+        (batch,), *_ = dataset(name, "synthetic", data={"size": 8}).steps()
+        assert batch.target.shape == shape
+        assert not batch.target.any()
+
+
+def test_standardised_features() -> None:
+    values = sources.load(cases.resolve(BLOCK)).inputs[0]
+    assert np.abs(values.mean(axis=0)).max() < 1e-12
+    assert values.var(axis=0) == pytest.approx(1.0)
+
+
+def test_standardised_channels() -> None:
+    values = sources.load(cases.resolve("residual_block/single")).inputs[0]
+    assert np.abs(values.mean(axis=(0, 2, 3))).max() < 1e-12
+    assert values.var(axis=(0, 2, 3)) == pytest.approx(1.0)
+    assert np.abs(values.mean(axis=(0, 2))).max() > 1e-3  # by channel, not by pixel
+
+
+def test_constant_features_are_centred_only() -> None:
+    values = sources.standardise(np.array([[1.0, 7.0, 0.1], [3.0, 7.0, 0.1], [5.0, 7.0, 0.1]]))
+    assert values[:, 1].tolist() == [0.0] * 3
+    assert np.isfinite(values).all()
+    assert values[:, 0] == pytest.approx([-(1.5**0.5), 0.0, 1.5**0.5])
+    assert np.abs(values[:, 2]).max() < 1e-12, "a mean that rounds must not be divided by its own rounding"
+
+
+def test_the_digits_border_pixels_are_constant_and_stay_zero() -> None:
+    pixels = sources.load(cases.resolve(CLASSES)).inputs[0]
+    constant = pixels.std(axis=0) == 0
+    assert 0 < constant.sum() < 10
+    assert not pixels[:, constant].any()
+
+
+def test_photographs_are_cut_without_mixing_axes() -> None:
+    from sklearn.datasets import load_sample_images
+
+    picture = load_sample_images().images[0].astype(np.float64)
+    values = sources.load(cases.resolve("residual_block/single", {"data": {"size": 40}})).inputs[0]
+    patch = picture[40:80, 80:120].transpose(2, 0, 1)  # row 1, column 2 of sixteen columns
+    assert np.corrcoef(values[1 * 16 + 2, 1].reshape(-1), patch[1].reshape(-1))[0, 1] == pytest.approx(1.0)
+    assert np.corrcoef(values[1 * 16 + 2, 1].T.reshape(-1), patch[1].reshape(-1))[0, 1] < 0.99
+
+
+def test_words_go_by_frequency_and_the_target_is_the_source_moved_by_one(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("The cat, the DOG; the cat! A bird? the end")
+    changes: dict[str, Any] = {"model": {"vocabulary": 4}, "data": {"length": 3, "batch": 2}}
+    data = dataset(TEXT, f"text:{tmp_path / 'own.txt'}", **changes)
+    words = np.array([1, 2, 1, 0, 1, 2, 3, 0, 1, 0])  # the, cat, then the first by the alphabet: a
+    for i in range(6):
+        assert data.inputs[0][i].tolist() == words[i : i + 3].tolist()
+        assert data.inputs[1][i].tolist() == words[i + 1 : i + 4].tolist()
+        assert data.target is not None and data.target[i].tolist() == words[i + 2 : i + 5].tolist()
+    assert data.size == 6
+
+
+def test_the_built_in_text_fills_its_vocabulary() -> None:
+    data = dataset(TEXT, "text", model={"vocabulary": 50})
+    ids = np.concatenate([data.inputs[0].reshape(-1), data.inputs[1].reshape(-1)])
+    assert set(ids.tolist()) == set(range(50))
+    assert ids.dtype == np.int64
+
+
+def test_synthetic_words_are_moved_too_and_fit_the_vocabulary() -> None:
+    data = dataset(TEXT, "synthetic", model={"vocabulary": 11})
+    assert np.array_equal(data.inputs[0][:, 1:], data.inputs[1][:, :-1])
+    assert data.target is not None and np.array_equal(data.inputs[1][:, 1:], data.target[:, :-1])
+    assert set(data.inputs[0].reshape(-1).tolist()) == set(range(11))
+
+
+def test_the_transformer_gets_its_sequence_first() -> None:
+    data = dataset(TEXT, "text")
+    (batch,), *_ = data.steps()
+    assert batch.inputs[0].shape == batch.inputs[1].shape == batch.target.shape == (10, 20)
+    assert np.array_equal(batch.inputs[0][:, 3], data.inputs[0][batch.indices[3]])
+
+
+def test_synthetic_numbers_follow_the_seed() -> None:
+    one, same, other = (dataset(seed=seed).inputs[0] for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("at", ["float32", "bfloat16", "float16"])
+def test_inputs_are_scaled_and_representable(at: str) -> None:
+    plain = sources.load(cases.resolve(BLOCK)).inputs[0]
+    data = dataset(BLOCK, "diabetes", precision=at, data={"scale": 0.3})
+    assert np.array_equal(data.inputs[0], random.representable(plain * 0.3, at))
+    assert not np.array_equal(data.inputs[0], plain * 0.3)
+
+
+def test_digests_are_stable_and_differ_with_the_data(tmp_path: Path) -> None:
+    inputs = np.arange(40.0).reshape(4, 10)
+    makers = {
+        "diabetes": lambda: dataset(BLOCK, "diabetes"),
+        "bfloat16": lambda: dataset(BLOCK, "diabetes", precision="bfloat16"),
+        "target": lambda: dataset("two_linear/single", "diabetes"),
+        "synthetic": lambda: dataset(),
+        "seed": lambda: dataset(seed=1),
+        "npz": lambda: dataset(BLOCK, archive(tmp_path, inputs=inputs)),
+        "one value": lambda: dataset(BLOCK, archive(tmp_path, inputs=inputs + np.eye(4, 10))),
+        "integers": lambda: dataset(BLOCK, archive(tmp_path, inputs=inputs.astype(int))),
+    }
+    digests = {name: make().digest for name, make in makers.items()}
+    assert len(set(digests.values())) == len(digests)
+    assert {name: make().digest for name, make in makers.items()} == digests
+    assert all(len(digest) == 64 for digest in digests.values())
+
+
+def test_a_digest_sees_the_shape_and_the_target(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"name": "residual_block/single", "source": ""}
+    flat = np.arange(48.0)
+    digests = set()
+    for shape in ((4, 3, 2, 2), (2, 3, 2, 4), (2, 3, 4, 2)):
+        changes["source"] = archive(tmp_path, inputs=flat.reshape(shape))
+        digests.add(dataset(**changes).digest)
+    assert len(digests) == 3
+
+
+@settings(max_examples=40, deadline=None)
+@given(size=st.integers(1, 12), batch=st.integers(1, 15), steps=st.integers(1, 8), seed=st.integers(0, 9))
+def test_the_order_covers_every_sample_once_per_epoch(size: int, batch: int, steps: int, seed: int) -> None:
+    data = dataset()  # 128 samples, of which the order is to know `size`
+    data.size, data.case = size, cases.resolve(BLOCK, {"data": {"batch": batch}, "steps": steps, "seed": seed})
+    *chunks, evaluation = data.order()
+    stream = np.concatenate(chunks).tolist()
+    assert [len(chunk) for chunk in chunks] == [batch] * steps
+    assert evaluation.tolist() == chunks[0].tolist()
+    for start in range(0, len(stream), size):
+        epoch = stream[start : start + size]
+        assert len(set(epoch)) == len(epoch)
+        assert set(epoch) <= set(range(size))
+    whole = [tuple(stream[start : start + size]) for start in range(0, len(stream) - size + 1, size)]
+    assert len(whole) == len(stream) // size
+
+
+def test_every_epoch_and_every_seed_has_its_own_order() -> None:
+    orders = [dataset(BLOCK, "synthetic", data={"batch": 4}, steps=12, seed=seed).order()[:-1] for seed in (0, 1)]
+    epochs = [tuple(np.concatenate(order[i : i + 4]).tolist()) for order in orders for i in (0, 4, 8)]
+    assert all(sorted(epoch) == list(range(16)) for epoch in epochs)
+    assert len(set(epochs)) == 6
+
+
+@pytest.mark.parametrize("parts", [1, 3, 5, 32])
+def test_micro_batches_are_the_step_cut_up(parts: int) -> None:
+    data = dataset(BLOCK, "diabetes", accumulate=parts)
+    for step, chosen in zip(data.steps(), data.order(), strict=False):
+        assert len(step) == parts
+        assert sum(batch.share for batch in step) == pytest.approx(1.0, abs=1e-15)
+        assert all(batch.share == len(batch.indices) / 32 for batch in step)
+        assert np.concatenate([batch.indices for batch in step]).tolist() == chosen.tolist()
+        for batch in step:
+            assert np.array_equal(batch.inputs[0], data.inputs[0][batch.indices])
+
+
+def test_the_evaluation_is_the_first_batch_again() -> None:
+    data = dataset(BLOCK, "diabetes")
+    (first,), (second,), *_ = data.steps()
+    assert np.array_equal(data.evaluation().inputs[0], first.inputs[0])
+    assert not np.array_equal(data.evaluation().inputs[0], second.inputs[0])
+
+
+def test_an_archive_is_read_as_it_stands(tmp_path: Path) -> None:
+    inputs, target = np.random.default_rng(0).standard_normal((2, 6, 10)).astype(np.float32)
+    data = dataset(BLOCK, archive(tmp_path, inputs=inputs, target=target[:, :5]), loss={"kind": "mse"})
+    assert np.array_equal(data.inputs[0], inputs)
+    data = dataset("two_linear/single", archive(tmp_path, inputs=inputs, target=target[:, :1]))
+    assert data.target is not None and np.array_equal(data.target, target[:, :1])
+
+
+def test_an_archive_of_two_inputs(tmp_path: Path) -> None:
+    source, moved, labels = np.random.default_rng(0).integers(0, 1000, (3, 6, 8))
+    data = dataset(TEXT, archive(tmp_path, input_0=source, input_1=moved, target=labels))
+    assert [array.tolist() for array in data.inputs] == [source.tolist(), moved.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        (BLOCK, "photographs"),
+        (BLOCK, "text"),
+        (TEXT, "diabetes"),
+        (TEXT, "photographs"),
+        ("residual_block/single", "digits"),
+        ("linear_stack/single", "diabetes"),
+        (BLOCK, "diabets"),
+        (BLOCK, ""),
+    ],
+)
+def test_a_source_that_is_not_for_the_model(name: str, source: str) -> None:
+    message = refused(name, source)
+    assert name in message and repr(source) in message and "choose one of" in message
+
+
+def test_a_file_behind_a_source_that_takes_none_is_refused() -> None:
+    refused(BLOCK, "diabetes:mine.csv")
+
+
+def test_shapes_that_do_not_fit_the_model(tmp_path: Path) -> None:
+    assert "(10,)" in refused(BLOCK, "diabetes", model={"inputs": 11})
+    assert "64 pixels" in refused(BLOCK, "digits", model={"inputs": 100})
+    assert "427" in refused("residual_block/single", "photographs", data={"size": 428})
+    assert "(3, 2)" in refused(BLOCK, archive(tmp_path, inputs=np.zeros((4, 3, 2))))
+    assert "(9,)" in refused(BLOCK, archive(tmp_path, inputs=np.zeros((4, 9))))
+    assert "(4, 5, 5)" in refused("residual_block/single", archive(tmp_path, inputs=np.zeros((4, 4, 5, 5))))
+
+
+def test_targets_that_do_not_fit_the_output(tmp_path: Path) -> None:
+    assert "no target" in refused("two_linear/single", "synthetic")
+    assert "(442, 1)" in refused("two_linear/single", "diabetes", model={"outputs": 2})
+    message = refused("two_linear/single", archive(tmp_path, inputs=np.zeros((4, 10)), target=np.zeros(4)))
+    assert "(4,)" in message and "(4, 1)" in message
+    classes = archive(tmp_path, inputs=np.zeros((4, 64)), target=np.zeros((4, 10)))
+    assert "(4, 10)" in refused(CLASSES, classes)
+
+
+def test_missing_and_unreadable_files(tmp_path: Path) -> None:
+    for source in (tmp_path / "none.npz", f"text:{tmp_path / 'none.txt'}", f"text:{tmp_path}"):
+        assert str(tmp_path) in refused(TEXT if str(source).startswith("text") else BLOCK, source)
+    (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
+    assert "UTF-8" in refused(TEXT, f"text:{tmp_path / 'latin.txt'}")
+
+
+@pytest.mark.parametrize(("words", "enough"), [(11, False), (12, True), (0, False)])
+def test_too_few_words(tmp_path: Path, words: int, enough: bool) -> None:
+    (tmp_path / "short.txt").write_text("word " * words)
+    if enough:
+        assert dataset(TEXT, f"text:{tmp_path / 'short.txt'}").size == 1
+    else:
+        assert f"{words} words" in refused(TEXT, f"text:{tmp_path / 'short.txt'}")
+
+
+def test_archives_without_what_is_needed(tmp_path: Path) -> None:
+    assert "'x'" in refused(BLOCK, archive(tmp_path, x=np.zeros((4, 10))))
+    assert "axis 0" in refused(BLOCK, archive(tmp_path, inputs=np.zeros((4, 10)), target=np.zeros((5, 5))))
+    assert "own.npz" in refused(BLOCK, archive(tmp_path, inputs=np.array([[{}] * 10] * 4, object)))
+
+
+def damaged(kind: str, folder: Path) -> Path:
+    """An .npz that cannot be read."""
+    path = archive(folder, inputs=np.random.default_rng(0).random((400, 10)))
+    whole = path.read_bytes()
+    contents = {
+        "empty": b"",
+        "text": b"hello\nthere",
+        "truncated": whole[: len(whole) // 2],
+        "flipped": whole[:600] + bytes([whole[600] ^ 255]) + whole[601:],
+        "begun": whole[:10],
+    }
+    if kind == "npy":
+        with path.open("wb") as file:
+            np.save(file, np.zeros((4, 10)))
+    else:
+        path.write_bytes(contents[kind])
+    return path
+
+
+@pytest.mark.parametrize("kind", ["empty", "text", "truncated", "flipped", "begun", "npy"])
+def test_damaged_archives(kind: str, tmp_path: Path) -> None:
+    assert "own.npz" in refused(BLOCK, damaged(kind, tmp_path))
+
+
+FOUR = np.zeros((4, 10))
+UNUSABLE: dict[str, tuple[str, dict[str, Any]]] = {
+    "no samples": (BLOCK, {"inputs": np.zeros((0, 10))}),
+    "a scalar": (BLOCK, {"inputs": FOUR, "note": np.float64(3)}),
+    "strings": (BLOCK, {"inputs": np.full((4, 10), "a")}),
+    "complex numbers": (BLOCK, {"inputs": FOUR * 1j}),
+    "two inputs for one": (BLOCK, {"input_0": FOUR, "input_1": FOUR}),
+    "one input for two": (TEXT, {"inputs": FOUR.astype(int), "target": FOUR.astype(int)}),
+    "floats for ids": (TEXT, {"input_0": FOUR, "input_1": FOUR, "target": FOUR.astype(int)}),
+    "ids beyond the vocabulary": (
+        TEXT,
+        {"input_0": FOUR.astype(int) + 1000, "input_1": FOUR.astype(int), "target": FOUR.astype(int)},
+    ),
+    "negative ids": (
+        TEXT,
+        {"input_0": FOUR.astype(int) - 1, "input_1": FOUR.astype(int), "target": FOUR.astype(int)},
+    ),
+    "labels beyond the classes": (CLASSES, {"inputs": np.zeros((4, 64)), "target": np.full(4, 10)}),
+    "floats for labels": (CLASSES, {"inputs": np.zeros((4, 64)), "target": np.zeros(4)}),
+}
+
+
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_archives_that_no_model_can_take(what: str, tmp_path: Path) -> None:
+    name, arrays = UNUSABLE[what]
+    refused(name, archive(tmp_path, **arrays))
+
+
+def test_fewer_outputs_than_classes() -> None:
+    refused(CLASSES, "digits", model={"outputs": 5})
+
+
+def test_eleven_inputs_keep_their_order(tmp_path: Path) -> None:
+    arrays = {f"input_{i}": np.full((4, 10), float(i)) for i in range(11)}
+    loaded = sources._archive(archive(tmp_path, **arrays))
+    assert [array[0, 0] for array in loaded.inputs] == list(range(11))
+
+
+def test_the_refusals_are_not_vacuous(tmp_path: Path) -> None:
+    """The same archives, mended, are taken."""
+    ids = np.zeros((4, 10), int)
+    for name, arrays in (
+        (BLOCK, {"inputs": FOUR}),
+        (TEXT, {"input_0": ids + 999, "input_1": ids, "target": ids}),
+        (CLASSES, {"inputs": np.zeros((4, 64)), "target": np.full(4, 9)}),
+    ):
+        assert len(list(itertools.islice(dataset(name, archive(tmp_path, **arrays)).steps(), 2))) == 2
+
+
+@pytest.mark.parametrize(("name", "axis"), [(BLOCK, 0), (TEXT, 1)])
+def test_the_witness_s_batches_hold_the_same_samples_in_reverse(name: str, axis: int) -> None:
+    data = dataset(name, "synthetic", steps=2, **({} if axis else {"accumulate": 3}))
+    other = data.reversed()
+    assert data.batch_axis == axis
+    assert (other.digest, data.backwards, other.reversed().backwards) == (data.digest, False, False)
+    assert [part.tolist() for part in other.order()] == [part.tolist() for part in data.order()]
+    for step, turned in zip(data.steps(), other.steps(), strict=True):
+        for batch, flipped in zip(step, turned, strict=True):
+            assert flipped.share == batch.share
+            assert flipped.indices.tolist() == batch.indices[::-1].tolist() != batch.indices.tolist()
+            for one, back in zip((*batch.inputs, batch.target), (*flipped.inputs, flipped.target), strict=True):
+                assert np.array_equal(np.flip(back, axis), one)
+    assert np.array_equal(np.flip(other.evaluation().inputs[0], axis), data.evaluation().inputs[0])

@@ -1,0 +1,190 @@
+"""The source of everything random: its bits, against plain integers, and what is made of them."""
+
+import hashlib
+import math
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parity import random
+from parity.numerics import precision
+
+WORD = 2**64
+NAMES = st.text(max_size=20)
+SEEDS = st.integers(0, 2**70)
+# Half the distance between neighbours at 1, and the precision's digits: explicit, so as not to ask the code itself.
+DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+
+
+def splitmix(state: int, size: int) -> list[int]:
+    """The reference implementation (S. Vigna, splitmix64.c), in Python's own integers."""
+    words = []
+    for _ in range(size):
+        state = (state + 0x9E3779B97F4A7C15) % WORD
+        z = state
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % WORD
+        words.append(z ^ (z >> 31))
+    return words
+
+
+def stream(seed: int, name: str, size: int) -> list[int]:
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    return splitmix(int.from_bytes(digest, "little"), size)
+
+
+def test_published_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test vector of the reference implementation for the seed 1234567."""
+    monkeypatch.setattr(random, "_key", lambda seed, name: np.uint64(seed))
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    assert random.bits(1234567, "", 4).tolist() == published == splitmix(1234567, 4)
+    assert random.bits(0, "", 1).tolist() == [0xE220A8397B1DCDAF]
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, NAMES, st.integers(0, 40))
+def test_bits_are_splitmix64(seed: int, name: str, size: int) -> None:
+    assert random.bits(seed, name, size).tolist() == stream(seed, name, size)
+
+
+def test_the_stream_never_changes() -> None:
+    """A trace recorded today must be comparable with one recorded in years."""
+    assert random.bits(0, "a", 3).tolist() == [0xbf96a94aea8630bc, 0x28c278f8b438c5d8, 0xd220b47037767a62]
+    assert [value.hex() for value in random.uniform(0, "linear1.weight", (3,), 0.5)] == [
+        "0x1.1942c80000000p-4", "0x1.2bc8440000000p-3", "0x1.dc9cd00000000p-5",
+    ]
+    assert [value.hex() for value in random.normal(7, "embedding.weight", (3,))] == [
+        "0x1.d210000000000p+0", "0x1.3d9a000000000p+0", "0x1.ff88000000000p-3",
+    ]
+    assert random.permutation(0, "order/0", 8).tolist() == [1, 0, 7, 3, 5, 2, 4, 6]
+    moved = random.one_ulp_away(np.ones(8), 0, "witness/w")
+    assert (moved > 1).astype(int).tolist() == [0, 1, 0, 0, 1, 1, 1, 0]
+
+
+def test_streams_of_other_names_and_seeds_are_independent() -> None:
+    keys = [(seed, name) for seed in (0, 1, 2, 10) for name in ("", "a", "b", "a/b", "0", "1/a")]
+    streams = np.array([random.normal(seed, name, (4096,)) for seed, name in keys])
+    correlation = np.abs(np.corrcoef(streams) - np.eye(len(keys)))
+    assert correlation.max() < 5 / math.sqrt(4096)
+    first = {int(random.bits(seed, name, 1)[0]) for seed, name in keys}
+    assert len(first) == len(keys)
+
+
+def test_a_longer_draw_begins_with_the_shorter_one() -> None:
+    assert random.bits(3, "x", 100)[:10].tolist() == random.bits(3, "x", 10).tolist()
+    assert random.normal(3, "x", (5, 2)).reshape(-1).tolist() == random.normal(3, "x", (10,)).tolist()
+
+
+def test_global_seeds_have_no_say() -> None:
+    first = random.normal(0, "x", (8,))
+    np.random.seed(1)
+    assert random.normal(0, "x", (8,)).tolist() == first.tolist()
+
+
+@settings(max_examples=40, deadline=None)
+@given(SEEDS, st.floats(1e-3, 1e3))
+def test_uniform_is_the_upper_bits_within_the_bound(seed: int, bound: float) -> None:
+    values = random.uniform(seed, "u", (4, 5), bound)
+    expected = [((word >> 40) + 0.5) / 2**23 - 1 for word in stream(seed, "u", 20)]
+    assert values.reshape(-1).tolist() == [value * bound for value in expected]
+    assert np.abs(values).max() < bound
+
+
+def test_uniform_reaches_its_bounds_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    extremes = np.array([0, WORD - 1], np.uint64)
+    monkeypatch.setattr(random, "bits", lambda seed, name, size: extremes)
+    assert random.uniform(0, "", (2,), 1.0).tolist() == [2.0**-24 - 1, 1 - 2.0**-24]
+
+
+def test_uniform_has_its_mean_and_variance() -> None:
+    values = random.uniform(0, "moments", (200_000,), 3.0)
+    assert abs(values.mean()) < 4 * math.sqrt(3.0 / 200_000)
+    assert values.var() == pytest.approx(3.0, rel=0.01)
+
+
+def test_normal_is_twelve_uniforms() -> None:
+    halves = [half for word in stream(5, "n", 30) for half in struct.unpack("<4H", struct.pack("<Q", word))]
+    expected = [sum(h + 0.5 for h in halves[i : i + 12]) / 2**16 - 6 for i in range(0, 120, 12)]
+    assert random.normal(5, "n", (10,)).tolist() == expected
+
+
+def test_normal_has_the_moments_of_a_normal() -> None:
+    values = random.normal(0, "moments", (200_000,))
+    assert abs(values.mean()) < 4 / math.sqrt(200_000)
+    assert values.var() == pytest.approx(1.0, rel=0.01)
+    assert abs((values**3).mean()) < 0.03
+    assert (values**4).mean() == pytest.approx(3.0 - 1.2 / 12, rel=0.02)  # Irwin-Hall: an excess kurtosis of -1.2/12
+    assert np.abs(values).max() < 6
+
+
+def distance(values: random.Floats) -> float:
+    """Kolmogorov's: the largest distance of the empirical distribution from the normal one."""
+    normal = np.array([0.5 * (1 + math.erf(value / math.sqrt(2))) for value in np.sort(values)])
+    return float(np.abs(normal - (np.arange(len(values)) + 0.5) / len(values)).max())
+
+
+def test_normal_is_distributed_as_a_normal() -> None:
+    bound = 1.63 / math.sqrt(20_000) + 0.003  # the 1% point, and Irwin-Hall's own distance
+    assert distance(random.normal(1, "ks", (20_000,))) < bound
+    assert distance(random.uniform(1, "ks", (20_000,), math.sqrt(3))) > 2 * bound  # the check can fail
+
+
+def test_normal_and_uniform_are_exact_in_float32() -> None:
+    for values in (random.normal(2, "exact", (50_000,)), random.uniform(2, "exact", (50_000,), 0.25)):
+        assert np.array_equal(values.astype(np.float32).astype(np.float64), values)
+        assert not np.array_equal(values.astype(np.float16).astype(np.float64), values)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SEEDS, st.integers(0, 300))
+def test_permutation_is_one(seed: int, size: int) -> None:
+    order = random.permutation(seed, "p", size)
+    assert order.dtype == np.int64
+    assert sorted(order.tolist()) == list(range(size))
+
+
+def test_permutations_shuffle_and_differ() -> None:
+    one, other = random.permutation(0, "order/0", 100), random.permutation(0, "order/1", 100)
+    assert one.tolist() != other.tolist()
+    assert (one == np.arange(100)).sum() < 10
+    places = np.array([random.permutation(seed, "p", 5) for seed in range(2000)])
+    for column in places.T:  # every place sees every value equally often
+        assert np.abs(np.bincount(column, minlength=5) - 400).max() < 80
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-1e308, 1e308), min_size=1, max_size=30), SEEDS)
+def test_one_ulp_away_moves_every_nonzero_value_by_one_ulp(values: list[float], seed: int) -> None:
+    start = np.array(values)
+    moved = random.one_ulp_away(start, seed, "w")
+    for before, after in zip(start, moved, strict=True):
+        if before == 0:
+            assert after == 0 and math.copysign(1, after) == math.copysign(1, before)
+        else:
+            assert after in (math.nextafter(before, math.inf), math.nextafter(before, -math.inf))
+
+
+def test_one_ulp_away_goes_both_ways() -> None:
+    moved = random.one_ulp_away(np.ones((20, 50)), 0, "w")
+    assert moved.shape == (20, 50)
+    assert 400 < (moved > 1).sum() < 600
+    assert (moved != 1).all()
+
+
+@pytest.mark.parametrize("at", DIGITS)
+def test_representable_keeps_the_digits_of_the_precision(at: str) -> None:
+    ulp = 2.0 ** (1 - DIGITS[at])
+    values = random.representable(np.array([1 + ulp, 1 + 0.75 * ulp, -0.0, 1 / 3, 1 + 0.25 * ulp]), at)
+    assert values.dtype == np.float64
+    assert values[[0, 1, 4]].tolist() == [1 + ulp, 1 + ulp, 1.0]
+    assert math.copysign(1, values[2]) == -1
+    assert abs(values[3] - 1 / 3) <= precision.ROUNDOFF[at] / 3
+    assert np.array_equal(random.representable(values, at), values)
+
+
+@pytest.mark.parametrize(("at", "gap"), [("float32", 29), ("float16", 42), ("bfloat16", 45)])
+def test_the_gap_between_the_precisions(at: str, gap: int) -> None:
+    assert precision.gap(at) == gap == 53 - DIGITS[at]

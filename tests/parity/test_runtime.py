@@ -1,0 +1,148 @@
+"""Backends that crash, hang, are missing or lose their parent: stand-ins for the interpreter play them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from parity.config import cases
+from parity.runtime import backend as runtime
+from parity.runtime.backend import Backend, feed, running
+from parity.runtime.environment import environment
+from parity.runtime.job import Job
+
+READY = "print('{\"status\": \"ready\"}', flush=True); "
+SERVE = "import sys, time; from parity.runtime.serve import serve; "
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path):
+    """Makes a program that runs the given Python code whatever its arguments are."""
+
+    def make(code: str) -> str:
+        path = tmp_path / "python"
+        path.write_text(f"#!{sys.executable}\nimport os, sys, time\n{code}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return make
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(case=cases.resolve("simple_block/single"), runs=["low"], folder=str(tmp_path / "trace"))
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is gone (or only waits to be reaped) within 10 s."""
+    for _ in range(100):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_a_crash_gives_its_status_and_last_lines(interpreter, job, tmp_path):
+    code = READY + "sys.stdin.readline(); print('out of memory', file=sys.stderr, flush=True); os._exit(9)"
+    backend = Backend("keras", interpreter(code), tmp_path)
+    with running([backend]):
+        answer = backend.do(job)
+    assert answer.status == "error"
+    assert "ended with status 9" in answer.message
+    assert "out of memory" in answer.message
+
+
+def test_after_a_crash_the_next_case_gets_a_new_process(interpreter, job, tmp_path):
+    """The first process leaves a mark and dies; the second sees the mark and answers."""
+    mark = tmp_path / "mark"
+    code = (
+        f"{READY}sys.stdin.readline(); first = not os.path.exists({str(mark)!r}); open({str(mark)!r}, 'w').close()\n"
+        "if first: os._exit(1)\n"
+        "print('{\"status\": \"done\"}', flush=True)"
+    )
+    backend = Backend("torch", interpreter(code), tmp_path)
+    with running([backend]):
+        statuses = [result.answer.status for result in feed({backend: [job, job]})]
+    assert statuses == ["error", "done"]
+
+
+def test_a_hang_ends_at_the_time_limit(interpreter, job, tmp_path, monkeypatch):
+    monkeypatch.setattr(runtime, "PATIENCE", 1.0)
+    pid_file = tmp_path / "pid"
+    code = f"open({str(pid_file)!r}, 'w').write(str(os.getpid())); {READY}time.sleep(600)"
+    backend = Backend("torch", interpreter(code), tmp_path)
+    answer = backend.do(job)
+    assert answer.status == "error"
+    assert "no answer within 1 s" in answer.message
+    assert ended(int(pid_file.read_text()))
+
+
+def test_a_missing_framework_is_named(interpreter, job, tmp_path):
+    code = "sys.modules['tensorflow'] = None\nimport runpy\nrunpy.run_module('keras_impl', run_name='__main__')"
+    backend = Backend("keras", interpreter(code), tmp_path)
+    with running([backend]):
+        answer = backend.do(job)
+    assert answer.status == "error"
+    assert answer.message.startswith(f"keras: tensorflow is not installed for {sys.executable}")
+
+
+def test_a_missing_interpreter_is_named(job, tmp_path):
+    answer = Backend("torch", "/no/such/python", tmp_path).do(job)
+    assert answer.status == "error"
+    assert "/no/such/python" in answer.message
+
+
+def test_what_a_model_prints_does_not_disturb_the_answers(interpreter, job, tmp_path):
+    code = SERVE + "sys.exit(serve(lambda: lambda job: (print('hello'), os.write(1, b'raw'))))"
+    backend = Backend("torch", interpreter(code), tmp_path)
+    with running([backend]):
+        assert backend.do(job).status == "done"
+    assert "hello" in backend.log.read_text()
+
+
+def test_an_exception_ends_its_case_only(interpreter, job, tmp_path):
+    code = SERVE + "sys.exit(serve(lambda: lambda job: 1 / 0))"
+    backend = Backend("torch", interpreter(code), tmp_path)
+    with running([backend]):
+        first, second = backend.do(job), backend.do(job)
+    assert first.status == second.status == "error"
+    assert first.message == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_process_outlives_its_parent(interpreter, tmp_path, how):
+    pid_file = tmp_path / "pid"
+    run = f"open({str(pid_file)!r}, 'w').write(str(os.getpid())), time.sleep(600)"
+    path = interpreter(SERVE + f"sys.exit(serve(lambda: lambda job: ({run})))")
+    parent_code = (
+        "import sys; from pathlib import Path; from parity.config import cases\n"
+        "from parity.runtime.backend import Backend, running; from parity.runtime.job import Job\n"
+        f"backend = Backend('torch', {path!r}, Path({str(tmp_path)!r}))\n"
+        "job = Job(case=cases.resolve('simple_block/single'), runs=['low'], folder='unused')\n"
+        "with running([backend]): backend.do(job)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", parent_code], stderr=subprocess.DEVNULL)
+    for _ in range(200):
+        if pid_file.exists() and pid_file.read_text():
+            break
+        time.sleep(0.1)
+    os.kill(parent.pid, how)
+    parent.wait(timeout=20)
+    assert ended(int(pid_file.read_text()))
+
+
+def test_a_users_settings_do_not_reach_the_backends(monkeypatch, tmp_path):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    variables = environment(tmp_path)
+    assert variables["KERAS_BACKEND"] == "tensorflow"
+    assert variables["OMP_NUM_THREADS"] == "1"
+    assert "TF_ENABLE_ONEDNN_OPTS" not in variables

@@ -1,0 +1,145 @@
+"""torch_impl and keras_impl are twins: the same files, the same public names, the same signatures.
+
+What stands on one side alone stands in EXCEPTIONS with its reason; one that is no longer needed fails.
+"""
+
+import ast
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+EXCEPTIONS = {
+    "optimizers.py": {
+        "SGD": "torch.optim has it; Keras's own is another formula",
+        "Adam": "torch.optim has it; Keras's own is another formula",
+        "AdamW": "torch.optim has it; Keras's own is another formula",
+        "StepLR": "torch.optim.lr_scheduler has it; Keras's own rounds through float32",
+        "PyTorchClipping": "a Keras optimizer clips by itself, by another formula",
+        "build": "a torch optimizer is made of its parameters",
+        "clip_by_global_norm": "torch clips gradients in place, reached through their parameters",
+    },
+    "models/residual_block.py": {"BatchNorm2d": "torch.nn has it; Keras's own keeps the biased variance"},
+    "models/transformer.py": {
+        "Transformer.forward": "a Keras model takes one structure of inputs",
+        "EncoderDecoder": "torch.nn.Transformer",
+        "Encoder": "torch.nn.TransformerEncoder",
+        "Decoder": "torch.nn.TransformerDecoder",
+        "EncoderLayer": "torch.nn.TransformerEncoderLayer",
+        "DecoderLayer": "torch.nn.TransformerDecoderLayer",
+        "MultiheadAttention": "torch.nn.MultiheadAttention",
+    },
+    "strategies/single.py": {
+        "train": "in PyTorch the loop clips and steps the schedule; a Keras optimizer does both itself",
+        "fit": "PyTorch has no fit; its side of such a case is train",
+    },
+    "harness/precision.py": {"cast": "torch.autocast wraps calls; Keras's policy is a property of the layers"},
+    "harness/probe.py": {
+        "Probe": "a torch hook fires at each backward pass; Keras's wrapper needs the axis order",
+        "own": "canonical form is PyTorch's own",
+    },
+    "harness/weights.py": {
+        "to_numpy": "numpy knows torch's bfloat16 only as bits",
+        "Rule": "canonical form is PyTorch's own",
+        "Weight": "canonical form is PyTorch's own",
+        "gradients": "torch's hooks know the parameter; Keras hands all gradients over at once",
+        "named_layers": "torch.nn.Module.named_modules",
+    },
+}
+
+# The same thing under each framework's customary name.
+SYNONYMS = {"call": "forward"}
+# Methods that keras.Model asks of its subclasses.
+KERAS_ONLY = {"get_config"}
+KERAS_ONLY_ARGUMENT = "training=False"  # in PyTorch a state of the module
+
+
+def files(package: Path) -> set[str]:
+    return {str(path.relative_to(package)) for path in package.rglob("*.py")}
+
+
+def signature(function: ast.FunctionDef) -> tuple:
+    """The names of the arguments, and those with a default as `name=default`."""
+    arguments = function.args
+    names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
+    plain = names[: len(names) - len(arguments.defaults)]
+    pairs = zip(names[len(plain) :], arguments.defaults, strict=True)
+    words = plain + [f"{name}={ast.unparse(default)}" for name, default in pairs]
+    return tuple(word for word in words if word != KERAS_ONLY_ARGUMENT)
+
+
+def public(path: Path) -> dict[str, tuple]:
+    """Public functions, classes and methods of a file with their signatures."""
+    found = {}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            found[node.name] = signature(node)
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            found[node.name] = ()
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef) and is_public(method.name):
+                    found[f"{node.name}.{SYNONYMS.get(method.name, method.name)}"] = signature(method)
+    return found
+
+
+def is_public(method: str) -> bool:
+    return method == "__init__" or not (method.startswith("_") or method in KERAS_ONLY)
+
+
+def differences(root: Path) -> tuple[list[str], set[tuple[str, str]]]:
+    """What differs without an exception, and the exceptions that were needed."""
+    torch, keras = root / "torch_impl", root / "keras_impl"
+    wrong = [f"{name}: only on one side" for name in files(torch) ^ files(keras)]
+    used = set()
+    for name in files(torch) & files(keras):
+        one, other = public(torch / name), public(keras / name)
+        for entity in one.keys() | other.keys():
+            if one.get(entity) == other.get(entity):
+                continue
+            excepted = {entity, entity.partition(".")[0]} & EXCEPTIONS.get(name, {}).keys()
+            used |= {(name, which) for which in excepted}
+            if not excepted:
+                wrong.append(f"{name}: {entity}: torch {one.get(entity)}, keras {other.get(entity)}")
+    return wrong, used
+
+
+def test_the_twins_agree():
+    assert differences(ROOT)[0] == []
+
+
+def test_every_exception_is_needed():
+    listed = {(name, entity) for name, entities in EXCEPTIONS.items() for entity in entities}
+    assert listed == differences(ROOT)[1]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("keras_impl/losses.py", "def mse(", "def mean_squared_error("),
+        (
+            "keras_impl/losses.py",
+            'target: tf.Tensor, reduction: str = "mean"',
+            'target: tf.Tensor, reduction: str = "sum"',
+        ),
+        ("torch_impl/models/two_linear.py", "def stage1(self, x", "def stage1(self, inputs"),
+    ],
+)
+def test_a_planted_difference_is_seen(tmp_path, file, old, new):
+    copy(tmp_path)
+    text = (tmp_path / file).read_text()
+    assert old in text
+    (tmp_path / file).write_text(text.replace(old, new))
+    assert differences(tmp_path)[0]
+
+
+def test_a_missing_twin_is_seen(tmp_path):
+    copy(tmp_path)
+    (tmp_path / "keras_impl" / "losses.py").unlink()
+    assert differences(tmp_path)[0] == ["losses.py: only on one side"]
+
+
+def copy(target: Path) -> None:
+    for package in ("torch_impl", "keras_impl"):
+        shutil.copytree(ROOT / package, target / package)
