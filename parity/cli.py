@@ -1,8 +1,12 @@
 """The flags that the programs share, and how they end: one line for a mistake, the right status."""
 
 import argparse
+import os
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from absl.flags import argparse_flags
@@ -54,24 +58,39 @@ def case_flags(args: argparse.Namespace, case: schema.Case) -> str:
     return " ".join(words + [f"--set {change}" for change in args.set])
 
 
+def make_folder(flag: str, folder: Path) -> None:
+    """Make a folder for results. Raises UsageError if it cannot be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(f"{flag}={folder}: expected a folder that can be written to: {error}") from None
+
+
 def end(program: str, main: Callable[[Sequence[str]], int]) -> NoReturn:
     """Run a program and exit with its status; the user's mistakes and Ctrl-C are one line on stderr."""
     try:
         status = main(sys.argv[1:])
+        sys.stdout.flush()
     except (UsageError, TraceError) as error:
         print(f"{program}: {error}", file=sys.stderr)
         status = 2
     except BackendError as error:
         print(f"{program}: {error}", file=sys.stderr)
         status = 3
+    except BrokenPipeError:  # who reads the output had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         status = INTERRUPTED
+    except Exception:  # a mistake of this program's own must not end with 1, which reads as "diverged"
+        traceback.print_exc()
+        status = 3
     sys.exit(status)
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"received {number}, expected 1 or more")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"received {text!r}, expected a whole number of 1 or more")
+    return int(text)

@@ -19,7 +19,7 @@ from parity import cli
 from parity.config.cases import names
 from parity.config.schema import Case
 from parity.errors import UsageError
-from parity.numerics.judge import compare
+from parity.numerics.judge import compare, side_names
 from parity.report import as_json, terminal
 from parity.results import CaseResult, Report
 from parity.runtime.backend import Backend, feed, running
@@ -38,13 +38,12 @@ def main(argv: Sequence[str]) -> int:
         print("\n".join(names()))
         return 0
     report = Report()
-    to_stdout = Console(stderr=args.json == "-")
     with contextlib.closing(_results(args, report)) as results:
         for result in results:
             report.add(result)
     if not args.quiet:
-        terminal.show(report, to_stdout)
-    if args.json:
+        terminal.show(report, sys.stderr if args.json == "-" else sys.stdout)
+    if args.json is not None:
         as_json.write(report, args.json)
     return report.status(args.strict)
 
@@ -60,8 +59,13 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--list", action="store_true", help="print the names of the built-in cases")
     add("--quiet", action="store_true", help="print no table")
     args = parser.parse_args(argv)
-    if args.traces and (len(args.traces) != 2 or args.case or args.set or args.keep):
+    chooses = [args.case, args.set, args.keep, args.precision, args.steps, args.every, args.seed]
+    if args.traces and (len(args.traces) != 2 or any(value not in (None, []) for value in chooses)):
         parser.error(f"received {len(args.traces)} folders of traces, expected two and no flags that choose cases")
+    if args.json is not None:
+        as_json.check(args.json)
+    if args.keep is not None:
+        cli.make_folder("--keep", args.keep)
     return args
 
 
@@ -143,9 +147,9 @@ def _conclude(
 def _judge(one: Trace, other: Trace, report: Report) -> CaseResult:
     """PyTorch is the reference, whichever is named first."""
     reference, candidate = (other, one) if (one.backend, other.backend) == ("keras", "torch") else (one, other)
-    for trace in (reference, candidate):
+    for name, trace in zip(side_names(reference, candidate), (reference, candidate), strict=True):
         report.environment.setdefault(
-            trace.backend,
+            name,
             {**trace.manifest.versions, **trace.manifest.environment, "devices": trace.manifest.layout.devices},
         )
     return compare(reference, candidate)

@@ -20,10 +20,7 @@ def main(argv: Sequence[str]) -> int:
     cli.add_case_flags(parser)
     args = parser.parse_args(argv)
     chosen = cli.chosen_cases(args)
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out={args.out}: expected a folder that can be written to: {error}") from None
+    cli.make_folder("--out", args.out)
     python = args.torch_python if args.backend == "torch" else args.keras_python
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
         failed = _record(Backend(args.backend, python, Path(scratch)), chosen, args.out)

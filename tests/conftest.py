@@ -1,8 +1,8 @@
 """Both backends, kept alive for the whole session; no test imports a framework into its own process."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +15,9 @@ from parity.runtime.job import Job
 from parity.trace.manifest import Trace
 
 Compare = Callable[..., CaseResult]
+
+# tests/test_sides.py runs the tests of each side in a process of its own.
+collect_ignore = [f"{side}_impl" for side in ("torch", "keras") if os.environ.get("PARITY_SIDE") != side]
 
 
 @pytest.fixture(scope="session")
@@ -50,9 +53,3 @@ def run(backends: list[Backend], tmp_path_factory: pytest.TempPathFactory) -> Co
         return compare(Trace(folder / "torch"), Trace(folder / "keras"))
 
     return compared
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder of the test's own."""
-    return tmp_path

@@ -40,8 +40,10 @@ def select(patterns: Sequence[str], overrides: Sequence[str] = (), **fields: Any
 
 def resolve(name: str, *changes: Table) -> schema.Case:
     """One built-in case with changes merged over it."""
-    table = functools.reduce(_merge, changes, _tables()[name])
-    return convert({**table, "name": name})
+    change: Table = functools.reduce(_merge, changes, {})
+    if "name" in change:
+        raise UsageError(f"case {name!r}: the name of a case cannot be changed, received {change['name']!r}")
+    return convert({**_merge(_tables()[name], change), "name": name})
 
 
 def convert(table: Table) -> schema.Case:
@@ -50,6 +52,8 @@ def convert(table: Table) -> schema.Case:
         case = msgspec.convert(table, schema.Case, strict=True)
     except msgspec.ValidationError as error:
         raise UsageError(f"case {table.get('name')!r}: {_explain(str(error))}") from None
+    if msgspec.json.decode(msgspec.json.encode(case), type=dict) != msgspec.to_builtins(case):
+        raise UsageError(f"case {case.name!r}: holds a number that is not finite; expected finite ones")
     weights = [weight.name for weight in specify(case.model)]
     for name in case.weight_scale:
         if name not in weights:
@@ -71,15 +75,19 @@ def _tables() -> dict[str, Table]:
 
 
 def _merge(base: Table, change: Table) -> Table:
-    """`change` over `base`, table by table; a table of another kind replaces the whole."""
+    """`change` over `base`, table by table; a model or an optimizer of another kind replaces the whole."""
     merged = dict(base)
     for key, value in change.items():
         old = merged.get(key)
-        if isinstance(value, dict) and isinstance(old, dict) and value.get("kind") in (None, old.get("kind")):
+        if isinstance(value, dict) and isinstance(old, dict) and _same_kind(old, value):
             merged[key] = _merge(old, value)
         else:
             merged[key] = value
     return merged
+
+
+def _same_kind(old: Table, new: Table) -> bool:
+    return "kind" not in old or new.get("kind", old["kind"]) == old["kind"]
 
 
 def _matching(pattern: str) -> list[str]:

@@ -101,6 +101,10 @@ class Dataset:
                 f"case {self.case.name!r}: the target of {self.case.data.source!r} has the shape "
                 f"{target.shape}, the model's output {expected}; set loss.target = 'zeros' or resize the model"
             )
+        if self.case.loss.kind == "cross_entropy":
+            sources.check_ids(self.case, target, self.output_shape[-1], "classes")
+        else:
+            sources.check_numbers(self.case, target)
         return target
 
     def _rounded(self, array: sources.Array) -> sources.Array:

@@ -5,6 +5,7 @@ photographs) and with this package (english.txt: the text of the Apache License 
 """
 
 import re
+import zipfile
 from collections import Counter
 from importlib import resources
 from pathlib import Path
@@ -19,6 +20,8 @@ from parity.errors import UsageError
 
 Array = NDArray[Any]
 
+NUMBERED = re.compile(r"input_\d+")
+
 
 class Samples(NamedTuple):
     """All samples of a source. `target` is None where the source has none for this model."""
@@ -30,19 +33,43 @@ class Samples(NamedTuple):
 def load(case: schema.Case) -> Samples:
     """The samples of a case. Raises UsageError where source and model do not fit together."""
     samples = _choose(case)
-    expected = _features(case.model)
+    expected, ids = _features(case.model), isinstance(case.model, schema.Transformer)
+    if len(samples.inputs) != 1 + ids:
+        raise _misfit(case, f"gives {len(samples.inputs)} inputs, the model takes {1 + ids}")
     for array in samples.inputs:
-        if not _fits(array.shape[1:], expected):
+        if not _fits(array.shape[1:], expected) or not len(array):
             shape = tuple("any" if size is None else size for size in expected)
-            raise UsageError(
-                f"case {case.name!r}: the source {case.data.source!r} gives samples of the shape {array.shape[1:]}, "
-                f"the model takes {shape}; resize the model or choose another data.source"
-            )
+            raise _misfit(case, f"gives {len(array)} samples of the shape {array.shape[1:]}, the model takes {shape}")
+        if isinstance(case.model, schema.Transformer):
+            check_ids(case, array, case.model.vocabulary, "words")
+        else:
+            check_numbers(case, array)
     return samples
+
+
+def check_ids(case: schema.Case, array: Array, limit: int, what: str) -> None:
+    """Raises UsageError unless the array holds whole numbers from 0 to below `limit`."""
+    if not np.issubdtype(array.dtype, np.integer):
+        raise _misfit(case, f"gives {what} as {array.dtype}, expected whole numbers below {limit}")
+    if array.size and (array.min() < 0 or array.max() >= limit):
+        raise _misfit(case, f"gives {what} from {array.min()} to {array.max()}, the model knows 0 to {limit - 1}")
+
+
+def check_numbers(case: schema.Case, array: Array) -> None:
+    """Raises UsageError unless the array holds finite real numbers."""
+    if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
+        raise _misfit(case, f"gives values of the dtype {array.dtype}, expected finite real numbers")
+
+
+def _misfit(case: schema.Case, what: str) -> UsageError:
+    advice = "resize the model or choose another data.source"
+    return UsageError(f"case {case.name!r}: the source {case.data.source!r} {what}; {advice}")
 
 
 def _choose(case: schema.Case) -> Samples:
     source, _, file = case.data.source.partition(":")
+    if file and source != "text":
+        source = ""
     if case.data.source.endswith(".npz"):
         return _archive(Path(case.data.source))
     match source, case.model:
@@ -166,14 +193,16 @@ def _synthetic(case: schema.Case) -> Samples:
 def _archive(file: Path) -> Samples:
     """An .npz with `inputs`, or `input_0`, `input_1`..., and `target`; nothing pickled is read."""
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        with file.open("rb") as content, np.load(content, allow_pickle=False) as archive:
             arrays = dict(archive)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise UsageError(f"data.source {str(file)!r}: expected an .npz file of plain arrays: {error}") from None
-    names = ["inputs"] if "inputs" in arrays else sorted(name for name in arrays if name.startswith("input_"))
+    names = (
+        ["inputs"] if "inputs" in arrays else sorted(filter(NUMBERED.fullmatch, arrays), key=lambda name: int(name[6:]))
+    )
     if not names:
         raise UsageError(f"{file}: expected the array 'inputs' (or 'input_0'...), received {sorted(arrays)}")
-    if len({len(array) for array in arrays.values()}) != 1:
+    if any(array.ndim == 0 for array in arrays.values()) or len({len(array) for array in arrays.values()}) != 1:
         shapes = {name: array.shape for name, array in arrays.items()}
         raise UsageError(f"{file}: every array needs one entry per sample on axis 0, received {shapes}")
     return Samples(tuple(arrays[name] for name in names), arrays.get("target"))

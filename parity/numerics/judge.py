@@ -1,16 +1,19 @@
 """Two traces of one case, compared tensor by tensor in execution order."""
 
+import numpy as np
+
 from parity.errors import TraceError
 from parity.layout import compare_layouts
 from parity.numerics import kernel
 from parity.numerics.statistics import describe, furthest
-from parity.numerics.steps import Step, steps
-from parity.numerics.verdict import FAR_NOISIER, NOISIER, Judge, Judgement
+from parity.numerics.steps import Step, is_whole, steps
+from parity.numerics.verdict import FAR_NOISIER, GROSS, NOISIER, VISIBLE, Judge, Judgement
 from parity.results import CaseResult, Check, Divergence, Finding, Verdict, worst
 from parity.trace import keys
 from parity.trace.manifest import Trace
 
 DIVERGED = Judgement("diverged", None, by_bits=False)
+MATCH = Judgement("match", None, by_bits=False)
 
 
 def compare(reference: Trace, candidate: Trace) -> CaseResult:
@@ -30,6 +33,8 @@ def compare(reference: Trace, candidate: Trace) -> CaseResult:
     for step, files in steps(reference, candidate):
         comparison.step(step, files, before)
         before = files if any(key.startswith("parameter/") for key in files.reference_high) else before
+    if not comparison.checks:
+        raise TraceError(f"{reference.folder} and {candidate.folder} hold no tensor that could be compared")
     layout = compare_layouts(names, reference.manifest.layout, candidate.manifest.layout)
     first = comparison.first.get("diverged") or comparison.first.get("subprecision")
     return CaseResult(
@@ -67,8 +72,11 @@ class _Comparison:
             if mismatch := files.mismatch(key, self.names):
                 self._note(step, kind, name, DIVERGED, mismatch, files)
                 continue
+            if is_whole(files.reference_high[key]):
+                self._judge_whole(step, kind, name, files)
+                continue
             spread = kernel.measure(files.runs(key))
-            if kind == "parameter" and before is not None and key in before.reference_high:
+            if kind == "parameter" and before is not None and before.holds(key):
                 update = kernel.measure(files.changes(key, before))
                 self._judge(step, keys.UPDATE, name, update, files, stored=spread.scale)
             self._judge(step, kind, name, spread, files)
@@ -101,25 +109,31 @@ class _Comparison:
             )
         self._note(step, kind, name, judgement, reason, files)
 
+    def _judge_whole(self, step: int | None, kind: str, name: str, files: Step) -> None:
+        """Integers and truth values: equal or not, in the high runs and in the low ones."""
+        key = keys.key(kind, name)
+        pairs = (files[:2], files[2:4])
+        equal = all(np.array_equal(reference[key], candidate[key]) for reference, candidate in pairs)
+        self._note(step, kind, name, MATCH if equal else DIVERGED, "" if equal else "whole numbers differ", files)
+
     def _noise_tells(self, kind: str, name: str, files: Step) -> bool:
         """Whether the low runs of this tensor are to be judged as well: forward and backward."""
         if kind == "activation":
             for side, (high, low) in enumerate(zip(files[:2], files[2:4], strict=True)):
                 key = keys.key(kind, name)
                 self.judge.kinks[side] += kernel.sign_changes(high[key], low[key])
-            return True
-        return kind == "gradient" and self.judge.gradients_tell
+        return kind in ("activation", "gradient")
 
     def _judge_noise(self, key: str, spread: kernel.Spread, judgement: Judgement) -> tuple[Judgement, str]:
         """The low runs, each side against its own high run."""
-        noisier, visible = self.judge.noisier(spread)
-        if abs(noisier) <= NOISIER:
-            return judgement, ""
+        noisier, size = self.judge.noisier(spread)
         side = self.names[noisier > 0]
-        if abs(noisier) > FAR_NOISIER and visible:
+        blind = key.startswith("gradient/") and not self.judge.gradients_tell
+        if abs(noisier) > FAR_NOISIER and size > (GROSS if blind else VISIBLE):
             reason = f"{side}'s {self.judge.low} run is {abs(noisier):.1f} bits noisier than the other's"
             return judgement._replace(verdict="diverged"), reason
-        self.noisier.setdefault(side, []).append((key, abs(noisier)))
+        if abs(noisier) > NOISIER and not blind:
+            self.noisier.setdefault(side, []).append((key, abs(noisier)))
         return judgement, ""
 
     def _note(self, step: int | None, kind: str, name: str, judgement: Judgement, reason: str, files: Step) -> None:

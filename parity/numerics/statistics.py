@@ -12,7 +12,8 @@ def furthest(one: Array, other: Array) -> list[int]:
     for start in range(0, one.size, BLOCK):
         a, b = (array[start : start + BLOCK].astype(np.float64) for array in flat)
         with np.errstate(invalid="ignore", over="ignore"):
-            apart = np.where(a == b, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            apart = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
         if apart.max() > largest:
             largest, place = float(apart.max()), start + int(apart.argmax())
     return [int(i) for i in np.unravel_index(place, one.shape)]

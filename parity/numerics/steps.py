@@ -22,49 +22,59 @@ class Step(NamedTuple):
 
     def runs(self, key: str) -> Runs:
         """One tensor in every run."""
-        high, low = self[:2], self[2:]
-        return Runs(*(file[key] for file in high), *(None if file is None else file[key] for file in low))
+        return Runs(*self._arrays(key))
 
     def changes(self, key: str, before: "Step") -> Runs:
         """What became of one tensor since an earlier step."""
-        high = [Change(now[key], then[key]) for now, then in zip(self[:2], before[:2], strict=True)]
-        low = [
-            Change(now[key], then[key]) if now is not None and then is not None else None
-            for now, then in zip(self[2:], before[2:], strict=True)
-        ]
-        return Runs(*high, *low)
+        pairs = zip(self._arrays(key), before._arrays(key), strict=True)
+        changes = [None if now is None or then is None else Change(now, then) for now, then in pairs]
+        return Runs(*changes)  # type: ignore[arg-type]  # the high runs have it
+
+    def _arrays(self, key: str) -> tuple[Array, Array, Array | None, Array | None, Array | None]:
+        """The tensor in each run that has it; the witness's only where its shape is the others'."""
+        high = self.reference_high[key]
+        witness = self.witness.get(key) if self.witness is not None else None
+        if witness is not None and witness.shape != high.shape:
+            witness = None
+        return high, self.candidate_high[key], self.reference_low.get(key), self.candidate_low.get(key), witness
 
     def in_order(self) -> list[str]:
         """Every key in execution order; what the candidate alone has follows its predecessor there."""
         merged = list(self.reference_high)
-        known, place = set(merged), 0
-        for key in self.candidate_high:
-            if key in known:
-                place = merged.index(key) + 1
-            else:
-                merged.insert(place, key)
-                place += 1
+        for file in self[1:4]:
+            known, place = set(merged), 0
+            for key in file or ():
+                if key in known:
+                    place = merged.index(key) + 1
+                else:
+                    merged.insert(place, key)
+                    place += 1
         return merged
+
+    def holds(self, key: str) -> bool:
+        """Whether high and low runs of both sides have a tensor."""
+        return all(key in file for file in self[:4])
 
     def mismatch(self, key: str, names: tuple[str, str]) -> str:
         """Why a tensor cannot be compared value by value, or ""."""
-        for reference, candidate in ((self[0], self[1]), (self[2], self[3])):
+        for reference, candidate, runs in ((self[0], self[1], "float64"), (self[2], self[3], "low")):
             have = [name for name, file in zip(names, (reference, candidate), strict=True) if key in file]
             if len(have) == 1:
                 return f"only {have[0]} has this tensor"
             if not have:
-                return "the float64 runs have this tensor, the low runs do not"
+                return f"the {runs} runs do not have this tensor, the others do"
             one, other = reference[key], candidate[key]
             if one.shape != other.shape:
                 return f"{names[0]} has the shape {one.shape}, {names[1]} {other.shape}"
             if _class(one) != _class(other):
                 return f"{names[0]} has the dtype {one.dtype}, {names[1]} {other.dtype}"
-        return ""
+        high, low = self.reference_high[key], self.reference_low[key]
+        return "" if high.shape == low.shape else f"the low runs have the shape {low.shape}, the others {high.shape}"
 
 
 def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, Step]]:
     """Every step that either trace has, opened; the state before the first step has the number None."""
-    witness = next((trace for trace in (reference, candidate) if "witness" in trace.manifest.runs), None)
+    witness = reference if "witness" in reference.manifest.runs else None
     stems = {stem: None for trace in (reference, candidate) for stem in trace.stems("high")}
     for stem in stems:
         yield (
@@ -77,6 +87,11 @@ def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, Step
                 witness.open("witness", stem) if witness else None,
             ),
         )
+
+
+def is_whole(array: Array) -> bool:
+    """Whether an array holds integers or truth values, which are equal or not."""
+    return _class(array) != "float"
 
 
 def _class(array: Array) -> str:

@@ -20,6 +20,7 @@ INHERITED: Final = 8  # times what an origin's difference becomes if it grows as
 NOISIER: Final = 5  # bits by which one side's low run may be noisier than the other's
 FAR_NOISIER: Final = 8
 VISIBLE: Final = 2.0**-10  # relative noise from which on far noisier is another computation
+GROSS: Final = 2.0**-3  # the same for gradients that a switched ReLU may have changed
 MANY_KINKS: Final = 16  # sign changes from which on both sides' gradients are about equally noisy
 
 
@@ -75,19 +76,19 @@ class Judge:
             return Judgement("subprecision", bits, by_bits=True)
         return Judgement("diverged", bits, by_bits=True)
 
-    def noisier(self, spread: Spread) -> tuple[float, bool]:
+    def noisier(self, spread: Spread) -> tuple[float, float]:
         """By how many bits the candidate's low run is noisier than the reference's (negative: the
-        other way round), in L2 with the floor that storing the values has; and whether that noise
-        is large enough to be another computation rather than a lesser precision.
+        other way round), in L2 with the floor that storing the values has; and the larger noise,
+        relative to the largest value.
         """
         norm = spread.scale * math.sqrt(spread.size)
         floor = ROUNDOFF[self.low] * norm
         if not floor:
-            return 0.0, False
+            return 0.0, 0.0
         reference, candidate = max(spread.reference_error, floor), max(spread.candidate_error, floor)
         if not math.isfinite(reference + candidate):
-            return 0.0, False
-        return math.log2(candidate / reference), max(reference, candidate) > VISIBLE * norm
+            return 0.0, 0.0
+        return math.log2(candidate / reference), max(reference, candidate) / norm
 
     def _bits(self, spread: Spread) -> float | None:
         noise = max(spread.noise, ROUNDOFF[self.low] * spread.scale)

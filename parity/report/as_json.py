@@ -2,11 +2,18 @@
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from parity.errors import UsageError
 from parity.results import Report
+
+
+def check(place: str) -> None:
+    """Whether the report can be written there, asked before the work. Raises UsageError."""
+    if place != "-":
+        _write(place, b"", "ab")
 
 
 def write(report: Report, place: str) -> None:
@@ -16,7 +23,12 @@ def write(report: Report, place: str) -> None:
     if place == "-":
         sys.stdout.write(text.decode() + "\n")
         return
+    _write(place, text + b"\n", "wb")
+
+
+def _write(place: str, content: bytes, mode: Literal["wb", "ab"]) -> None:
     try:
-        Path(place).write_bytes(text + b"\n")
+        with Path(place).open(mode) as file:
+            file.write(content)
     except OSError as error:
         raise UsageError(f"--json={place}: cannot be written: {error}") from None

@@ -1,5 +1,7 @@
 """The report as a table: one row per case, then what went wrong where."""
 
+from typing import TextIO
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -18,39 +20,43 @@ KINDS = {
 }
 COLOURS = {"match": "green", "subprecision": "yellow", "diverged": "red", "error": "red", "skipped": "dim"}
 PIPE_WIDTH = 140  # columns where there is no terminal
-FIXED = 60  # columns of a row without the tensor's name
+SHORTEST = 8  # columns that the name of a tensor gets at least
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: Report, file: TextIO) -> None:
     """Print the table, the failures and the summary."""
+    console = Console(file=file, markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
-        console = Console(file=console.file, width=PIPE_WIDTH)
+        console.width = PIPE_WIDTH
     for name, facts in report.environment.items():
         said = ", ".join(f"{key} {value}" for key, value in facts.items() if key != "devices")
-        console.print(f"{name}: {said}; {', '.join(facts['devices'])} (physical)", style="dim", highlight=False)
+        console.print(f"{name}: {said}; {', '.join(facts['devices'])} (physical)", style="dim")
     console.print(_table(report, console.width))
     for case in report.cases:
         _explain(case, console)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.summary.items() if count)
-    console.print(f"{len(report.cases)} cases: {counts}", highlight=False)
+    console.print(f"{len(report.cases)} cases: {counts}")
     console.print("bits: worst of a kind, in float64 against the noise of the runs; = equal to a few ulp", style="dim")
 
 
 def _table(report: Report, width: int) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("case", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    for heading in KINDS.values():
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("worst", no_wrap=True)
-    table.add_column("s", justify="right", no_wrap=True)
-    longest = max((len(case.case) for case in report.cases), default=0)
-    for case in report.cases:
-        bits = [_bits(case.checks.get(kind)) for kind in KINDS]
-        name = _fitted(_worst_name(case), max(width - FIXED - longest + 12, 8))
-        seconds = "+".join(f"{value:.0f}" for value in case.seconds.values())
-        table.add_row(case.case, Text(case.verdict, style=COLOURS[case.verdict]), *bits, name, seconds)
+    for heading in ("case", "verdict", *KINDS.values(), "worst", "s"):
+        table.add_column(heading, justify="right" if heading in ("s", *KINDS.values()) else "left", no_wrap=True)
+    rows = [_row(case) for case in report.cases]
+    longest = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    others = sum(max(length, 3) + 1 for place, length in enumerate(longest) if place != len(longest) - 2)
+    for case, row in zip(report.cases, rows, strict=True):
+        verdict = Text(case.verdict, style=COLOURS[case.verdict])
+        name = _fitted(row[-2], max(width - others, SHORTEST))
+        table.add_row(row[0], verdict, *row[2:-2], name, row[-1])
     return table
+
+
+def _row(case: CaseResult) -> list[str]:
+    bits = [_bits(case.checks.get(kind)) for kind in KINDS]
+    seconds = "+".join(f"{value:.0f}" for value in case.seconds.values())
+    return [case.case, case.verdict, *bits, _worst_name(case), seconds]
 
 
 def _bits(check: object) -> str:
@@ -77,21 +83,21 @@ def _fitted(name: str, width: int) -> str:
 
 def _explain(case: CaseResult, console: Console) -> None:
     if case.verdict != "match":
-        console.print(f"\n{case.case}: {case.verdict}", style=COLOURS[case.verdict], highlight=False)
+        console.print(f"\n{case.case}: {case.verdict}", style=COLOURS[case.verdict])
         if case.first_divergence:
             _place(case.first_divergence, console)
         else:
-            console.print(f"  {case.reason}", highlight=False, markup=False)
+            console.print(f"  {case.reason}")
     for finding in case.findings:
-        console.print(f"\n{case.case}: {finding.id} at {finding.where}: {finding.message}", highlight=False)
+        console.print(f"\n{case.case}: {finding.id} at {finding.where}: {finding.message}")
 
 
 def _place(first: Divergence, console: Console) -> None:
     step = "before the first step" if first.step is None else f"step {first.step}"
-    console.print(f"  {step}, {first.kind}, {first.name}", highlight=False)
-    console.print(f"  {first.reason}", highlight=False, markup=False)
+    console.print(f"  {step}, {first.kind}, {first.name}")
+    console.print(f"  {first.reason}")
     for name, side in first.sides.items():
-        console.print(f"    {name:10}{_side(side, first.index)}", highlight=False, markup=False)
+        console.print(f"    {name:10}{_side(side, first.index)}")
 
 
 def _side(side: Side, index: list[int]) -> str:

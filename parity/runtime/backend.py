@@ -92,7 +92,11 @@ class Backend:
         line = process.stdout.readline()
         if not line:
             raise BackendError(f"{self.name}: the process ended with status {process.wait()}")
-        answer = msgspec.json.decode(line, type=Answer)
+        try:
+            answer = msgspec.json.decode(line, type=Answer)
+        except msgspec.MsgspecError:
+            said = line.decode(errors="replace").strip()
+            raise BackendError(f"{self.name}: expected an answer, {self.python} printed {said!r}") from None
         if answer.status not in statuses:
             raise BackendError(f"{self.name}: {answer.message}")
         return answer
@@ -118,7 +122,11 @@ def feed(backends: dict[Backend, list[Job]]) -> Iterator[Result]:
 
     def work(backend: Backend, jobs: list[Job]) -> None:
         for number, job in enumerate(jobs):
-            results.put(Result(backend.name, number, backend.do(job)))
+            try:
+                answer = backend.do(job)
+            except Exception as error:  # a thread that died would leave the reader waiting
+                answer = Answer(status="error", message=f"{backend.name}: {type(error).__name__}: {error}")
+            results.put(Result(backend.name, number, answer))
 
     for backend, jobs in backends.items():
         threading.Thread(target=work, args=(backend, jobs), daemon=True).start()

@@ -18,7 +18,7 @@ from parity.trace import keys
 from parity.trace.tensorfile import TensorFile
 
 SCHEMA = 1
-FILE = re.compile(r"(low|high|witness)/rank-\d+/(initial|step-\d{6})")
+FILE = re.compile(r"(low|high|witness)/rank-\d+/(initial|step-\d{6,})")
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ def read(folder: Path) -> Manifest:
         if strange := [name for name in manifest.files if not FILE.fullmatch(name)]:
             raise TraceError(f"{path}: the manifest is damaged: it names the file {strange[0]!r}")
         return manifest
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(f"{path}: the manifest is damaged: {error}") from None
 
 

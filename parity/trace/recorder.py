@@ -24,7 +24,8 @@ class Recorder:
     """Writes the tensors of one run of one rank into `folder`.
 
     `samples`: the indices of each step's samples, the evaluation's last. `flipped_axis`: the batch
-    axis of a run whose batches are in reverse order; inputs and activations are turned back.
+    axis of a run whose batches are in reverse order; inputs and activations are turned back, and
+    left out where they do not have that axis.
     """
 
     def __init__(self, folder: Path, samples: Sequence[NDArray[Any]], every: int) -> None:
@@ -33,6 +34,7 @@ class Recorder:
         self.steps = len(samples) - 1
         self.every = every
         self.flipped_axis: int | None = None
+        self._batch = 0
         self.step: int | None = None
         self.files: dict[str, list[str]] = {}
         self._writer: Writer | None = None
@@ -57,10 +59,21 @@ class Recorder:
         if self._writer is None:
             self._writer = Writer(self.folder / f"{keys.step_file(self.step)}.safetensors", self._room)
         if self.flipped_axis is not None and kind in ("input", "activation"):
+            if not self._has_batch(kind, array):
+                return
             array = np.flip(array, self.flipped_axis)
         plain = keys.key(kind, name)
         self._writer.add(keys.key(kind, name, self._repeats[plain]), array)
         self._repeats[plain] += 1
+
+    def _has_batch(self, kind: str, array: NDArray[Any]) -> bool:
+        """Whether the batch stands on its axis, as long as in the inputs: then it can be turned back."""
+        axis = self.flipped_axis
+        if axis is None or array.ndim <= axis:
+            return False
+        if kind == "input":
+            self._batch = array.shape[axis]
+        return bool(array.shape[axis] == self._batch)
 
     def next_step(self) -> None:
         """Close the present step's file; the next tensors belong to the next step."""

@@ -57,6 +57,8 @@ class Writer:
         """Append one tensor, row-major, whatever its strides."""
         if array.dtype not in CODES:
             raise TraceError(f"{key}: cannot store the dtype {array.dtype}, expected one of {sorted(map(str, CODES))}")
+        if key in self.entries:
+            raise TraceError(f"{key}: written twice in one step")
         start, self.end = self.end, self.end + array.nbytes
         self.entries[key] = Entry(CODES[array.dtype], array.shape, (start, self.end))
         self.file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
@@ -123,13 +125,22 @@ def _header(path: Path, content: mmap.mmap) -> _Header:
         raise TraceError(f"{path}: the header is damaged: {error}") from None
     end = 0
     for key, entry in entries.items():
-        size = math.prod(entry.shape) * DTYPES[entry.dtype].itemsize if entry.dtype in DTYPES else -1
-        if min(entry.shape, default=0) < 0 or entry.data_offsets != (end, end + size):
+        if not _possible(entry) or entry.data_offsets != (end, end + _bytes(entry)):
             raise TraceError(f"{path}: the header is damaged at {key!r}: {entry}")
         end = entry.data_offsets[1]
     if start + end != len(content):
         raise TraceError(f"{path}: truncated: {len(content)} bytes, expected {start + end}")
     return _Header(start, entries)
+
+
+def _possible(entry: Entry) -> bool:
+    """Whether numpy can make such an array: its limits on axes and bytes hold for empty arrays too."""
+    largest = math.prod(filter(None, entry.shape))
+    return entry.dtype in DTYPES and min(entry.shape, default=0) >= 0 and len(entry.shape) <= 64 and largest < 2**59
+
+
+def _bytes(entry: Entry) -> int:
+    return math.prod(entry.shape) * DTYPES[entry.dtype].itemsize
 
 
 def _padded(size: int) -> int:

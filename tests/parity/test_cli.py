@@ -116,7 +116,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("compare", [BLOCK, "--set", "model.hidden=many"], ["Expected `int`, got `str`", "$.model.hidden"]),
     ("compare", [BLOCK, "--set", "optimizer.nesterov=true", "--set", "optimizer.momentum=0.0"], ["momentum above 0"]),
     ("compare", [BLOCK, "--set", "steps"], ["expected name=value"]),
-    ("compare", ["--steps=0"], ["--steps", "received 0, expected 1 or more"]),
+    ("compare", ["--steps=0"], ["--steps", "received '0', expected a whole number of 1 or more"]),
     ("compare", ["--seed=x"], ["--seed", "int", "'x'"]),
     ("compare", ["--precision=float8"], ["float8", "bfloat16"]),
     ("compare", ["--json"], ["--json"]),

@@ -15,7 +15,7 @@ from parity.runtime.backend import Backend, feed, running
 from parity.runtime.environment import environment
 from parity.runtime.job import Job
 
-READY = "print('{\"status\": \"ready\"}', flush=True); "
+READY = 'print(\'{"status": "ready"}\', flush=True); '
 SERVE = "import sys, time; from parity.runtime.serve import serve; "
 
 
@@ -65,7 +65,7 @@ def test_after_a_crash_the_next_case_gets_a_new_process(interpreter, job, tmp_pa
     code = (
         f"{READY}sys.stdin.readline(); first = not os.path.exists({str(mark)!r}); open({str(mark)!r}, 'w').close()\n"
         "if first: os._exit(1)\n"
-        "print('{\"status\": \"done\"}', flush=True)"
+        'print(\'{"status": "done"}\', flush=True)'
     )
     backend = Backend("torch", interpreter(code), tmp_path)
     with running([backend]):

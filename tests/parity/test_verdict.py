@@ -258,6 +258,16 @@ def test_far_noisier_but_invisible_is_a_finding(tmp_path: Path) -> None:
     assert noisy(tmp_path, 11, 2.0**-20, ACTIVATION).verdict == "diverged"
 
 
+@pytest.mark.parametrize("kinks", [0, 1])
+def test_a_gradient_twice_as_large_in_one_low_run_is_found_whatever_a_relu_did(kinks: int, tmp_path: Path) -> None:
+    high = np.concatenate([SIGNS, np.full(kinks, 1e-9)])
+    switched = {ACTIVATION: np.abs(high) * np.sign(high - 1e-8), "gradient/w": SIGNS}
+    wrong = {**switched, "gradient/w": SIGNS * 2}
+    sides = [tensors({ACTIVATION: high, "gradient/w": SIGNS}, low=low) for low in (switched, wrong)]
+    assert judged(tmp_path / "honest", sides[0], sides[0]).verdict == "match"
+    assert judged(tmp_path / "wrong", *sides).verdict == "diverged"
+
+
 def test_noise_under_the_roundoff_is_none(tmp_path: Path) -> None:
     assert noisy(tmp_path, 60, 2.0**-80, ACTIVATION).findings == []
 
