@@ -105,7 +105,7 @@ class _Comparison:
         if judgement.verdict != "match" and not reason:
             reason = (
                 f"{spread.difference:.1e} apart in float64, {spread.difference / spread.scale:.1e} of the largest "
-                f"value: {judgement.bits or 0.0:.1f} bits, {self.judge.needed} needed"
+                f"value: {max(judgement.bits or 0.0, 0.0):.1f} bits, {self.judge.needed} needed"
             )
         self._note(step, kind, name, judgement, reason, files)
 

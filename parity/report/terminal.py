@@ -35,7 +35,7 @@ def show(report: Report, file: TextIO) -> None:
     for case in report.cases:
         _explain(case, console)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.summary.items() if count)
-    console.print(f"{len(report.cases)} cases: {counts}")
+    console.print(f"{len(report.cases)} {'case' if len(report.cases) == 1 else 'cases'}: {counts}")
     console.print("bits: worst of a kind, in float64 against the noise of the runs; = equal to a few ulp", style="dim")
 
 
@@ -64,7 +64,7 @@ def _bits(check: object) -> str:
         return "-"
     if check.verdict == "diverged" and check.worst_bits is None:
         return "!"
-    return "=" if check.worst_bits is None else f"{check.worst_bits:.0f}"
+    return "=" if check.worst_bits is None else str(round(check.worst_bits))
 
 
 def _worst_name(case: CaseResult) -> str:

@@ -250,7 +250,7 @@ def test_a_reader_that_leaves_early_is_not_a_divergence() -> None:
 def test_two_traces_are_judged(candidate: str, flags: list[str], status: int, verdict: str, traces: Path) -> None:
     ended = compare(traces / "torch", traces / candidate, *flags)
     assert (ended.status, ended.err) == (status, "")
-    assert f"1 cases: 1 {verdict}\n" in ended.out
+    assert f"1 case: 1 {verdict}\n" in ended.out
     assert re.search(rf"^simple_block/single +{verdict} ", ended.out, re.MULTILINE)
     assert ("step 0, activation, relu\n" in ended.out) == (verdict != "match")
     assert "\x1b" not in ended.out
@@ -271,7 +271,7 @@ def test_json_on_stdout_sends_the_table_to_stderr(traces: Path) -> None:
     assert ended.status == 1
     assert report["summary"]["diverged"] == 1
     assert report["environment"].keys() == {"torch", "keras"}
-    assert "1 cases: 1 diverged" in ended.err and "simple_block/single" in ended.err
+    assert "1 case: 1 diverged" in ended.err and "simple_block/single" in ended.err
 
 
 def test_quiet_says_nothing(traces: Path, tmp_path: Path) -> None:
