@@ -51,8 +51,8 @@ EXCEPTIONS = {
 
 # The same thing under each framework's customary name.
 SYNONYMS = {"call": "forward"}
-# Methods that keras.Model asks of its subclasses.
-KERAS_ONLY = {"get_config"}
+# Methods that Keras asks of models and layers, and PyTorch does not.
+KERAS_ONLY = {"get_config", "build"}
 KERAS_ONLY_ARGUMENT = "training=False"  # in PyTorch a state of the module
 
 

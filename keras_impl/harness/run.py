@@ -36,7 +36,7 @@ def run(case: Case, at: str, initial: dict[str, Floats], dataset: Dataset, recor
     with precision.policy(at), faults.planted(fault, at):
         model, optimizer = models.build(case.model), optimizers.build(case)
         example = _tensors(dataset.evaluation(), case.model)[0]
-        strategy.evaluate(model, example)  # makes the variables
+        model(example if len(example) > 1 else example[0])  # makes the variables
         optimizer.build(model.trainable_variables)
         weights.load(model, initial)
         probe = Probe(model, optimizer, recorder, case)

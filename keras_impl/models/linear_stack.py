@@ -14,6 +14,10 @@ class LinearStack(keras.Model):
         # keras.Model has a property `layers` of its own.
         self.stack = [keras.layers.Dense(width, name=f"layers.{i}") for i in range(layers)]
 
+    def build(self, input_shape: tuple) -> None:
+        for layer in self.stack:
+            layer.build(input_shape)
+
     def call(self, x: tf.Tensor) -> tf.Tensor:
         for layer in self.stack:
             x = layer(x)

@@ -25,6 +25,14 @@ class ResidualBlock(keras.Model):
             layers = [keras.layers.Conv2D(out_channels, 1, name="0"), BatchNorm2d(name="1")]
             self.shortcut = keras.Sequential(layers, name="shortcut")
 
+    def build(self, input_shape: tuple) -> None:
+        hidden_shape = (*input_shape[:-1], self.conv1.filters)
+        self.conv1.build(input_shape)
+        self.conv2.build(hidden_shape)
+        self.bn1.build(hidden_shape)
+        self.bn2.build(hidden_shape)
+        self.shortcut.build(input_shape)
+
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         main = self.relu(self.bn1(self.conv1(x), training=training))
         main = self.bn2(self.conv2(main), training=training)

@@ -15,6 +15,10 @@ class SimpleBlock(keras.Model):
         self.relu = keras.layers.ReLU(name="relu")
         self.linear2 = keras.layers.Dense(outputs, name="linear2")
 
+    def build(self, input_shape: tuple) -> None:
+        self.linear1.build(input_shape)
+        self.linear2.build((input_shape[0], self.linear1.units))
+
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return self.linear2(self.relu(self.linear1(x)))
 

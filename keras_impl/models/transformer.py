@@ -48,6 +48,12 @@ class Transformer(keras.Model):
         )
         self.output_layer = keras.layers.Dense(vocabulary, name="output")
 
+    def build(self, input_shape: tuple) -> None:
+        source_shape, target_shape = ((*shape, self.embedding.output_dim) for shape in input_shape)
+        self.embedding.build()
+        self.transformer.build(source_shape, target_shape)
+        self.output_layer.build(target_shape)
+
     def call(self, inputs: tuple[tf.Tensor, tf.Tensor], training: bool = False) -> tf.Tensor:
         source, target = inputs
         decoded = self.transformer(self.embedding(source), self.embedding(target), training=training)
@@ -64,6 +70,10 @@ class EncoderDecoder(keras.layers.Layer):
         super().__init__(name="transformer")
         self.encoder, self.decoder, self.causal = encoder, decoder, causal
 
+    def build(self, source_shape: tuple, target_shape: tuple) -> None:
+        self.encoder.build(source_shape)
+        self.decoder.build(target_shape, source_shape)
+
     def call(self, source: tf.Tensor, target: tf.Tensor, training: bool = False) -> tf.Tensor:
         memory = self.encoder(source, training=training)
         attention_mask = _causal_mask(tf.shape(target)[1], target.dtype) if self.causal else None
@@ -78,6 +88,10 @@ class Encoder(keras.layers.Layer):
         self.blocks = _numbered(blocks)
         self.norm = _norm("norm")
 
+    def build(self, x_shape: tuple) -> None:
+        for layer in (*self.blocks, self.norm):
+            layer.build(x_shape)
+
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         for block in self.blocks:
             x = block(x, training=training)
@@ -91,6 +105,11 @@ class Decoder(keras.layers.Layer):
         super().__init__(name="decoder")
         self.blocks = _numbered(blocks)
         self.norm = _norm("norm")
+
+    def build(self, x_shape: tuple, memory_shape: tuple) -> None:
+        for block in self.blocks:
+            block.build(x_shape, memory_shape)
+        self.norm.build(x_shape)
 
     def call(
         self, x: tf.Tensor, memory: tf.Tensor, attention_mask: tf.Tensor | None, training: bool = False
@@ -113,6 +132,13 @@ class EncoderLayer(keras.layers.Layer):
         self.dropout1 = keras.layers.Dropout(dropout, name="dropout1")
         self.dropout2 = keras.layers.Dropout(dropout, name="dropout2")
 
+    def build(self, x_shape: tuple) -> None:
+        self.self_attn.build(x_shape, x_shape)
+        self.linear1.build(x_shape)
+        self.linear2.build((*x_shape[:-1], self.linear1.units))
+        for norm in (self.norm1, self.norm2):
+            norm.build(x_shape)
+
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         x = self.norm1(x + self.dropout1(self.self_attn(x, x, training=training), training=training))
         hidden = self.dropout(tf.nn.relu(self.linear1(x)), training=training)
@@ -133,6 +159,14 @@ class DecoderLayer(keras.layers.Layer):
         self.dropout1 = keras.layers.Dropout(dropout, name="dropout1")
         self.dropout2 = keras.layers.Dropout(dropout, name="dropout2")
         self.dropout3 = keras.layers.Dropout(dropout, name="dropout3")
+
+    def build(self, x_shape: tuple, memory_shape: tuple) -> None:
+        self.self_attn.build(x_shape, x_shape)
+        self.multihead_attn.build(x_shape, memory_shape)
+        self.linear1.build(x_shape)
+        self.linear2.build((*x_shape[:-1], self.linear1.units))
+        for norm in (self.norm1, self.norm2, self.norm3):
+            norm.build(x_shape)
 
     def call(
         self, x: tf.Tensor, memory: tf.Tensor, attention_mask: tf.Tensor | None, training: bool = False
@@ -162,6 +196,11 @@ class MultiheadAttention(keras.layers.Layer):
         self.value = keras.layers.Dense(d_model, name="value")
         self.out_proj = keras.layers.Dense(d_model, name="out_proj")
         self.dropout = keras.layers.Dropout(dropout, name="dropout")
+
+    def build(self, x_shape: tuple, memory_shape: tuple) -> None:
+        for layer, shape in ((self.query, x_shape), (self.key, memory_shape), (self.value, memory_shape)):
+            layer.build(shape)
+        self.out_proj.build(x_shape)
 
     def call(
         self, x: tf.Tensor, memory: tf.Tensor, attention_mask: tf.Tensor | None = None, training: bool = False

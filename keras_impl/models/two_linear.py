@@ -14,6 +14,10 @@ class TwoLinear(keras.Model):
         self.linear1 = keras.layers.Dense(hidden, name="linear1")
         self.linear2 = keras.layers.Dense(outputs, name="linear2")
 
+    def build(self, input_shape: tuple) -> None:
+        self.linear1.build(input_shape)
+        self.linear2.build((input_shape[0], self.linear1.units))
+
     def stage1(self, x: tf.Tensor) -> tf.Tensor:
         return tf.nn.relu(self.linear1(x))
 

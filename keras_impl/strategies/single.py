@@ -19,7 +19,7 @@ def train(
 ) -> None:
     """One update per step, from the gradients of its micro-batches added up; then `on_step()`."""
 
-    @tf.function
+    @tf.function(autograph=False)  # no Python control flow over tensors to convert
     def train_step(micro_batches: list[MicroBatch]) -> None:
         variables = model.trainable_variables
         total = None

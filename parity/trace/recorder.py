@@ -80,8 +80,8 @@ class Recorder:
         if self._writer is not None:
             written = self._writer.close()
             self.files[keys.step_file(self.step)] = written
-            # A whole step has about eight tensors for each parameter, an entry of the header 128 bytes.
-            self._room = max(self._room, 128 * len(written) * (8 if self.step is None else 1))
+            # A whole step has about eight tensors for each parameter, an entry of the header 160 bytes.
+            self._room = max(self._room, 160 * len(written) * (8 if self.step is None else 1))
             self._writer = None
         self._repeats.clear()
         self.step = 0 if self.step is None else self.step + 1
