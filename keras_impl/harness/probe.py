@@ -89,7 +89,8 @@ class Probe:
         def watched(gradients: list[tf.Tensor], variables: list[keras.Variable] | None = None) -> None:
             known = self.model.trainable_variables if variables is None else variables
             pairs = zip(gradients, known, strict=True)
-            self._emit("gradient", [(v.path, tf.convert_to_tensor(g)) for g, v in pairs if g is not None])
+            values = {variable.path: tf.convert_to_tensor(g) for g, variable in pairs if g is not None}
+            self._emit("gradient", list(weights.gradients(self.model, values)))
             apply(gradients, variables)
 
         return watched
@@ -101,12 +102,7 @@ class Probe:
         )
 
     def _receive(self, kind: str, names: list[str], arrays: tuple[np.ndarray, ...]) -> None:
-        if not self.recorder.wants(kind):
-            return
-        if kind == "gradient":
-            for name, array in weights.gradients(self.model, dict(zip(names, arrays, strict=True))):
-                self.recorder.add(kind, name, array)
-        else:
+        if self.recorder.wants(kind):
             for name, array in zip(names, arrays, strict=True):
-                pattern = self.layouts.get(array.ndim)
+                pattern = None if kind == "gradient" else self.layouts.get(array.ndim)
                 self.recorder.add(kind, name, rearrange(array, pattern) if pattern else array)

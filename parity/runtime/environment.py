@@ -25,6 +25,10 @@ def environment(folder: Path) -> dict[str, str]:
             "KERAS_BACKEND": "tensorflow",
             "KERAS_HOME": str(folder / "keras"),
             "TF_CPP_MIN_LOG_LEVEL": "2",
+            # glibc maps every large tensor afresh and unmaps it, page by page; kept, half the time of
+            # a recording goes (mallopt(3)).
+            "MALLOC_MMAP_MAX_": "0",
+            "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
             "CUDA_VISIBLE_DEVICES": "-1",
         }
     )
