@@ -20,6 +20,7 @@ HARD = {
     ),
     "micro-batches of different sizes": ("two_linear/single", {"accumulate": 5}),
     "clipping in fit": ("simple_block/single@fit", {"clip_norm": 0.05, "schedule": {"every": 2, "factor": 0.3}}),
+    "decay in fit": ("simple_block/single@adamw", {"fit": True, "steps": 2}),
     "class ids in fit": ("two_linear/single@cross_entropy", {"fit": True}),
 }
 

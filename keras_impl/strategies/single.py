@@ -45,9 +45,11 @@ def fit(
     """The same through compile and fit, one epoch over whole batches."""
     # No XLA, so that the same kernels run as in `train`; no loss scaling, which PyTorch does not do by itself.
     model.compile(optimizer, lambda target, outputs: loss(outputs, target), jit_compile=False, auto_scale_loss=False)
-    batches = ((_unpacked(inputs), target) for [(inputs, target, _)] in steps)
+    batches = [(_unpacked(inputs), target) for [(inputs, target, _)] in steps]
     after_batch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: on_step())
-    model.fit(batches, epochs=1, verbose=0, callbacks=[after_batch])
+    # Without their number, fit starts one more step to find that the batches end; what in it needs no
+    # batch is done before that is noticed, AdamW's decay for one.
+    model.fit(iter(batches), steps_per_epoch=len(batches), epochs=1, verbose=0, callbacks=[after_batch])
 
 
 def evaluate(model: keras.Model, inputs: tuple[tf.Tensor, ...]) -> tf.Tensor:
