@@ -49,7 +49,8 @@ def fit(
     after_batch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: on_step())
     # Without their number, fit starts one more step to find that the batches end; what in it needs no
     # batch is done before that is noticed, AdamW's decay for one.
-    model.fit(iter(batches), steps_per_epoch=len(batches), epochs=1, verbose=0, callbacks=[after_batch])
+    generator = (batch for batch in batches)
+    model.fit(generator, steps_per_epoch=len(batches), epochs=1, verbose=0, callbacks=[after_batch])
 
 
 def evaluate(model: keras.Model, inputs: tuple[tf.Tensor, ...]) -> tf.Tensor:

@@ -32,7 +32,8 @@ def compare(reference: Trace, candidate: Trace) -> CaseResult:
     before = None
     for step, files in steps(reference, candidate):
         comparison.step(step, files, before)
-        before = files if any(key.startswith("parameter/") for key in files.reference_high) else before
+        if any(key.startswith("parameter/") for key in files.reference_high):
+            before, comparison.recorded = files, step
     if not comparison.checks:
         raise TraceError(f"{reference.folder} and {candidate.folder} hold no tensor that could be compared")
     layout = compare_layouts(names, reference.manifest.layout, candidate.manifest.layout)
@@ -63,6 +64,7 @@ class _Comparison:
         self.judge = Judge(low)
         self.checks: dict[str, Check] = {}
         self.first: dict[Verdict, Divergence] = {}
+        self.recorded: int | None = None  # the last step that recorded the parameters
         self.noisier: dict[str, list[tuple[str, float]]] = {}
 
     def step(self, step: int | None, files: Step, before: Step | None) -> None:
@@ -78,7 +80,9 @@ class _Comparison:
             spread = kernel.measure(files.runs(key))
             if kind == "parameter" and before is not None and before.holds(key):
                 update = kernel.measure(files.changes(key, before))
-                self._judge(step, keys.UPDATE, name, update, files, stored=spread.scale)
+                # Every step since has stored the parameter once.
+                stored = spread.scale * max((step or 0) - (self.recorded or 0), 1)
+                self._judge(step, keys.UPDATE, name, update, files, stored)
             self._judge(step, kind, name, spread, files)
 
     def findings(self) -> list[Finding]:
@@ -98,7 +102,8 @@ class _Comparison:
         self, step: int | None, kind: str, name: str, spread: kernel.Spread, files: Step, stored: float = 0.0
     ) -> None:
         judgement, reason = self.judge.high(spread, stored), ""
-        if not spread.same_nonfinite:
+        # Later low runs may part for good when a training explodes, one side a step before the other.
+        if not (spread.same_nonfinite and (spread.same_nonfinite_low or step)):
             judgement, reason = DIVERGED, "NaN or infinity at different positions"
         elif step == 0 and judgement.verdict == "match" and self._noise_tells(kind, name, files):
             judgement, reason = self._judge_noise(keys.key(kind, name), spread, judgement)

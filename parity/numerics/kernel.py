@@ -67,7 +67,8 @@ class Spread(NamedTuple):
     reference_error: float  # L2 norm of reference_low - reference_high
     candidate_error: float  # L2 norm of candidate_low - candidate_high
     witness: float  # largest |witness - reference_high|
-    same_nonfinite: bool  # high run against high run, low against low
+    same_nonfinite: bool  # high run against high run
+    same_nonfinite_low: bool  # low run against low run
 
 
 class Difference(NamedTuple):
@@ -98,7 +99,8 @@ def measure(runs: Runs) -> Spread:
         reference_error=reference_error.norm,
         candidate_error=candidate_error.norm,
         witness=witness.largest,
-        same_nonfinite=high.same_nonfinite and low.same_nonfinite,
+        same_nonfinite=high.same_nonfinite,
+        same_nonfinite_low=low.same_nonfinite,
     )
 
 

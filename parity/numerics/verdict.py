@@ -78,12 +78,14 @@ class Judge:
 
     def noisier(self, spread: Spread) -> tuple[float, float]:
         """By how many bits the candidate's low run is noisier than the reference's (negative: the
-        other way round), in L2 with the floor that storing the values has; and the larger noise,
-        relative to the largest value.
+        other way round), in L2; and the larger noise, relative to the largest value.
+
+        The floor is what storing the values costs, or what the witness says that rounding at this
+        precision does to them: it grows by E bits from float64, cancellation and all.
         """
         norm = spread.scale * math.sqrt(spread.size)
-        floor = ROUNDOFF[self.low] * norm
-        if not floor:
+        floor = max(ROUNDOFF[self.low] * spread.scale, spread.witness * 2.0 ** gap(self.low)) * math.sqrt(spread.size)
+        if not norm:
             return 0.0, 0.0
         reference, candidate = max(spread.reference_error, floor), max(spread.candidate_error, floor)
         if not math.isfinite(reference + candidate):

@@ -98,12 +98,12 @@ def test_measure_is_the_formula(arrays: list[Array]) -> None:
     assert found.reference_error == pytest.approx(errors[0][1], rel=1e-12, abs=0)
     assert found.candidate_error == pytest.approx(errors[1][1], rel=1e-12, abs=0)
     assert found.witness == plain(witness, reference)[0]
-    assert found.same_nonfinite == (low[2] and high[2])
+    assert (found.same_nonfinite, found.same_nonfinite_low) == (high[2], low[2])
 
 
 def test_without_low_runs_there_is_no_noise() -> None:
     found = measure(Runs(np.array([1.0, -4.0]), np.array([1.5, -4.0])))
-    assert found == (2, 4.0, 0.5, 0.0, 0.0, 0.0, 0.0, True)
+    assert found == (2, 4.0, 0.5, 0.0, 0.0, 0.0, 0.0, True, True)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -149,7 +149,7 @@ def test_overflow_in_the_low_runs_alone_is_the_same_and_no_noise() -> None:
     high, low = np.array([1e5, 1.0]), np.array([math.inf, 1.125], np.float16)
     found = measure(Runs(high, high, low, low))
     assert (found.noise, found.reference_error, found.same_nonfinite) == (0.125, 0.125, True)
-    assert not measure(Runs(high, high, low, np.array([6e4, 1.125], np.float16))).same_nonfinite
+    assert not measure(Runs(high, high, low, np.array([6e4, 1.125], np.float16))).same_nonfinite_low
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
