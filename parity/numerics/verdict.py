@@ -21,6 +21,7 @@ NOISIER: Final = 5  # bits by which one side's low run may be noisier than the o
 FAR_NOISIER: Final = 8
 VISIBLE: Final = 2.0**-10  # relative noise from which on far noisier is another computation
 GROSS: Final = 2.0**-3  # the same for gradients that a switched ReLU may have changed
+EXPECTED: Final = 4  # times the witness, at the run precision, that a low run may be noisy
 MANY_KINKS: Final = 16  # sign changes from which on both sides' gradients are about equally noisy
 
 
@@ -84,7 +85,8 @@ class Judge:
         precision does to them: it grows by E bits from float64, cancellation and all.
         """
         norm = spread.scale * math.sqrt(spread.size)
-        floor = max(ROUNDOFF[self.low] * spread.scale, spread.witness * 2.0 ** gap(self.low)) * math.sqrt(spread.size)
+        expected = EXPECTED * spread.witness * 2.0 ** gap(self.low)
+        floor = max(ROUNDOFF[self.low] * spread.scale, expected) * math.sqrt(spread.size)
         if not norm:
             return 0.0, 0.0
         reference, candidate = max(spread.reference_error, floor), max(spread.candidate_error, floor)
