@@ -2,6 +2,8 @@
 
 import argparse
 import os
+import shlex
+import signal
 import sys
 import tempfile
 import traceback
@@ -54,8 +56,8 @@ def chosen_cases(args: argparse.Namespace) -> list[schema.Case]:
 def case_flags(args: argparse.Namespace, case: schema.Case) -> str:
     """The flags that choose one of the chosen cases again."""
     given = [("precision", args.precision), ("steps", args.steps), ("every", args.every), ("seed", args.seed)]
-    words = [f"--case={case.name}", *(f"--{name}={value}" for name, value in given if value is not None)]
-    return " ".join(words + [f"--set {change}" for change in args.set])
+    words = [f"--case={shlex.quote(case.name)}", *(f"--{name}={value}" for name, value in given if value is not None)]
+    return " ".join(words + [f"--set {shlex.quote(change)}" for change in args.set])
 
 
 def make_folder(flag: str, folder: Path) -> None:
@@ -69,6 +71,8 @@ def make_folder(flag: str, folder: Path) -> None:
 
 def end(program: str, main: Callable[[Sequence[str]], int]) -> NoReturn:
     """Run a program and exit with its status; the user's mistakes and Ctrl-C are one line on stderr."""
+    # Ended from outside, a program tidies up as it does after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         status = main(sys.argv[1:])
         sys.stdout.flush()

@@ -16,7 +16,7 @@ from keras_impl.harness import weights
 from parity.config import schema
 from parity.trace.recorder import Recorder
 
-OUTPUT = "output"  # the name of the whole model's result
+OUTPUT = "(model)"  # the name of the whole model's result; no attribute can have it
 
 # From a model's axis order to PyTorch's, by the number of axes of the tensor.
 LAYOUTS: dict[type, dict[int, str]] = {

@@ -41,10 +41,14 @@ class Backend:
         self.folder = folder
         self.log = folder / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+        self._starting = threading.Lock()
 
     def start(self) -> None:
         """Start the process; imports go on while the parent does other things. Raises BackendError."""
-        with self.log.open("ab") as log:
+        with self._starting, self.log.open("ab") as log:
+            if self._closed:
+                raise BackendError(f"{self.name}: is closed")
             try:
                 self._process = subprocess.Popen(
                     [self.python, "-m", PACKAGES[self.name]],
@@ -71,6 +75,12 @@ class Backend:
         except (BackendError, OSError) as error:
             self.stop()
             return Answer(status="error", message=f"{error}{self._last_lines()}")
+
+    def close(self) -> None:
+        """End the process for good: a thread that still feeds jobs does not start another."""
+        with self._starting:
+            self._closed = True
+        self.stop()
 
     def stop(self) -> None:
         """End the process and all that it started."""
@@ -113,7 +123,7 @@ def running(backends: Sequence[Backend]) -> Iterator[Sequence[Backend]]:
         yield backends
     finally:
         for backend in backends:
-            backend.stop()
+            backend.close()
 
 
 def feed(backends: dict[Backend, list[Job]]) -> Iterator[Result]:

@@ -146,3 +146,39 @@ def test_a_users_settings_do_not_reach_the_backends(monkeypatch, tmp_path):
     assert variables["KERAS_BACKEND"] == "tensorflow"
     assert variables["OMP_NUM_THREADS"] == "1"
     assert "TF_ENABLE_ONEDNN_OPTS" not in variables
+
+
+def test_a_closed_backend_is_not_started_again(interpreter, job, tmp_path):
+    """As when Ctrl-C ends the processes while a thread still has jobs for them."""
+    started = tmp_path / "started"
+    backend = Backend(
+        "torch", interpreter(f"open({str(started)!r}, 'a').write('x'); {READY}sys.stdin.read()"), tmp_path
+    )
+    with running([backend]):
+        backend.start()
+    assert backend.do(job).status == "error"
+    assert started.read_text() == "x"
+
+
+@pytest.mark.parametrize(("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_comparison_leaves_nothing(interpreter, tmp_path, how, status):
+    started = tmp_path / "started"
+    path = interpreter(f"open({str(started)!r}, 'a').write(f'{{os.getpid()}} '); {READY}sys.stdin.read()")
+    flags = ["--case=simple_block/*", f"--torch-python={path}", f"--keras-python={path}"]
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    program = subprocess.Popen(
+        [sys.executable, "-m", "parity.compare", *flags],
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not started.exists() or len(started.read_text().split()) < 2:
+        assert program.poll() is None
+        time.sleep(0.1)
+    program.send_signal(how)
+    errors = program.communicate(timeout=20)[1]
+    assert program.returncode == status
+    assert "Traceback" not in errors
+    assert list(scratch.iterdir()) == []
+    assert all(ended(int(pid)) for pid in started.read_text().split())

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from parity.trace.recorder import Recorder
 from torch_impl.harness import weights
 
-OUTPUT = "output"  # the name of the whole model's result
+OUTPUT = "(model)"  # the name of the whole model's result; no attribute can have it
 
 
 class Probe:
