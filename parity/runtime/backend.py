@@ -45,21 +45,11 @@ class Backend:
         self._starting = threading.Lock()
 
     def start(self) -> None:
-        """Start the process; imports go on while the parent does other things. Raises BackendError."""
-        with self._starting, self.log.open("ab") as log:
+        """Start the process and wait until it has imported its framework. Raises BackendError."""
+        with self._starting:
             if self._closed:
                 raise BackendError(f"{self.name}: is closed")
-            try:
-                self._process = subprocess.Popen(
-                    [self.python, "-m", PACKAGES[self.name]],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    env=environment(self.folder),
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise BackendError(f"{self.name}: cannot start {shlex.quote(self.python)}: {error}") from None
+            self._process = self._spawn()
         self._expect("ready")
 
     def do(self, job: Job) -> Answer:
@@ -92,6 +82,20 @@ class Backend:
             for pipe in (process.stdin, process.stdout):
                 with contextlib.suppress(OSError):
                     pipe.close()  # type: ignore[union-attr]
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        try:
+            with self.log.open("ab") as log:
+                return subprocess.Popen(
+                    [self.python, "-m", PACKAGES[self.name]],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=environment(self.folder),
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise BackendError(f"{self.name}: cannot start {shlex.quote(self.python)}: {error}") from None
 
     def _expect(self, *statuses: str) -> Answer:
         process = self._process

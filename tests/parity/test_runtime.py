@@ -178,7 +178,7 @@ def test_an_interrupted_comparison_leaves_nothing(interpreter, tmp_path, how, st
         time.sleep(0.1)
     program.send_signal(how)
     errors = program.communicate(timeout=20)[1]
-    assert program.returncode == status
+    assert program.returncode == status, errors
     assert "Traceback" not in errors
     assert list(scratch.iterdir()) == []
     assert all(ended(int(pid)) for pid in started.read_text().split())
