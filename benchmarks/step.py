@@ -121,11 +121,13 @@ def measure(side: str, case: Case, at: str, rounds: int) -> dict[str, float]:
         content = np.ones(lanes["full"].written, np.uint8).data
         writes = []
         order = list(lanes.values())
-        for _ in range(rounds):
+        for number in range(rounds):
             for lane in order:
                 lane.step()
             order.append(order.pop(0))  # each comes first, behind the plain write, as often as the others
-            writes.append(_write(folder / "plain", content))
+            # A new file each time, kept as a recording's files are: the memory of a file that was
+            # removed would be used again, several times as fast.
+            writes.append(_write(folder / f"plain-{number}", content))
         medians = {name: statistics.median(lane.seconds[-rounds:]) for name, lane in lanes.items()}
     return medians | {"write": statistics.median(writes), "bytes": len(content)}
 
@@ -141,9 +143,7 @@ def _write(path: Path, content: memoryview) -> float:
     start = time.perf_counter()
     with path.open("wb") as file:
         file.write(content)
-    seconds = time.perf_counter() - start
-    path.unlink()
-    return seconds
+    return time.perf_counter() - start
 
 
 def _child(side: str, case: Case, at: str, rounds: int) -> dict[str, float]:
