@@ -16,7 +16,8 @@ from absl.flags import argparse_flags
 from parity.config import cases, schema
 from parity.errors import BackendError, TraceError, UsageError, nearest
 
-INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
+# What a shell reports for a program ended by Ctrl-C, or by a reader that left.
+INTERRUPTED, UNREAD = 130, 141
 
 
 class Parser(argparse_flags.ArgumentParser):
@@ -82,9 +83,9 @@ def end(program: str, main: Callable[[Sequence[str]], int]) -> NoReturn:
     except BackendError as error:
         print(f"{program}: {error}", file=sys.stderr)
         status = 3
-    except BrokenPipeError:  # who reads the output had enough
+    except BrokenPipeError:  # who reads the output had enough; the verdict is not known to be a match
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
+        status = UNREAD
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         status = INTERRUPTED

@@ -30,7 +30,8 @@ class Side(Protocol):
 
 
 def record(job: Job, side: Side) -> None:
-    """Record every run that the job names into its folder."""
+    """Record every run that the job names into its folder, in the place of what was recorded there."""
+    manifest.discard(Path(job.folder))
     dataset = Dataset(job.case)
     initial = weights.initial(job.case)
     files: dict[str, list[str]] = {}

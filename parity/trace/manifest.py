@@ -84,6 +84,11 @@ def write(folder: Path, manifest: Manifest) -> None:
     os.replace(draft, folder / keys.MANIFEST)
 
 
+def discard(folder: Path) -> None:
+    """Take the finish off an earlier trace there: its files are about to be written again."""
+    (folder / keys.MANIFEST).unlink(missing_ok=True)
+
+
 def read(folder: Path) -> Manifest:
     """The manifest of a trace. Raises TraceError."""
     path = folder / keys.MANIFEST

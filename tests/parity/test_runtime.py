@@ -11,6 +11,7 @@ import pytest
 
 from parity.config import cases
 from parity.runtime import backend as runtime
+from parity.runtime import drive
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.environment import environment
 from parity.runtime.job import Job
@@ -146,6 +147,25 @@ def test_a_users_settings_do_not_reach_the_backends(monkeypatch, tmp_path):
     assert variables["KERAS_BACKEND"] == "tensorflow"
     assert variables["OMP_NUM_THREADS"] == "1"
     assert "TF_ENABLE_ONEDNN_OPTS" not in variables
+
+
+class Failing:
+    """A backend's harness whose run raises."""
+
+    NAME = "torch"
+
+    def run(self, *_: object) -> None:
+        raise ZeroDivisionError
+
+
+def test_a_recording_that_fails_leaves_no_finished_trace_behind(job):
+    """An earlier manifest must not vouch for files of which some were written again."""
+    folder = Path(job.folder)
+    folder.mkdir()
+    (folder / "manifest.json").write_text("{}")
+    with pytest.raises(ZeroDivisionError):
+        drive.record(job, Failing())
+    assert not (folder / "manifest.json").exists()
 
 
 def test_a_closed_backend_is_not_started_again(interpreter, job, tmp_path):
