@@ -14,7 +14,9 @@ from typing import Any, NoReturn, get_args
 from absl.flags import argparse_flags
 
 from parity.config import cases, schema
+from parity.config.devices import Devices, parse
 from parity.errors import BackendError, TraceError, UsageError, nearest
+from parity.runtime.hardware import available
 
 # What a shell reports for a program ended by Ctrl-C, or by a reader that left.
 INTERRUPTED, UNREAD = 130, 141
@@ -35,28 +37,42 @@ class Parser(argparse_flags.ArgumentParser):
 
 
 def add_case_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags that say what to run, and by which interpreters."""
+    add_training_flags(parser)
+    add = parser.add_argument
+    add("--torch-python", default="", metavar="PYTHON", help="the interpreter for the PyTorch side")
+    add("--keras-python", default="", metavar="PYTHON", help="the interpreter for the Keras side")
+
+
+def add_training_flags(parser: argparse.ArgumentParser) -> None:
     """The flags that say what to run."""
     add = parser.add_argument
     add("--case", action="append", default=[], metavar="GLOB", help="cases to run, e.g. 'transformer/*' (repeatable)")
+    add("--devices", metavar="auto|cpu:N|gpu:N", help="logical devices (default auto: the GPUs, or else cpu:2)")
     add("--precision", choices=get_args(schema.Precision), help="the run precision beside float64 (default float32)")
     add("--steps", type=_count, help="training steps (default 5)")
     add("--every", type=_count, help="record losses and gradients of every k-th step between first and last")
     add("--seed", type=int, help="seed of weights, data and order (default 0)")
     add("--set", action="append", default=[], metavar="A.B=C", help="change any field of a case (repeatable)")
-    add("--torch-python", default="", metavar="PYTHON", help="the interpreter for the PyTorch side")
-    add("--keras-python", default="", metavar="PYTHON", help="the interpreter for the Keras side")
 
 
-def chosen_cases(args: argparse.Namespace) -> list[schema.Case]:
+def devices(args: argparse.Namespace) -> Devices:
+    """The devices that the flags name, or those that there are. Raises UsageError."""
+    if args.devices in (None, "auto"):
+        return available({"torch": args.torch_python, "keras": args.keras_python})
+    return parse(args.devices)
+
+
+def chosen_cases(args: argparse.Namespace, on: Devices) -> list[schema.Case]:
     """The cases that the flags name. Raises UsageError."""
-    return cases.select(
-        args.case, args.set, precision=args.precision, steps=args.steps, every=args.every, seed=args.seed
-    )
+    fields = {"precision": args.precision, "steps": args.steps, "every": args.every, "seed": args.seed}
+    return cases.select(args.case, args.set, devices=on.number, **fields)
 
 
 def case_flags(args: argparse.Namespace, case: schema.Case) -> str:
     """The flags that choose one of the chosen cases again."""
-    given = [("precision", args.precision), ("steps", args.steps), ("every", args.every), ("seed", args.seed)]
+    names = ("devices", "precision", "steps", "every", "seed")
+    given = [(name, getattr(args, name)) for name in names]
     words = [f"--case={shlex.quote(case.name)}", *(f"--{name}={value}" for name, value in given if value is not None)]
     return " ".join(words + [f"--set {shlex.quote(change)}" for change in args.set])
 

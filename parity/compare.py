@@ -6,7 +6,6 @@ recorded there.
 
 import argparse
 import contextlib
-import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
@@ -16,14 +15,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from parity import cli
+from parity.config.baseline import why_not
 from parity.config.cases import names
+from parity.config.devices import obstacle
 from parity.config.schema import Case
 from parity.errors import UsageError
+from parity.numerics.against import against_single
 from parity.numerics.judge import compare, side_names
 from parity.report import as_json, terminal
-from parity.results import CaseResult, Report
+from parity.results import Against, CaseResult, LayoutCheck, Report, worst
 from parity.runtime.backend import Backend, feed, running
-from parity.runtime.job import Answer, Job
+from parity.runtime.job import Job
+from parity.runtime.plan import Plan, Task
 from parity.trace.manifest import Trace, find
 
 EPILOG = """Status: 0 all match; 1 something diverged (with --strict also: is subprecision or noisier than it
@@ -40,6 +43,9 @@ def main(argv: Sequence[str]) -> int:
     report = Report()
     with contextlib.closing(_results(args, report)) as results:
         for result in results:
+            layout = result.checks.get("layout")
+            if isinstance(layout, LayoutCheck) and not args.layout:
+                layout.sides = {}
             report.add(result)
     if not args.quiet:
         terminal.show(report, sys.stderr if args.json == "-" else sys.stdout)
@@ -55,11 +61,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     cli.add_case_flags(parser)
     add("--strict", action="store_true", help="fail also on what float32 cannot see, and on a noisier side")
     add("--json", metavar="FILE", help="write the report there; - for stdout (the table then goes to stderr)")
+    add("--layout", action="store_true", help="print both device layouts side by side")
     add("--keep", type=Path, metavar="DIR", help="keep the traces there")
     add("--list", action="store_true", help="print the names of the built-in cases")
     add("--quiet", action="store_true", help="print no table")
     args = parser.parse_args(argv)
-    chooses = [args.case, args.set, args.keep, args.precision, args.steps, args.every, args.seed]
+    chooses = [args.case, args.set, args.keep, args.precision, args.steps, args.every, args.seed, args.devices]
     if args.traces and (len(args.traces) != 2 or any(value not in (None, []) for value in chooses)):
         parser.error(f"received {len(args.traces)} folders of traces, expected two and no flags that choose cases")
     if args.json is not None:
@@ -103,45 +110,65 @@ def _by_case(folder: Path) -> dict[str, Trace]:
 
 
 def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[CaseResult]:
-    """Both backends run all cases at the same time; each case is judged when both have it."""
-    chosen = cli.chosen_cases(args)
-    home = args.keep or scratch
-    backends = [Backend("torch", args.torch_python, scratch), Backend("keras", args.keras_python, scratch)]
+    """Both backends run everything that the cases need at the same time; a case is judged when all is there."""
+    devices = cli.devices(args)
+    chosen = cli.chosen_cases(args, devices)
+    runnable = []
+    for case in chosen:
+        if reason := obstacle(case):
+            yield CaseResult(case=case.name, verdict="skipped", reason=reason)
+        else:
+            runnable.append(case)
+    plan = Plan(runnable, scratch, args.keep)
+    pythons = {"torch": args.torch_python, "keras": args.keras_python}
+    backends = [Backend(name, python, scratch, devices.kind) for name, python in pythons.items()]
     jobs = {
         backend: [
-            Job(case=case, runs=RUNS[backend.name], folder=str((home / case.name / backend.name).absolute()))
-            for case in chosen
+            Job(case=task.case, runs=RUNS[backend.name], folder=str((task.folder / backend.name).absolute()))
+            for task in plan.tasks
         ]
         for backend in backends
     }
-    answers: list[dict[str, Answer]] = [{} for _ in chosen]
-    with running(backends), _progress(len(chosen)) as progress:
+    waiting = dict(enumerate(runnable))
+    with running(backends), _progress(len(runnable)) as progress:
         for backend, number, answer in feed(jobs):
             if answer.status == "usage":
                 raise UsageError(answer.message)
-            answers[number][backend] = answer
-            if len(answers[number]) == len(backends):
-                yield _conclude(args, chosen[number], home / chosen[number].name, answers[number], report)
+            plan.tasks[number].answers[backend] = answer
+            ready = [n for n in waiting if all(len(task.answers) == len(backends) for task in plan.needs(n))]
+            for n in ready:
+                yield _conclude(args, waiting.pop(n), plan.own[n], plan.baselines[n], report)
+                for task in plan.needs(n):
+                    task.release(n)
                 progress.advance(progress.task_ids[0])
 
 
-def _conclude(
-    args: argparse.Namespace, case: Case, folder: Path, answers: dict[str, Answer], report: Report
-) -> CaseResult:
+def _conclude(args: argparse.Namespace, case: Case, own: Task, single: Task | None, report: Report) -> CaseResult:
     failures = [
         f"{answer.message}\n    again: python -m parity.record --backend={name} "
         f"{cli.case_flags(args, case)} --out=traces"
-        for name, answer in answers.items()
+        for name, answer in own.answers.items()
         if answer.status == "error"
     ]
     if failures:
         result = CaseResult(case=case.name, verdict="error", reason="\n".join(failures))
     else:
-        result = _judge(Trace(folder / "torch"), Trace(folder / "keras"), report)
-    if args.keep is None:
-        shutil.rmtree(folder, ignore_errors=True)
-    result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
+        result = _judge(Trace(own.folder / "torch"), Trace(own.folder / "keras"), report)
+        result.case = case.name  # a training that two cases share is recorded under the name of one
+        result.against_single = {name: _against(case, own, single, name) for name in own.answers}
+        result.verdict = worst([result.verdict, *(against.verdict for against in result.against_single.values())])
+    result.seconds = {name: round(answer.seconds, 3) for name, answer in own.answers.items()}
     return result
+
+
+def _against(case: Case, own: Task, single: Task | None, backend: str) -> Against:
+    if single is None:
+        return Against(skipped=why_not(case))
+    if single.answers[backend].status == "error":
+        return Against(skipped=f"the training on a single device failed: {single.answers[backend].message}")
+    torch = single.answers["torch"].status == "done"
+    witness = Trace(single.folder / "torch") if torch else None
+    return against_single(Trace(single.folder / backend), Trace(own.folder / backend), witness)
 
 
 def _judge(one: Trace, other: Trace, report: Report) -> CaseResult:
@@ -150,7 +177,7 @@ def _judge(one: Trace, other: Trace, report: Report) -> CaseResult:
     for name, trace in zip(side_names(reference, candidate), (reference, candidate), strict=True):
         report.environment.setdefault(
             name,
-            {**trace.manifest.versions, **trace.manifest.environment, "devices": trace.manifest.layout.devices},
+            {**trace.manifest.versions, **trace.manifest.environment},
         )
     return compare(reference, candidate)
 

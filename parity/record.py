@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parity import cli
+from parity.config.devices import obstacle
 from parity.config.schema import Case
 from parity.errors import BackendError, UsageError
 from parity.runtime.backend import PACKAGES, Backend, running
@@ -19,11 +20,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="OUT/CASE/BACKEND receives each trace")
     cli.add_case_flags(parser)
     args = parser.parse_args(argv)
-    chosen = cli.chosen_cases(args)
+    devices = cli.devices(args)
+    chosen = cli.chosen_cases(args, devices)
     cli.make_folder("--out", args.out)
     python = args.torch_python if args.backend == "torch" else args.keras_python
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
-        failed = _record(Backend(args.backend, python, Path(scratch)), chosen, args.out)
+        failed = _record(Backend(args.backend, python, Path(scratch), devices.kind), chosen, args.out)
     if failed:
         raise BackendError(f"{failed} of {len(chosen)} cases failed")
     return 0
@@ -34,6 +36,9 @@ def _record(backend: Backend, chosen: list[Case], out: Path) -> int:
     failed = 0
     with running([backend]):
         for case in chosen:
+            if reason := obstacle(case):
+                print(f"{case.name}  skipped: {reason}", flush=True)
+                continue
             folder = out / case.name / backend.name
             answer = backend.do(Job(case=case, runs=list(keys.RUNS), folder=str(folder.absolute())))
             if answer.status == "usage":

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from parity.layout.canonical import Layout
+
 Verdict = Literal["match", "subprecision", "diverged", "error", "skipped"]
 SCHEMA = 1
 RANKING: tuple[Verdict, ...] = ("match", "subprecision", "diverged")
@@ -48,11 +50,23 @@ class Check(Result):
 
 
 class LayoutCheck(Result):
-    """The two device layouts."""
+    """The two device layouts. `sides`: the layouts themselves, with --layout."""
 
     verdict: Verdict = "match"
     differences: list[str] = msgspec.field(default_factory=list)
     declared: list[str] = msgspec.field(default_factory=list)
+    sides: dict[str, Layout] = msgspec.field(default_factory=dict)
+
+
+class Against(Result):
+    """A distributed training against the same one on a single device. `skipped`: why it is not the same."""
+
+    verdict: Verdict = "match"
+    compared: int = 0
+    worst_bits: float | None = None
+    worst_name: str | None = None
+    reason: str = ""
+    skipped: str = ""
 
 
 class Finding(Result):
@@ -76,7 +90,8 @@ class CaseResult(Result):
     findings: list[Finding] = msgspec.field(default_factory=list)
     lifted: list[str] = msgspec.field(default_factory=list)
     casts: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
-    against_single: dict[str, Any] = msgspec.field(default_factory=dict)
+    devices: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    against_single: dict[str, Against] = msgspec.field(default_factory=dict)
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
 
 

@@ -14,6 +14,21 @@ Count = Annotated[int, Meta(ge=0)]
 Rate = Annotated[float, Meta(ge=0.0)]
 Fraction = Annotated[float, Meta(ge=0.0, lt=1.0)]
 Precision = Literal["float32", "bfloat16", "float16"]
+Strategy = Literal[
+    "single",
+    "round_robin",
+    "data_parallel",
+    "ddp",
+    "all_reduce",
+    "send_recv",
+    "pipeline",
+    "hybrid",
+    "branch_parallel",
+    "tensor_parallel",
+]
+REPLICATED = ("data_parallel", "ddp", "all_reduce", "hybrid")  # several replicas of the model
+STAGED = ("send_recv", "pipeline", "hybrid")  # every replica cut into consecutive stages
+STAGES = 2  # of each replica of hybrid
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,13 +163,18 @@ class Case(Frozen, frozen=True):
 
     name: str
     model: Model
-    strategy: Literal["single"] = "single"
+    strategy: Strategy = "single"
+    devices: Positive = 2  # logical devices
     data: Data = Data()
     loss: Loss = Loss()
     optimizer: Optimizer = SGD()
     schedule: Schedule | None = None
     clip_norm: Annotated[float, Meta(gt=0.0)] | None = None
-    accumulate: Positive = 1  # micro-batches per step
+    accumulate: Positive = 1  # micro-batches per step, of each replica
+    pipeline: Literal["gpipe", "1f1b"] = "gpipe"  # the order of a pipeline's micro-batches
+    local_buffers: bool = False  # ddp: every replica keeps buffers of its own
+    workers: bool = False  # ddp: Keras runs one process per device too
+    distribute_dataset: bool = False  # ddp: Keras splits the batches by itself
     fit: bool = False  # Keras trains through compile and fit
     steps: Positive = 5
     every: Positive = 1  # losses and gradients of every k-th step between the first and the last
@@ -162,17 +182,22 @@ class Case(Frozen, frozen=True):
     precision: Precision = "float32"
     weight_scale: dict[str, float] = {}  # initial weights multiplied, by canonical name
 
+    @property
+    def replicas(self) -> int:
+        """How many replicas of the model train side by side."""
+        if self.strategy == "hybrid":
+            return max(self.devices // STAGES, 1)
+        return self.devices if self.strategy in REPLICATED else 1
+
     def __post_init__(self) -> None:
-        if self.accumulate > 1:
-            self._check_accumulation()
+        self._check_accumulation()
+        self._check_strategy()
 
     def _check_accumulation(self) -> None:
+        if self.accumulate == 1:
+            return
         if self.loss.reduction != "mean":
             raise ValueError("accumulate > 1 equals the full batch only for loss.reduction = 'mean'")
-        if isinstance(self.model, ResidualBlock):
-            raise ValueError(
-                "accumulate > 1 differs from the full batch in a model with batch norm; use accumulate = 1"
-            )
         if self.accumulate > self.data.batch:
             raise ValueError(
                 f"accumulate is {self.accumulate}, more than the batch of {self.data.batch}; "
@@ -180,3 +205,15 @@ class Case(Frozen, frozen=True):
             )
         if self.fit:
             raise ValueError("fit takes whole batches; use accumulate = 1 with fit = true")
+
+    def _check_strategy(self) -> None:
+        for option in ("local_buffers", "workers", "distribute_dataset"):
+            if getattr(self, option) and self.strategy != "ddp":
+                raise ValueError(f"{option} is an option of the strategy 'ddp', received strategy {self.strategy!r}")
+        if self.fit and self.strategy not in ("single", "data_parallel"):
+            raise ValueError(f"fit = true needs the strategy 'single' or 'data_parallel', received {self.strategy!r}")
+        if self.clip_norm and self.strategy in (*STAGED, "tensor_parallel"):
+            raise ValueError(f"clip_norm needs all gradients in one place, which {self.strategy!r} does not have")
+        kinds = {"branch_parallel": (ResidualBlock, Transformer), "tensor_parallel": (SimpleBlock, Transformer)}
+        if not isinstance(self.model, kinds.get(self.strategy, Frozen)):
+            raise ValueError(f"{self.strategy!r} has nothing to spread in a {type(self.model).__name__}")

@@ -6,21 +6,22 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parity import random
 from parity.config import schema
-from parity.data import sources
+from parity.data import shards, sources
+from parity.data.shards import Indices
 from parity.errors import UsageError
 
 
 class Batch(NamedTuple):
     """Some samples in canonical form: PyTorch's axis order, sequence-first for the transformer.
 
-    `share` is this batch's part of its step: 1, or less for a micro-batch.
+    `share` is what this batch's loss weighs in that of its step, over all replicas: its part of the
+    samples for a mean, 1 for a sum.
     """
 
-    indices: NDArray[np.int64]
+    indices: Indices
     inputs: tuple[sources.Array, ...]
     target: sources.Array
     share: float = 1.0
@@ -53,38 +54,42 @@ class Dataset:
                 sha.update(np.ascontiguousarray(array).data)
         return sha.hexdigest()
 
-    def order(self) -> list[NDArray[np.int64]]:
-        """The indices of each step's samples, and last those of the evaluation."""
-        batch = self.case.data.batch
-        return [self._indices(step * batch, batch) for step in range(self.case.steps)] + [self._indices(0, batch)]
-
     def reversed(self) -> "Dataset":
         """The same samples in the same batches, each batch the other way round."""
         other = copy.copy(self)
         other.backwards = not self.backwards
         return other
 
-    def steps(self) -> Iterator[list[Batch]]:
-        """One list of micro-batches per training step; a fresh order at each epoch."""
-        for chosen in self.order()[:-1]:
-            parts = np.array_split(chosen, self.case.accumulate)
-            yield [self._batch(part, len(part) / len(chosen)) for part in parts]
+    def steps(self) -> Iterator[list[list[Batch]]]:
+        """For each training step and each replica its micro-batches; a fresh order at each epoch."""
+        batch = self.case.data.batch
+        for step in range(self.case.steps):
+            yield self._step(self._indices(step * batch, batch))
 
-    def evaluation(self) -> Batch:
-        """The batch of the evaluation after training: the first one again."""
-        return self._batch(self._indices(0, self.case.data.batch))
+    def evaluation(self) -> list[Batch]:
+        """The batch of the evaluation after training, one part for each replica: the first one again."""
+        parts = shards.split(self._indices(0, self.case.data.batch), self.case)
+        return [self.batch(part) for part in parts]
 
-    def _indices(self, start: int, count: int) -> NDArray[np.int64]:
+    def batch(self, indices: Indices, whole: int = 0) -> Batch:
+        """The samples of these indices, as a part of a step of `whole` samples."""
+        share = len(indices) / whole if whole and self.case.loss.reduction == "mean" else 1.0
+        chosen = indices[::-1] if self.backwards else indices
+        inputs = tuple(self._arranged(array[chosen]) for array in self.inputs)
+        target = np.zeros((len(chosen), *self.output_shape)) if self.target is None else self.target[chosen]
+        return Batch(indices, inputs, self._arranged(target), share)
+
+    def _step(self, indices: Indices) -> list[list[Batch]]:
+        return [
+            [self.batch(part, len(indices)) for part in np.array_split(mine, self.case.accumulate)]
+            for mine in shards.split(indices, self.case)
+        ]
+
+    def _indices(self, start: int, count: int) -> Indices:
         epochs = range(start // self.size, (start + count - 1) // self.size + 1)
         order = [random.permutation(self.case.seed, f"order/{epoch}", self.size) for epoch in epochs]
         offset = start - epochs[0] * self.size
         return np.concatenate(order)[offset : offset + count]
-
-    def _batch(self, indices: NDArray[np.int64], share: float = 1.0) -> Batch:
-        indices = indices[::-1] if self.backwards else indices
-        inputs = tuple(self._arranged(array[indices]) for array in self.inputs)
-        target = np.zeros((len(indices), *self.output_shape)) if self.target is None else self.target[indices]
-        return Batch(indices, inputs, self._arranged(target), share)
 
     def _arranged(self, array: sources.Array) -> sources.Array:
         return np.ascontiguousarray(np.swapaxes(array, 0, self.batch_axis))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from parity.errors import TraceError
-from parity.layout import compare_layouts
+from parity.layout.compare import compare_layouts
 from parity.numerics import kernel
 from parity.numerics.statistics import describe, furthest
 from parity.numerics.steps import Step, is_whole, steps
@@ -28,15 +28,18 @@ def compare(reference: Trace, candidate: Trace) -> CaseResult:
                 f"the traces are of different {what}: {_difference(one, other)} "
                 f"({reference.folder}, {candidate.folder}); record both with the same flags"
             )
+    if reference.replicas != candidate.replicas:
+        raise TraceError(
+            f"{names[0]} trained {reference.replicas} replicas, {names[1]} {candidate.replicas} "
+            f"({reference.folder}, {candidate.folder}); record both with the same --devices"
+        )
     comparison = _Comparison(names, reference.case.precision)
-    before = None
-    for step, files in steps(reference, candidate):
-        comparison.step(step, files, before)
-        if any(key.startswith("parameter/") for key in files.reference_high):
-            before, comparison.recorded = files, step
+    for step, replicas in steps(reference, candidate):
+        comparison.step(step, replicas)
     if not comparison.checks:
         raise TraceError(f"{reference.folder} and {candidate.folder} hold no tensor that could be compared")
-    layout = compare_layouts(names, reference.manifest.layout, candidate.manifest.layout)
+    layout = compare_layouts(names, reference, candidate)
+    traces = reference, candidate
     first = comparison.first.get("diverged") or comparison.first.get("subprecision")
     return CaseResult(
         case=reference.case.name,
@@ -45,7 +48,8 @@ def compare(reference: Trace, candidate: Trace) -> CaseResult:
         first_divergence=first,
         checks={**comparison.checks, "layout": layout},
         findings=comparison.findings(),
-        casts={name: _casts(trace) for name, trace in zip(names, (reference, candidate), strict=True) if trace.mixed},
+        devices={name: trace.manifest.layout.devices for name, trace in zip(names, traces, strict=True)},
+        casts={name: _casts(trace) for name, trace in zip(names, traces, strict=True) if trace.mixed},
     )
 
 
@@ -57,33 +61,46 @@ def side_names(reference: Trace, candidate: Trace) -> tuple[str, str]:
 
 
 class _Comparison:
-    """What was found so far."""
+    """What was found so far. `recorded`: the last step that recorded parameters, and each replica's."""
 
     def __init__(self, names: tuple[str, str], low: str) -> None:
         self.names = names
         self.judge = Judge(low)
         self.checks: dict[str, Check] = {}
         self.first: dict[Verdict, Divergence] = {}
-        self.recorded: int | None = None  # the last step that recorded the parameters
+        self.recorded: tuple[int | None, list[Step]] = (None, [])
         self.noisier: dict[str, list[tuple[str, float]]] = {}
+        self._replica = 0
 
-    def step(self, step: int | None, files: Step, before: Step | None) -> None:
-        """Judge every tensor of one step; `before` is the last step that recorded the parameters."""
-        for key in files.in_order():
-            kind, name = keys.split(key)
-            if mismatch := files.mismatch(key, self.names):
-                self._note(step, kind, name, DIVERGED, mismatch, files)
-                continue
-            if is_whole(files.reference_high[key]):
-                self._judge_whole(step, kind, name, files)
-                continue
-            spread = kernel.measure(files.runs(key))
-            if kind == "parameter" and before is not None and before.holds(key):
-                update = kernel.measure(files.changes(key, before))
-                # Every step since has stored the parameter once.
-                stored = spread.scale * max((step or 0) - (self.recorded or 0), 1)
-                self._judge(step, keys.UPDATE, name, update, files, stored)
-            self._judge(step, kind, name, spread, files)
+    def step(self, step: int | None, replicas: list[Step]) -> None:
+        """Judge every tensor of one step, those of replicas in the order in which they happened."""
+        order = [(replica, key) for replica, files in enumerate(replicas) for key in files.in_order()]
+        if len(replicas) > 1:
+            order.sort(key=lambda place: keys.place(place[1]))
+        for replica, key in order:
+            # What replicas share bit by bit, as parameters after a reduction, is judged once.
+            if replica == 0 or not replicas[replica].repeats(key, replicas[0]):
+                self._replica = replica
+                self._tensor(step, key, replicas[replica])
+        if any(key.startswith("parameter/") for key in replicas[0].reference_high):
+            self.recorded = step, replicas
+
+    def _tensor(self, step: int | None, key: str, files: Step) -> None:
+        kind, name = keys.split(key)
+        if mismatch := files.mismatch(key, self.names):
+            self._note(step, kind, name, DIVERGED, mismatch, files)
+            return
+        if is_whole(files.reference_high[key]):
+            self._judge_whole(step, kind, name, files)
+            return
+        spread = kernel.measure(files.runs(key))
+        recorded, before = self.recorded
+        if kind == "parameter" and before and before[self._replica].holds(key):
+            update = kernel.measure(files.changes(key, before[self._replica]))
+            # Every step since has stored the parameter once.
+            stored = spread.scale * max((step or 0) - (recorded or 0), 1)
+            self._judge(step, keys.UPDATE, name, update, files, stored)
+        self._judge(step, kind, name, spread, files)
 
     def findings(self) -> list[Finding]:
         """One remark for each side whose low run is noisier than it should be."""
@@ -149,7 +166,7 @@ class _Comparison:
         if judgement.by_bits and bits is not None and (check.worst_bits is None or bits < check.worst_bits):
             check.worst_bits, check.worst_name, check.worst_step = bits, name, step
         if judgement.verdict != "match" and judgement.verdict not in self.first:
-            place = Divergence(step=step, kind=kind, name=name, replica=0, bits=bits, reason=reason)
+            place = Divergence(step=step, kind=kind, name=name, replica=self._replica, bits=bits, reason=reason)
             self.first[judgement.verdict] = self._described(place, files)
 
     def _described(self, place: Divergence, files: Step) -> Divergence:

@@ -7,18 +7,19 @@ import numpy as np
 
 from parity.numerics.kernel import Array, Change, Runs
 from parity.trace import keys
-from parity.trace.manifest import Trace
-from parity.trace.tensorfile import TensorFile
+from parity.trace.manifest import Tensors, Trace
+
+BLOCK = 1 << 17  # elements that are compared at a time
 
 
 class Step(NamedTuple):
-    """The files of every run, in the order of kernel.Runs. The witness is the reference's own."""
+    """The tensors of one replica in every run, in the order of kernel.Runs. The witness is the reference's own."""
 
-    reference_high: TensorFile
-    candidate_high: TensorFile
-    reference_low: TensorFile
-    candidate_low: TensorFile
-    witness: TensorFile | None
+    reference_high: Tensors
+    candidate_high: Tensors
+    reference_low: Tensors
+    candidate_low: Tensors
+    witness: Tensors | None
 
     def runs(self, key: str) -> Runs:
         """One tensor in every run."""
@@ -55,6 +56,13 @@ class Step(NamedTuple):
         """Whether high and low runs of both sides have a tensor."""
         return all(key in file for file in self[:4])
 
+    def repeats(self, key: str, other: "Step") -> bool:
+        """Whether a tensor is in every run, bit by bit, what it is in another replica."""
+        for mine, theirs in zip(self, other, strict=True):
+            if (mine is None) != (theirs is None) or (mine and theirs and not _identical(key, mine, theirs)):
+                return False
+        return True
+
     def mismatch(self, key: str, names: tuple[str, str]) -> str:
         """Why a tensor cannot be compared value by value, or ""."""
         for reference, candidate, runs in ((self[0], self[1], "float64"), (self[2], self[3], "low")):
@@ -72,26 +80,41 @@ class Step(NamedTuple):
         return "" if high.shape == low.shape else f"the low runs have the shape {low.shape}, the others {high.shape}"
 
 
-def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, Step]]:
-    """Every step that either trace has, opened; the state before the first step has the number None."""
+def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, list[Step]]]:
+    """Every step that either trace has, one `Step` for each replica; the state before the first is None."""
     witness = reference if "witness" in reference.manifest.runs else None
     stems = {stem: None for trace in (reference, candidate) for stem in trace.stems("high")}
     for stem in stems:
         yield (
             keys.step_of(stem),
-            Step(
-                reference.open("high", stem),
-                candidate.open("high", stem),
-                reference.open("low", stem),
-                candidate.open("low", stem),
-                witness.open("witness", stem) if witness else None,
-            ),
+            [
+                Step(
+                    reference.open("high", stem, replica),
+                    candidate.open("high", stem, replica),
+                    reference.open("low", stem, replica),
+                    candidate.open("low", stem, replica),
+                    witness.open("witness", stem, replica) if witness else None,
+                )
+                for replica in range(min(reference.replicas, candidate.replicas))
+            ],
         )
 
 
 def is_whole(array: Array) -> bool:
     """Whether an array holds integers or truth values, which are equal or not."""
     return _class(array) != "float"
+
+
+def _identical(key: str, one: Tensors, other: Tensors) -> bool:
+    if (key in one) != (key in other):
+        return False
+    if key not in one or one[key] is other[key]:
+        return True
+    mine, theirs = one[key], other[key]
+    if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
+        return False
+    flat, other_flat = mine.reshape(-1), theirs.reshape(-1)
+    return all(flat[i : i + BLOCK].tobytes() == other_flat[i : i + BLOCK].tobytes() for i in range(0, flat.size, BLOCK))
 
 
 def _class(array: Array) -> str:

@@ -1,12 +1,14 @@
 """The report as a table: one row per case, then what went wrong where."""
 
+from collections import Counter
 from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from parity.results import CaseResult, Check, Divergence, Report, Side
+from parity.report import layouts
+from parity.results import CaseResult, Check, Divergence, LayoutCheck, Report, Side
 
 # Column headings of the kinds of tensors, in execution order.
 KINDS = {
@@ -19,8 +21,13 @@ KINDS = {
     "optimizer_state": "opt",
 }
 COLOURS = {"match": "green", "subprecision": "yellow", "diverged": "red", "error": "red", "skipped": "dim"}
+LEGEND = (
+    "bits: worst of a kind, in float64 against the noise of the runs; = equal to a few ulp",
+    "lay: device layouts, ≈ different as declared; sgl: bits against training on a single device",
+)
 PIPE_WIDTH = 140  # columns where there is no terminal
-SHORTEST = 8  # columns that the name of a tensor gets at least
+SHORTEST = 8  # columns that the name of a tensor needs, or it is left out
+MOST_LINES = 8  # differences of a layout that are printed
 
 
 def show(report: Report, file: TextIO) -> None:
@@ -29,34 +36,63 @@ def show(report: Report, file: TextIO) -> None:
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     for name, facts in report.environment.items():
-        said = ", ".join(f"{key} {value}" for key, value in facts.items() if key != "devices")
-        console.print(f"{name}: {said}; {', '.join(facts['devices'])} (physical)", style="dim")
+        said = ", ".join(f"{key} {value}" for key, value in facts.items())
+        console.print(f"{name}: {said}; {_devices(report, name)}", style="dim")
     console.print(_table(report, console.width))
     for case in report.cases:
         _explain(case, console)
+        layout = case.checks.get("layout")
+        if isinstance(layout, LayoutCheck) and layout.sides:
+            layouts.show(case.case, layout.sides, console)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.summary.items() if count)
     console.print(f"{len(report.cases)} {'case' if len(report.cases) == 1 else 'cases'}: {counts}")
-    console.print("bits: worst of a kind, in float64 against the noise of the runs; = equal to a few ulp", style="dim")
+    for line in LEGEND:
+        console.print(line, style="dim")
+
+
+def _devices(report: Report, side: str) -> str:
+    """What the cases ran on, and how many of them."""
+    kinds = Counter(kind for case in report.cases for kind in set(case.devices.get(side, ())))
+    return ", ".join(f"{kind} in {count}" for kind, count in kinds.items()) or "no case"
 
 
 def _table(report: Report, width: int) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("case", "verdict", *KINDS.values(), "worst", "s"):
-        table.add_column(heading, justify="right" if heading in ("s", *KINDS.values()) else "left", no_wrap=True)
     rows = [_row(case) for case in report.cases]
     longest = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    others = sum(max(length, 3) + 1 for place, length in enumerate(longest) if place != len(longest) - 2)
+    room = width - sum(max(length, 3) + 1 for length in longest[:-1])
+    headings = ("case", "verdict", *KINDS.values(), "lay", "sgl", "s", *(["worst"] if room >= SHORTEST else []))
+    for heading in headings:
+        left = heading in ("case", "verdict", "worst")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     for case, row in zip(report.cases, rows, strict=True):
         verdict = Text(case.verdict, style=COLOURS[case.verdict])
-        name = _fitted(row[-2], max(width - others, SHORTEST))
-        table.add_row(row[0], verdict, *row[2:-2], name, row[-1])
+        name = [_fitted(row[-1], room)] if room >= SHORTEST else []
+        table.add_row(row[0], verdict, *row[2:-1], *name)
     return table
 
 
 def _row(case: CaseResult) -> list[str]:
     bits = [_bits(case.checks.get(kind)) for kind in KINDS]
     seconds = "+".join(f"{value:.0f}" for value in case.seconds.values())
-    return [case.case, case.verdict, *bits, _worst_name(case), seconds]
+    marks = _layout(case.checks.get("layout")), _single(case)
+    return [case.case, case.verdict, *bits, *marks, seconds, _worst_name(case)]
+
+
+def _layout(check: object) -> str:
+    """Equal, different by declaration, or different."""
+    if not isinstance(check, LayoutCheck):
+        return "-"
+    return "!" if check.differences else "≈" if check.declared else "="
+
+
+def _single(case: CaseResult) -> str:
+    """The fewest bits that either side keeps against its training on a single device."""
+    compared = [against for against in case.against_single.values() if not against.skipped]
+    if not compared:
+        return "-"
+    bits = [against.worst_bits for against in compared if against.worst_bits is not None]
+    return str(round(min(bits))) if bits else "="
 
 
 def _bits(check: object) -> str:
@@ -86,15 +122,30 @@ def _explain(case: CaseResult, console: Console) -> None:
         console.print(f"\n{case.case}: {case.verdict}", style=COLOURS[case.verdict])
         if case.first_divergence:
             _place(case.first_divergence, console)
-        else:
+        elif case.reason:
             console.print(f"  {case.reason}")
+        _explain_devices(case, console)
     for finding in case.findings:
         console.print(f"\n{case.case}: {finding.id} at {finding.where}: {finding.message}")
 
 
+def _explain_devices(case: CaseResult, console: Console) -> None:
+    """Where the layouts differ, and where a side is not its own training on a single device."""
+    layout = case.checks.get("layout")
+    if isinstance(layout, LayoutCheck):
+        for line in layout.differences[:MOST_LINES]:
+            console.print(f"  {line}")
+        if len(layout.differences) > MOST_LINES:
+            console.print(f"  and {len(layout.differences) - MOST_LINES} more")
+    for side, against in case.against_single.items():
+        if against.verdict != "match":
+            console.print(f"  {side} against a single device: {against.verdict}: {against.reason}")
+
+
 def _place(first: Divergence, console: Console) -> None:
     step = "before the first step" if first.step is None else f"step {first.step}"
-    console.print(f"  {step}, {first.kind}, {first.name}")
+    replica = f", replica {first.replica}" if first.replica else ""
+    console.print(f"  {step}, {first.kind}, {first.name}{replica}")
     console.print(f"  {first.reason}")
     for name, side in first.sides.items():
         console.print(f"    {name:10}{_side(side, first.index)}")

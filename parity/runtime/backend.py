@@ -1,27 +1,26 @@
-"""The parent's side: one process per backend, fed one job at a time, ended whatever happens."""
+"""The parent's side of a backend: its processes, fed one job at a time, ended whatever happens.
+
+A job is run by one process, or by a group of one process per rank. A group is started at the first
+job that needs one of its size and kept for those that follow; one rank that fails ends its group.
+"""
 
 import contextlib
-import os
 import queue
-import select
-import shlex
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
+from parity.config.devices import Devices, Kind, processes
 from parity.errors import BackendError
+from parity.runtime.child import Child, answers
 from parity.runtime.environment import environment
 from parity.runtime.job import Answer, Job
+from parity.runtime.ranks import variables
 
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
-PATIENCE = 900.0  # seconds without an answer after which a backend counts as hung
-LAST_LINES = 8
+PATIENCE = 300.0  # seconds without an answer after which a job counts as hung
 
 
 class Result(NamedTuple):
@@ -32,92 +31,73 @@ class Result(NamedTuple):
     answer: Answer
 
 
-class Backend:
-    """A process that answers jobs; started at the first one, started again after a crash."""
+class Group(NamedTuple):
+    """What kind of group a job needs: so many ranks, on so many logical devices."""
 
-    def __init__(self, name: str, python: str, folder: Path) -> None:
+    ranks: int
+    devices: int
+
+
+class Backend:
+    """Answers jobs. `kind`: of its devices; `patience`: seconds until a job counts as hung."""
+
+    def __init__(self, name: str, python: str, folder: Path, kind: Kind = "cpu", patience: float = PATIENCE) -> None:
         self.name = name
         self.python = python or sys.executable
         self.folder = folder
-        self.log = folder / f"{name}.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self.kind = kind
+        self.patience = patience
+        self._groups: dict[Group, list[Child]] = {}
         self._closed = False
         self._starting = threading.Lock()
 
-    def start(self) -> None:
-        """Start the process and wait until it has imported its framework. Raises BackendError."""
-        with self._starting:
-            if self._closed:
-                raise BackendError(f"{self.name}: is closed")
-            self._process = self._spawn()
-        self._expect("ready")
-
     def do(self, job: Job) -> Answer:
         """Run one job; an answer of status error stands for every way to fail."""
+        group = Group(processes(job.case, self.name), job.case.devices)
         try:
-            if self._process is None:
-                self.start()
-            assert self._process
-            assert self._process.stdin
-            self._process.stdin.write(msgspec.json.encode(job) + b"\n")
-            self._process.stdin.flush()
-            return self._expect("done", "usage", "error")
+            children = self._ready(group)
+            for child in children:
+                child.give(job)
+            # A rank that failed leaves the others waiting: its group is ended. A single process goes on.
+            accepted = ["done", "usage", "error"][: 3 if group.ranks == 1 else 2]
+            said = list(answers(children, self.patience, *accepted))
+            return max(said, key=lambda answer: (answer.status != "done", answer.seconds))
         except (BackendError, OSError) as error:
-            self.stop()
-            return Answer(status="error", message=f"{error}{self._last_lines()}")
+            self._stop(group)
+            return Answer(status="error", message=str(error))
 
     def close(self) -> None:
-        """End the process for good: a thread that still feeds jobs does not start another."""
+        """End all processes for good: a thread that still feeds jobs does not start others."""
         with self._starting:
             self._closed = True
-        self.stop()
+        for group in list(self._groups):
+            self._stop(group)
 
-    def stop(self) -> None:
-        """End the process and all that it started."""
-        process, self._process = self._process, None
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
-                    pipe.close()  # type: ignore[union-attr]
+    def _ready(self, group: Group) -> list[Child]:
+        """The group's processes, started and with their framework imported. Raises BackendError."""
+        if group not in self._groups:
+            for other in list(self._groups):
+                if other.devices != group.devices:  # no later job is likely to want them
+                    self._stop(other)
+            with self._starting:
+                if self._closed:
+                    raise BackendError(f"{self.name}: is closed")
+                self._spawn(group)
+            list(answers(self._groups[group], self.patience, "ready"))
+        return self._groups[group]
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
-        try:
-            with self.log.open("ab") as log:
-                return subprocess.Popen(
-                    [self.python, "-m", PACKAGES[self.name]],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    env=environment(self.folder),
-                    start_new_session=True,
-                )
-        except OSError as error:
-            raise BackendError(f"{self.name}: cannot start {shlex.quote(self.python)}: {error}") from None
+    def _spawn(self, group: Group) -> None:
+        children = self._groups[group] = []
+        command = [self.python, "-m", PACKAGES[self.name]]
+        shared = {**environment(self.folder, self.kind), "PARITY_DEVICES": str(Devices(self.kind, group.devices))}
+        for rank, own in enumerate(variables(self.name, group.ranks, self.folder)):
+            name = f"{self.name} rank {rank}" if group.ranks > 1 else self.name
+            log = self.folder / f"{name.replace(' ', '-')}.log"
+            children.append(Child(name, command, shared | own, log))
 
-    def _expect(self, *statuses: str) -> Answer:
-        process = self._process
-        assert process
-        assert process.stdout
-        if not select.select([process.stdout], [], [], PATIENCE)[0]:
-            raise BackendError(f"{self.name}: no answer within {PATIENCE:.0f} s")
-        line = process.stdout.readline()
-        if not line:
-            raise BackendError(f"{self.name}: the process ended with status {process.wait()}")
-        try:
-            answer = msgspec.json.decode(line, type=Answer)
-        except msgspec.MsgspecError:
-            said = line.decode(errors="replace").strip()
-            raise BackendError(f"{self.name}: expected an answer, {self.python} printed {said!r}") from None
-        if answer.status not in statuses:
-            raise BackendError(f"{self.name}: {answer.message}")
-        return answer
-
-    def _last_lines(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:] if self.log.exists() else []
-        return "".join(f"\n    {line}" for line in lines)
+    def _stop(self, group: Group) -> None:
+        for child in self._groups.pop(group, []):
+            child.stop()
 
 
 @contextlib.contextmanager

@@ -7,11 +7,12 @@ import parity
 
 # Fixed, since the number of threads changes the order of sums; one, since the backends run side by side.
 THREADS = 1
-KEPT = ("PATH", "HOME", "TMPDIR", "TMP", "TEMP", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV")
+KEPT = ("PATH", "HOME", "TMPDIR", "TMP", "TEMP", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES")
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """Variables for a child; `folder` is where it may keep settings of its own."""
+def environment(folder: Path, kind: str = "cpu") -> dict[str, str]:
+    """Variables for a child; `folder` is where it may keep settings of its own, `kind` that of its devices."""
+    cuda = {"CUDA_VISIBLE_DEVICES": "-1"} if kind == "cpu" else {}
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     paths = [str(Path(parity.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(THREADS))
@@ -29,6 +30,6 @@ def environment(folder: Path) -> dict[str, str]:
             # a recording goes (mallopt(3)).
             "MALLOC_MMAP_MAX_": "0",
             "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-            "CUDA_VISIBLE_DEVICES": "-1",
         }
+        | cuda
     )

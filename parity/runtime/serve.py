@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 import msgspec
 
@@ -17,8 +17,8 @@ from parity.runtime.job import Answer, Job
 Run = Callable[[Job], None]
 
 
-def serve(load: Callable[[], Run]) -> int:
-    """Answer jobs until stdin ends. `load` imports the framework and returns what runs one job.
+def serve(load: Callable[[], Run]) -> NoReturn:
+    """Answer jobs until stdin ends, then exit. `load` imports the framework and returns what runs one job.
 
     Whatever else is printed goes to stderr. Once the parent is gone, a job in progress is abandoned:
     its result has no reader.
@@ -26,30 +26,24 @@ def serve(load: Callable[[], Run]) -> int:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
-    idle = threading.Event()
-    threading.Thread(target=_listen, args=(jobs, idle), daemon=True).start()
+    threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
     try:
         run = load()
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         message = f"{package} is not installed for {sys.executable}; install it there or name another interpreter"
         _say(answers, Answer(status="error", message=message))
-        return 3
+        sys.exit(3)
     _say(answers, Answer(status="ready"))
-    idle.set()
-    while line := jobs.get():
-        idle.clear()
-        _say(answers, _do(run, msgspec.json.decode(line, type=Job)))
-        idle.set()
-    return 0
+    while True:
+        _say(answers, _do(run, msgspec.json.decode(jobs.get(), type=Job)))
 
 
-def _listen(jobs: queue.SimpleQueue[str], idle: threading.Event) -> None:
+def _listen(jobs: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         jobs.put(line)
-    if not idle.is_set():
-        os._exit(1)
-    jobs.put("")
+    # Without the interpreter's teardown: process groups and their threads may wait there for ever.
+    os._exit(0)
 
 
 def _do(run: Run, job: Job) -> Answer:

@@ -1,5 +1,7 @@
 """The keys of a trace's tensors, `kind/name`, and the files that hold them."""
 
+import itertools
+from collections.abc import Collection
 from typing import Final
 
 # In execution order: before the step, forward, loss, backward, update.
@@ -7,6 +9,8 @@ KINDS: Final = ("sample", "input", "activation", "loss", "gradient", "parameter"
 # Derived when traces are compared: a parameter now minus the parameter at the step recorded before.
 UPDATE: Final = "update"
 RUNS: Final = ("low", "high", "witness")
+# Behind the name of a gradient that backward left on one replica, before all reduction and clipping.
+LOCAL: Final = "@local"
 INITIAL: Final = "initial"  # the file of the state before the first step
 MANIFEST: Final = "manifest.json"
 
@@ -14,6 +18,18 @@ MANIFEST: Final = "manifest.json"
 def key(kind: str, name: str, repeat: int = 0) -> str:
     """`kind/name`; the second tensor of this name within one step is `kind/name#1`."""
     return f"{kind}/{name}#{repeat}" if repeat else f"{kind}/{name}"
+
+
+def unused(key: str, taken: Collection[str]) -> str:
+    """The next number of a key that is not taken yet."""
+    plain = key.partition("#")[0]
+    return next(f"{plain}#{repeat}" for repeat in itertools.count(1) if f"{plain}#{repeat}" not in taken)
+
+
+def place(key: str) -> tuple[int, bool]:
+    """Where a tensor stands in a step, for tensors of ranks or replicas that ran at the same time."""
+    kind, name = split(key)
+    return KINDS.index(kind) if kind in KINDS else len(KINDS), not name.endswith(LOCAL)
 
 
 def split(key: str) -> tuple[str, str]:

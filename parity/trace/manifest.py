@@ -8,29 +8,31 @@ is a recording that did not finish.
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from parity.config.schema import Case
 from parity.errors import TraceError
+from parity.layout.canonical import Layout
 from parity.trace import keys
 from parity.trace.tensorfile import TensorFile
 
 SCHEMA = 1
+Tensors = dict[str, NDArray[Any]]
+Part = TypeVar("Part", bound=msgspec.Struct)
 FILE = re.compile(r"(low|high|witness)/rank-\d+/(initial|step-\d{6,})")
 
 
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """Logical devices by index, and the devices that hold each parameter."""
-
-    devices: list[str]
-    parameters: dict[str, list[int]]
-    replicas: int = 1
-
-
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of one trace. `files`: run/rank/step to its keys in execution order."""
+    """The facts of one trace.
+
+    `replicas`: for each replica of the model the ranks that hold it, a stage each or all of it.
+    `files`: run/rank/step to its keys in execution order. `same`: run/rank/step to those keys whose
+    tensors are rank 0's, bit by bit, and stand there alone.
+    """
 
     schema: int = SCHEMA
     case: Case
@@ -39,7 +41,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     environment: dict[str, str]
     layout: Layout
+    replicas: list[list[int]]
     files: dict[str, list[str]]
+    same: dict[str, list[str]] = {}
 
     @property
     def runs(self) -> list[str]:
@@ -62,19 +66,49 @@ class Trace:
         """Whether the low run mixes precisions."""
         return self.case.precision != "float32"
 
+    @property
+    def replicas(self) -> int:
+        """How many replicas of the model were trained."""
+        return len(self.manifest.replicas)
+
     def stems(self, run: str) -> list[str]:
-        """The files of a run of rank 0: the initial state, then the steps."""
-        prefix = f"{run}/rank-0/"
-        held = [name.removeprefix(prefix) for name in self.manifest.files if name.startswith(prefix)]
+        """The files of a run: the initial state, then the steps."""
+        held = {name.rpartition("/")[2] for name in self.manifest.files if name.startswith(f"{run}/")}
         return sorted(held, key=lambda stem: -1 if (step := keys.step_of(stem)) is None else step)
 
-    def open(self, run: str, stem: str) -> TensorFile:
-        """The tensors of one step of one run of rank 0. Raises TraceError if they are not those written."""
-        name = f"{run}/rank-0/{stem}"
-        file = TensorFile(self.folder / f"{name}.safetensors")
-        if list(file) != self.manifest.files.get(name):
-            raise TraceError(f"{file.path}: holds other tensors than {self.folder / keys.MANIFEST} says")
-        return file
+    def open(self, run: str, stem: str, replica: int = 0) -> Tensors:
+        """The tensors of one step of one run of one replica, those of all its ranks.
+
+        What several ranks hold is there once if it is equal, else under numbered keys, which the
+        other side does not have. Raises TraceError if they are not the tensors that were written.
+        """
+        first, *others = self.manifest.replicas[replica]
+        tensors = self._file(run, first, stem)
+        for rank in others:
+            for key, array in self._file(run, rank, stem).items():
+                if key in tensors and not np.array_equal(tensors[key], array):
+                    key = keys.unused(key, tensors)
+                tensors[key] = array
+        if not tensors and replica == 0:
+            raise TraceError(f"{self.folder}: has no {stem} of the {run} run, which the other trace has")
+        return dict(sorted(tensors.items(), key=lambda item: keys.place(item[0]))) if others else tensors
+
+    def _file(self, run: str, rank: int, stem: str) -> Tensors:
+        """The tensors of one rank, its references to rank 0's among them."""
+        name = f"{run}/rank-{rank}/{stem}"
+        tensors: Tensors = {}
+        if name in self.manifest.files:
+            file = TensorFile(self.folder / f"{name}.safetensors")
+            if list(file) != self.manifest.files[name]:
+                raise TraceError(f"{file.path}: holds other tensors than {self.folder / keys.MANIFEST} says")
+            tensors |= file
+        if rank and name in self.manifest.same:
+            first = self._file(run, 0, stem)
+            for key in self.manifest.same[name]:
+                if key not in first:
+                    raise TraceError(f"{self.folder / keys.MANIFEST}: is damaged: rank 0 has no {key} in {stem}")
+                tensors[key] = first[key]
+        return tensors
 
 
 def write(folder: Path, manifest: Manifest) -> None:
@@ -84,9 +118,30 @@ def write(folder: Path, manifest: Manifest) -> None:
     os.replace(draft, folder / keys.MANIFEST)
 
 
-def discard(folder: Path) -> None:
-    """Take the finish off an earlier trace there: its files are about to be written again."""
-    (folder / keys.MANIFEST).unlink(missing_ok=True)
+def discard(folder: Path, rank: int = 0) -> None:
+    """Take the finish off an earlier trace there: this rank's files are about to be written again."""
+    (folder / keys.MANIFEST if rank == 0 else _part(folder, rank)).unlink(missing_ok=True)
+
+
+def write_part(folder: Path, rank: int, part: msgspec.Struct) -> None:
+    """Leave what a rank adds to the manifest where rank 0 finds it."""
+    draft = _part(folder, rank).with_suffix(".draft")
+    draft.write_bytes(msgspec.json.encode(part))
+    os.replace(draft, _part(folder, rank))
+
+
+def read_part(folder: Path, rank: int, kind: type[Part]) -> Part | None:
+    """Take what a rank has left; None if it has not yet."""
+    try:
+        content = _part(folder, rank).read_bytes()
+    except FileNotFoundError:
+        return None
+    _part(folder, rank).unlink()
+    return msgspec.json.decode(content, type=kind)
+
+
+def _part(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.json"
 
 
 def read(folder: Path) -> Manifest:

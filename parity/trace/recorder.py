@@ -5,42 +5,47 @@ k-th between, parameters and buffers before the first, the forward after the las
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.data.shards import Indices
 from parity.trace import keys
 from parity.trace.tensorfile import Writer
 
 STATE = {"parameter", "buffer"}
 FORWARD = {"sample", "input", "activation"}
-BETWEEN = {"loss", "gradient"}
+BETWEEN = {"sample", "loss", "gradient"}
 
 
 class Recorder:
-    """Writes the tensors of one run of one rank into `folder`.
+    """Writes the tensors of one run of one rank, or of one replica, into `folder`.
 
-    `samples`: the indices of each step's samples, the evaluation's last. `flipped_axis`: the batch
-    axis of a run whose batches are in reverse order; inputs and activations are turned back, and
-    left out where they do not have that axis.
+    `steps`: how many training steps will follow. `flipped_axis`: the batch axis of a run whose
+    batches are in reverse order; inputs and activations are turned back, and left out where they do
+    not have that axis.
     """
 
-    def __init__(self, folder: Path, samples: Sequence[NDArray[Any]], every: int) -> None:
+    def __init__(self, folder: Path, steps: int, every: int) -> None:
         self.folder = folder
-        self.samples = samples
-        self.steps = len(samples) - 1
+        self.steps = steps
         self.every = every
         self.flipped_axis: int | None = None
+        self._samples: list[Indices] = []
         self._batch = 0
         self.step: int | None = None
         self.files: dict[str, list[str]] = {}
+        self.references: dict[str, list[str]] = {}
         self._writer: Writer | None = None
         self._repeats: Counter[str] = Counter()
         self._room = 1 << 12
         folder.mkdir(parents=True, exist_ok=True)
+
+    def drew(self, indices: Indices) -> None:
+        """Note the samples of a whole step as its batch is drawn; the evaluation draws last."""
+        self._samples.append(indices)
 
     def wants(self, kind: str) -> bool:
         """Whether the present step records tensors of this kind."""
@@ -58,6 +63,8 @@ class Recorder:
             return
         if self._writer is None:
             self._writer = Writer(self.folder / f"{keys.step_file(self.step)}.safetensors", self._room)
+            if self.step is not None and self.step < len(self._samples) and self.wants("sample"):
+                self._writer.add(keys.key("sample", "indices"), self._samples[self.step])
         if self.flipped_axis is not None and kind in ("input", "activation"):
             if not self._has_batch(kind, array):
                 return
@@ -65,6 +72,13 @@ class Recorder:
         plain = keys.key(kind, name)
         self._writer.add(keys.key(kind, name, self._repeats[plain]), array)
         self._repeats[plain] += 1
+
+    def same(self, kind: str, name: str) -> None:
+        """Instead of `add`: the tensor is, bit by bit, the one that rank 0 stores under this name."""
+        if self.wants(kind):
+            plain = keys.key(kind, name)
+            self.references.setdefault(keys.step_file(self.step), []).append(keys.key(kind, name, self._repeats[plain]))
+            self._repeats[plain] += 1
 
     def _has_batch(self, kind: str, array: NDArray[Any]) -> bool:
         """Whether the batch stands on its axis, as long as in the inputs: then it can be turned back."""
@@ -85,5 +99,3 @@ class Recorder:
             self._writer = None
         self._repeats.clear()
         self.step = 0 if self.step is None else self.step + 1
-        if self.step < len(self.samples):
-            self.add("sample", "indices", self.samples[self.step])

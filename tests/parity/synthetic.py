@@ -4,6 +4,7 @@
 `by_hand` writes exactly the tensors that it is given.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.config import cases, schema
-from parity.data.batches import Dataset
+from parity.layout.canonical import Layout
 from parity.numerics import precision
 from parity.random import Floats
 from parity.runtime import drive
+from parity.runtime.drive import Rank, Run
 from parity.runtime.job import Job
 from parity.trace import keys
-from parity.trace.manifest import Layout, Manifest, Trace, write
-from parity.trace.recorder import Recorder
+from parity.trace.manifest import Manifest, Trace, write
 from parity.trace.tensorfile import Writer
 
 Array = NDArray[Any]
@@ -28,13 +29,14 @@ Tensors = Mapping[str, Mapping[str, Mapping[str, Array]]]
 
 
 class Seen(NamedTuple):
-    """A tensor as it happens: the precision it is at, its step, kind, name and value."""
+    """A tensor as it happens: the precision it is at, its step, kind, name and value, and its replica."""
 
     at: str
     step: int | None
     kind: str
     name: str
     value: Array
+    replica: int = 0
 
 
 Fault = Callable[[Seen], Array | None]  # the value that takes the tensor's place; None drops it from the trace
@@ -74,31 +76,55 @@ class NumpySide:
     def versions(self) -> dict[str, str]:
         return {"numpy": "0"}
 
-    def run(
-        self, case: schema.Case, at: str, weights: dict[str, Floats], dataset: Dataset, recorder: Recorder, fault: str
-    ) -> Layout:
-        dtype = precision.dtype(at)
+    def rank(self) -> Rank:
+        return Rank(0, 1)
 
-        def see(kind: str, name: str, value: Array) -> Array:
-            seen = self.fault(Seen(at, recorder.step, kind, name, value))
-            if seen is None:
-                return value
-            recorder.add(kind, name, seen)
-            return seen
-
-        parameters = {name: see("parameter", name, values.astype(dtype)) for name, values in weights.items()}
-        moments = {name: [np.zeros_like(value)] * 2 for name, value in parameters.items()}
-        recorder.next_step()
-        for count, (batch,) in enumerate(dataset.steps(), start=1):
-            x, target = see("input", "input", batch.inputs[0].astype(dtype)), batch.target.astype(dtype)
-            for name, gradient in self._gradients(parameters, x, target, see):
-                parameters[name] = self._updated(case.optimizer, parameters[name], gradient, moments[name], count)
-            for name, value in parameters.items():
+    def run(self, run: Run) -> Layout:
+        """Every replica by itself but for the gradients, which are added up by their shares."""
+        dtype = precision.dtype(run.at)
+        watched = [functools.partial(self._see, run, replica) for replica in run.recorders]
+        parameters = {name: values.astype(dtype) for name, values in run.weights.items()}
+        for name, value in parameters.items():
+            for see in watched:
                 parameters[name] = see("parameter", name, value)
+        moments = {name: [np.zeros_like(value)] * 2 for name, value in parameters.items()}
+        self._next(run)
+        for count, replicas in enumerate(run.dataset.steps(), start=1):
+            total = dict.fromkeys(parameters, 0)
+            for replica, ((batch,), see) in enumerate(zip(replicas, watched, strict=True)):
+                run.recorders[replica].drew(batch.indices)
+                x, target = see("input", "input", batch.inputs[0].astype(dtype)), batch.target.astype(dtype)
+                for name, gradient in self._gradients(parameters, x, target, see, len(watched) > 1):
+                    total[name] = total[name] + dtype.type(batch.share) * gradient
+            for name, gradient in total.items():
+                for see in watched if len(watched) > 1 else ():
+                    gradient = see("gradient", name, gradient)
+                parameters[name] = self._updated(run.case.optimizer, parameters[name], gradient, moments[name], count)
+            for name, value in parameters.items():
+                for see in watched:
+                    parameters[name] = see("parameter", name, value)
+            self._next(run)
+        for replica, (batch, see) in enumerate(zip(run.dataset.evaluation(), watched, strict=True)):
+            run.recorders[replica].drew(batch.indices)
+            self._forward(parameters, see("input", "input", batch.inputs[0].astype(dtype)), see)
+        self._next(run)
+        return Layout(
+            devices=["CPU"] * len(watched),
+            parameters={name: list(run.recorders) for name in parameters},
+            replicas=len(watched),
+        )
+
+    def _see(self, run: Run, replica: int, kind: str, name: str, value: Array) -> Array:
+        recorder = run.recorders[replica]
+        seen = self.fault(Seen(run.at, recorder.step, kind, name, value, replica))
+        if seen is None:
+            return value
+        recorder.add(kind, name, seen)
+        return seen
+
+    def _next(self, run: Run) -> None:
+        for recorder in run.recorders.values():
             recorder.next_step()
-        self._forward(parameters, see("input", "input", dataset.evaluation().inputs[0].astype(dtype)), see)
-        recorder.next_step()
-        return Layout(devices=["CPU:0"], parameters={name: [0] for name in parameters})
 
     def _product(self, a: Array, b: Array) -> Array:
         return sum((a[:, i, None] * b[i] for i in range(a.shape[1])[self.way]), np.zeros((), a.dtype))
@@ -110,7 +136,9 @@ class NumpySide:
         output = see("activation", "linear2", self._product(relu, p["linear2.weight"].T) + p["linear2.bias"])
         return hidden, relu, output
 
-    def _gradients(self, p: dict[str, Array], x: Array, target: Array, see: Any) -> list[tuple[str, Array]]:
+    def _gradients(
+        self, p: dict[str, Array], x: Array, target: Array, see: Any, local: bool
+    ) -> list[tuple[str, Array]]:
         hidden, relu, output = self._forward(p, x, see)
         see("loss", "loss", np.asarray(((output - target) ** 2).mean(), output.dtype))
         d_output = 2 * (output - target) / output.dtype.type(output.size)
@@ -123,7 +151,7 @@ class NumpySide:
             "linear1.weight": self._product(d_hidden.T, x),
             "linear1.bias": d_hidden[self.way].sum(axis=0),
         }
-        return [(name, see("gradient", name, value)) for name, value in found.items()]
+        return [(name, see("gradient", name + keys.LOCAL * local, value)) for name, value in found.items()]
 
     def _updated(self, optimizer: Any, value: Array, gradient: Array, moments: list[Array], count: int) -> Array:
         one = value.dtype.type
@@ -166,7 +194,8 @@ def by_hand(
         data=data or {"source": "synthetic", "sha256": "0"},
         versions={backend: "1.0"},
         environment={"python": "3"},
-        layout=layout or Layout(devices=["CPU:0"], parameters={}),
+        layout=layout or Layout(devices=["CPU"], parameters={}),
+        replicas=[[0]],
         files=files,
     )
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,78 @@
+"""Where the layouts of the two frameworks differ by design: the one list, with reason and source.
+
+A rule turns what it declares into one form on both sides, and only that: what does not fit its
+description exactly stays, and is a difference.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from parity.config.schema import Case
+from parity.layout.canonical import Devices, Layout
+
+replace = msgspec.structs.replace
+
+
+class Sides(NamedTuple):
+    """The layouts of both sides."""
+
+    torch: Layout
+    keras: Layout
+
+
+class Declared(NamedTuple):
+    """`apply` returns both layouts without the declared difference, or None where it does not occur."""
+
+    strategies: tuple[str, ...]
+    aspect: str
+    reason: str
+    source: str
+    apply: Callable[[Case, Sides], Sides | None]
+
+
+def _on_device_0(mapping: dict[str, Devices], case: Case) -> dict[str, Devices]:
+    """What every one of the case's devices holds, on device 0 alone."""
+    everywhere = list(range(case.devices))
+    return {name: [0] if devices == everywhere else devices for name, devices in mapping.items()}
+
+
+def _copies(case: Case, sides: Sides) -> Sides | None:
+    torch, keras = sides
+    changed = replace(
+        keras,
+        parameters=_on_device_0(keras.parameters, case),
+        optimizer_state=_on_device_0(keras.optimizer_state, case),
+    )
+    return Sides(torch, changed) if changed != keras else None
+
+
+def _scattered(case: Case, sides: Sides) -> Sides | None:
+    """nn.DataParallel's copies between device 0 and the others against one reduction of the gradients."""
+    torch, keras = sides
+    kept = [one for one in torch.transfers if 0 not in (one.source, one.target)]
+    returned = sum(one.bytes for one in torch.transfers if one.what == "gradient" and one.target == 0)
+    reduced = keras.collectives.get("all_reduce", 0)
+    others = {name: size for name, size in keras.collectives.items() if name != "all_reduce"}
+    if kept == torch.transfers or returned < reduced * (case.devices - 1):
+        return None
+    return Sides(replace(torch, transfers=kept), replace(keras, collectives=others))
+
+
+DECLARED: list[Declared] = [
+    Declared(
+        ("data_parallel",),
+        "parameters",
+        "nn.DataParallel keeps them on device 0 and copies them at each forward; MirroredStrategy keeps a copy on each",
+        "docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html, tensorflow.org/guide/distributed_training",
+        _copies,
+    ),
+    Declared(
+        ("data_parallel",),
+        "transfers",
+        "nn.DataParallel scatters, replicates, gathers and adds up through device 0; MirroredStrategy reduces",
+        "torch/nn/parallel/data_parallel.py, tensorflow.org/guide/distributed_training",
+        _scattered,
+    ),
+]

@@ -1,0 +1,80 @@
+"""A distributed training against the same one on a single device, in one framework.
+
+Replica 0's gradients, updates, parameters, buffers and optimizer state, and the loss of the whole
+batch, which is put together from its parts.
+"""
+
+import numpy as np
+
+from parity.numerics import kernel
+from parity.numerics.kernel import Array
+from parity.numerics.steps import Step
+from parity.numerics.verdict import Judge, Judgement
+from parity.results import Against, worst
+from parity.trace import keys
+from parity.trace.manifest import Tensors, Trace
+
+SAME = ("loss", "gradient", "parameter", "buffer", "optimizer_state")
+
+
+def against_single(single: Trace, trace: Trace, witness: Trace | None) -> Against:
+    """How far a case is from its baseline. `witness`: a trace of the baseline that has that run."""
+    found = Against()
+    judge = Judge(trace.case.precision)
+    before: Step | None = None
+    recorded = 0
+    for stem in single.stems("high"):
+        step = Step(
+            single.open("high", stem),
+            _whole(trace, "high", stem),
+            single.open("low", stem),
+            _whole(trace, "low", stem),
+            witness.open("witness", stem) if witness else None,
+        )
+        number = keys.step_of(stem) or 0
+        for key in step.reference_high:
+            kind, name = keys.split(key)
+            if kind not in SAME or name.endswith(keys.LOCAL):
+                continue
+            if mismatch := step.mismatch(key, ("single", trace.case.strategy)):
+                _note(found, key, Judgement("diverged", None, by_bits=False), mismatch)
+                continue
+            spread = kernel.measure(step.runs(key))
+            if kind == "parameter" and before is not None:
+                update = kernel.measure(step.changes(key, before))
+                stored = spread.scale * max(number - recorded, 1)
+                _note(found, keys.key(keys.UPDATE, name), judge.high(update, stored))
+            _note(found, key, judge.high(spread))
+        if any(key.startswith("parameter/") for key in step.reference_high):
+            before, recorded = step, number
+    return found
+
+
+def _note(found: Against, key: str, judgement: Judgement, reason: str = "") -> None:
+    found.compared += 1
+    if judgement.verdict != "match" and found.verdict == "match":
+        found.reason = f"{key}: {reason or f'{max(judgement.bits or 0.0, 0.0):.1f} bits'}"
+    found.verdict = worst([found.verdict, judgement.verdict])
+    bits = judgement.bits
+    if judgement.by_bits and bits is not None and (found.worst_bits is None or bits < found.worst_bits):
+        found.worst_bits, found.worst_name = bits, key
+
+
+def _whole(trace: Trace, run: str, stem: str) -> Tensors:
+    """Replica 0, with the loss of the whole step in the place of its own."""
+    replicas = [trace.open(run, stem, replica) for replica in range(trace.replicas)]
+    tensors = {key: array for key, array in replicas[0].items() if not key.startswith("loss/")}
+    losses = [[array for key, array in replica.items() if key.startswith("loss/")] for replica in replicas]
+    if losses[0]:
+        tensors[keys.key("loss", "loss")] = _loss(trace, replicas, losses)
+    return tensors
+
+
+def _loss(trace: Trace, replicas: list[Tensors], losses: list[list[Array]]) -> Array:
+    """The weighted sum of the losses of all micro-batches of all replicas."""
+    if trace.case.loss.reduction == "sum" or not all(losses):  # of the whole batch already
+        return np.asarray(sum(loss for own in losses for loss in own))
+    counts = [len(replica["sample/indices"]) for replica in replicas]
+    sizes = [[len(part) for part in np.array_split(range(n), len(own))] for n, own in zip(counts, losses, strict=True)]
+    parts = [size * loss for row, own in zip(sizes, losses, strict=True) for size, loss in zip(row, own, strict=True)]
+    return np.asarray(sum(parts) / sum(counts))

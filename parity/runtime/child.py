@@ -1,0 +1,103 @@
+"""The parent's side of one child process: start it, say a line, read a line, end it with all it started."""
+
+import contextlib
+import os
+import select
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from parity.errors import BackendError
+from parity.runtime.job import Answer, Job
+
+LAST_LINES = 8
+
+
+class Child:
+    """One running process of a backend, in a session of its own. Raises BackendError if it cannot start."""
+
+    def __init__(self, name: str, command: Sequence[str], variables: dict[str, str], log: Path) -> None:
+        self.name = name
+        self.python = command[0]
+        self.log = log
+        try:
+            with log.open("ab") as stderr:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    env=variables,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise BackendError(f"{name}: cannot start {shlex.quote(self.python)}: {error}") from None
+        assert self._process.stdin
+        assert self._process.stdout
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+
+    def give(self, job: Job) -> None:
+        """Hand a job over. Raises BackendError if the process is gone."""
+        try:
+            self._stdin.write(msgspec.json.encode(job) + b"\n")
+            self._stdin.flush()
+        except OSError:
+            raise BackendError(f"{self.name}: {self._end()}{self.last_lines()}") from None
+
+    def answer(self, *statuses: str) -> Answer:
+        """The next answer, which is there. Raises BackendError if it is the end, or none of `statuses`."""
+        line = self._stdout.readline()
+        if not line:
+            raise BackendError(f"{self.name}: {self._end()}{self.last_lines()}")
+        try:
+            answer = msgspec.json.decode(line, type=Answer)
+        except msgspec.MsgspecError:
+            said = line.decode(errors="replace").strip()
+            raise BackendError(f"{self.name}: expected an answer, {self.python} printed {said!r}") from None
+        if answer.status not in statuses:
+            raise BackendError(f"{self.name}: {answer.message}{self.last_lines()}")
+        return answer
+
+    def stop(self) -> None:
+        """End the process and all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._stdin, self._stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def fileno(self) -> int:
+        """For select: readable when an answer is there."""
+        return self._stdout.fileno()
+
+    def last_lines(self) -> str:
+        """The end of its log, indented."""
+        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:] if self.log.exists() else []
+        return "".join(f"\n    {line}" for line in lines)
+
+    def _end(self) -> str:
+        return f"the process ended with status {self._process.wait()}"
+
+
+def answers(children: Sequence[Child], patience: float, *statuses: str) -> Iterator[Answer]:
+    """One answer from each child, as they come.
+
+    Raises BackendError for the first child that fails, or where `patience` seconds have passed: then
+    with what the silent ones printed last.
+    """
+    waiting = list(children)
+    deadline = time.monotonic() + patience
+    while waiting:
+        ready = select.select(waiting, [], [], max(deadline - time.monotonic(), 0))[0]
+        if not ready:
+            silent = ", ".join(child.name for child in waiting)
+            raise BackendError(f"{silent}: no answer within {patience:.0f} s{waiting[0].last_lines()}")
+        for child in ready:
+            waiting.remove(child)
+            yield child.answer(*statuses)
