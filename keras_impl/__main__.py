@@ -1,21 +1,19 @@
-"""python -m keras_impl: a process that records cases, fed by parity.runtime."""
+"""python -m keras_impl: records cases, fed by parity.runtime, or by hand as one rank (--help)."""
 
-import functools
 import gc
-import sys
 
-from parity.runtime import drive, serve
+from parity.runtime import byhand, drive
 
 
-def load() -> serve.Run:
+def load() -> drive.Side:
     """Import the framework and its harness."""
     from keras_impl.harness import run
 
     # Keras collects garbage between runs: what the imports made need not be looked through each time.
     gc.collect()
     gc.freeze()
-    return functools.partial(drive.record, side=run)
+    return run
 
 
 if __name__ == "__main__":
-    sys.exit(serve.serve(load))
+    byhand.start("keras_impl", "keras", load)

@@ -34,15 +34,29 @@ def build(case: schema.Case) -> keras.optimizers.Optimizer:
 def clip_by_global_norm(gradients: Iterable[tf.Tensor], max_norm: float) -> list[tf.Tensor]:
     """The gradients scaled so that their common L2 norm is at most `max_norm` (torch.nn.utils' formula)."""
     gradients = [_dense(gradient) for gradient in gradients]
-    norm = tf.linalg.global_norm(gradients)
-    return [gradient * tf.minimum(max_norm / (norm + 1e-6), 1.0) for gradient in gradients]
+    scale = tf.minimum(max_norm / (tf.linalg.global_norm(gradients) + 1e-6), 1.0)
+    return [_scaled(gradient, scale) for gradient in gradients]
 
 
 class PyTorchClipping:
-    """Makes `global_clipnorm` of a Keras optimizer follow PyTorch's formula."""
+    """Makes `global_clipnorm` of a Keras optimizer follow PyTorch: its formula, and after the reduction.
+
+    Under a tf.distribute strategy a Keras optimizer clips the gradients of each replica by themselves,
+    and only then sums them over the replicas. `gradients_are_reduced`: the caller has summed them.
+    """
+
+    gradients_are_reduced = False
 
     def _clip_gradients(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        return clip_by_global_norm(gradients, self.global_clipnorm) if self.global_clipnorm else gradients
+        return gradients  # not yet
+
+    def _all_reduce_sum_gradients(self, pairs: list[tuple[tf.Tensor, tf.Variable]]) -> list:
+        if not self.gradients_are_reduced:
+            pairs = super()._all_reduce_sum_gradients(pairs)
+        if not self.global_clipnorm:
+            return pairs
+        gradients, variables = zip(*pairs, strict=True)
+        return list(zip(clip_by_global_norm(gradients, self.global_clipnorm), variables, strict=True))
 
 
 @keras.saving.register_keras_serializable("parity")
@@ -54,7 +68,9 @@ class SGD(PyTorchClipping, keras.optimizers.SGD):
         self.decay = decay
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
-        gradient = _dense(gradient) + variable * self.decay
+        gradient = _dense(gradient)
+        if self.decay:
+            gradient = gradient + variable * self.decay
         if self.momentum:
             velocity = self.momentums[self._get_variable_index(variable)]
             velocity.assign(velocity.value * self.momentum + gradient)
@@ -85,7 +101,7 @@ class Adam(PyTorchClipping, keras.optimizers.Adam):
         variable.assign_sub(rate * mean.value / (tf.sqrt(square.value) / root + self.epsilon))
 
     def _decayed(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> tf.Tensor:
-        return gradient + variable * self.decay
+        return gradient + variable * self.decay if self.decay else gradient
 
     def _correction(self, beta: float) -> tf.Tensor:
         """1 - beta^t, in float64 at every precision as in PyTorch: near t = 1 it cancels."""
@@ -123,3 +139,9 @@ class StepLR(keras.optimizers.schedules.LearningRateSchedule):
 def _dense(gradient: tf.Tensor) -> tf.Tensor:
     """An embedding's gradient is a list of rows (IndexedSlices); PyTorch's is dense."""
     return tf.convert_to_tensor(gradient)
+
+
+def _scaled(gradient: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    """The product, computed where the gradient is."""
+    with tf.device(gradient.device):
+        return gradient * scale

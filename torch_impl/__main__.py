@@ -1,17 +1,14 @@
-"""python -m torch_impl: a process that records cases, fed by parity.runtime."""
+"""python -m torch_impl: records cases, fed by parity.runtime, or by hand as one rank (--help)."""
 
-import functools
-import sys
-
-from parity.runtime import drive, serve
+from parity.runtime import byhand, drive
 
 
-def load() -> serve.Run:
+def load() -> drive.Side:
     """Import the framework and its harness."""
     from torch_impl.harness import run
 
-    return functools.partial(drive.record, side=run)
+    return run
 
 
 if __name__ == "__main__":
-    sys.exit(serve.serve(load))
+    byhand.start("torch_impl", "torch", load)

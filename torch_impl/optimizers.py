@@ -1,33 +1,38 @@
-"""The optimizers and the learning-rate schedule: torch's own."""
+"""The optimizers, with clipping and the learning-rate schedule as hooks of their steps: torch's own."""
 
 from collections.abc import Iterable
 
 import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
-from torch.optim.lr_scheduler import LRScheduler, StepLR
+from torch.optim.lr_scheduler import StepLR
 
 from parity.config import schema
 
 
-def build(case: schema.Case, parameters: Iterable[nn.Parameter]) -> tuple[Optimizer, LRScheduler | None]:
-    """The optimizer that a case describes, and the schedule of its learning rate, if any."""
+def build(case: schema.Case, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """The optimizer that a case describes. Its step clips first, and moves the schedule on last."""
+    parameters = list(parameters)
     optimizer = _optimizer(case.optimizer, parameters)
-    if case.schedule is None:
-        return optimizer, None
-    return optimizer, StepLR(optimizer, case.schedule.every, case.schedule.factor)
+    if case.clip_norm is not None:
+        optimizer.register_step_pre_hook(lambda *_: clip_by_global_norm(parameters, case.clip_norm))
+    if case.schedule is not None:
+        schedule = StepLR(optimizer, case.schedule.every, case.schedule.factor)
+        optimizer.register_step_post_hook(lambda *_: schedule.step())
+    return optimizer
 
 
-def clip_by_global_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> torch.Tensor:
+def clip_by_global_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> None:
     """Scale all gradients, in place, so that their common L2 norm is at most `max_norm`."""
-    return nn.utils.clip_grad_norm_(parameters, max_norm)
+    nn.utils.clip_grad_norm_(parameters, max_norm)
 
 
-def _optimizer(config: schema.Optimizer, parameters: Iterable[nn.Parameter]) -> Optimizer:
+def _optimizer(config: schema.Optimizer, parameters: list[nn.Parameter]) -> Optimizer:
+    groups = [{"params": parameters}]  # in a group, since the list may be empty: a stage of nothing but a ReLU
     match config:
         case schema.SGD():
             return SGD(
-                parameters,
+                groups,
                 lr=config.learning_rate,
                 momentum=config.momentum,
                 nesterov=config.nesterov,
@@ -36,7 +41,7 @@ def _optimizer(config: schema.Optimizer, parameters: Iterable[nn.Parameter]) -> 
         case schema.Adam():
             kind = AdamW if isinstance(config, schema.AdamW) else Adam
             return kind(
-                parameters,
+                groups,
                 lr=config.learning_rate,
                 betas=(config.beta1, config.beta2),
                 eps=config.epsilon,

@@ -5,8 +5,8 @@ whose layers are named as PyTorch's attributes needs no table of its own: the ru
 for each kind of layer, which variables make which of PyTorch's parameters and how axes move.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -14,21 +14,23 @@ import tensorflow as tf
 from einops import rearrange
 
 from keras_impl.models.transformer import MultiheadAttention
+from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel
 from parity.random import Floats
-from parity.trace.manifest import Layout
 
-Named = Iterator[tuple[str, np.ndarray]]
+# The weight that lies behind them, their name, and values of its variables
+Values = Iterator[tuple["Weight", str, list[tf.Tensor]]]
 
 
 class Rule(NamedTuple):
     """One canonical parameter: its name, the variables it is made of, and the way there (einops).
 
-    Several variables are stacked on a new first axis before the axes move.
+    Several variables are joined along `axis` once their axes have moved; `*` stands for each of a list.
     """
 
     name: str
     variables: tuple[str, ...]
     pattern: str
+    axis: int = 0
 
 
 LINEAR = (Rule("weight", ("kernel",), "i o -> o i"), Rule("bias", ("bias",), "o -> o"))
@@ -36,9 +38,11 @@ CONVOLUTION = (Rule("weight", ("kernel",), "h w i o -> o i h w"), Rule("bias", (
 NORM = (Rule("weight", ("gamma",), "c -> c"), Rule("bias", ("beta",), "c -> c"))
 STATISTICS = (Rule("running_mean", ("moving_mean",), "c -> c"), Rule("running_var", ("moving_variance",), "c -> c"))
 ATTENTION = (
-    Rule("in_proj_weight", ("query.kernel", "key.kernel", "value.kernel"), "three i o -> (three o) i"),
-    Rule("in_proj_bias", ("query.bias", "key.bias", "value.bias"), "three o -> (three o)"),
+    Rule("in_proj_weight", ("query.kernel", "key.kernel", "value.kernel"), "i o -> o i"),
+    Rule("in_proj_bias", ("query.bias", "key.bias", "value.bias"), "o -> o"),
 )
+COLUMNS = (Rule("weight", ("shards.*.kernel",), "i o -> o i"), Rule("bias", ("shards.*.bias",), "o -> o"))
+ROWS = (Rule("weight", ("shards.*.kernel",), "i o -> o i", axis=1), Rule("bias", ("bias",), "o -> o"))
 
 # Kind of layer to its rules; the first kind that fits counts.
 RULES: dict[type, tuple[Rule, ...]] = {
@@ -48,10 +52,12 @@ RULES: dict[type, tuple[Rule, ...]] = {
     keras.layers.LayerNormalization: NORM,
     keras.layers.Embedding: (Rule("weight", ("embeddings",), "v d -> v d"),),
     MultiheadAttention: ATTENTION,
+    ColumnParallel: COLUMNS,
+    RowParallel: ROWS,
 }
 # Layers inside these are parts of one PyTorch module: they have no activations of their own there,
 # and all that is not in a rule of the whole (an out_proj) keeps its own name.
-WHOLE = (MultiheadAttention,)
+WHOLE = (MultiheadAttention, ColumnParallel, RowParallel)
 # PyTorch's name of each optimizer slot, and the attribute that holds it in Keras.
 SLOTS = {"momentum_buffer": "momentums", "exp_avg": "_momentums", "exp_avg_sq": "_velocities"}
 
@@ -62,45 +68,47 @@ class Weight(NamedTuple):
     name: str
     variables: list[keras.Variable]
     pattern: str
+    axis: int
 
     def canonical(self, tensors: Iterable[tf.Tensor]) -> tf.Tensor:
         """Values of the variables (or of anything shaped alike) in canonical form.
 
         By TensorFlow's ops, eager or in a graph: its transposition is several times as fast as NumPy's.
         """
-        tensors = list(tensors)
-        return rearrange(tensors if len(tensors) > 1 else tensors[0], self.pattern)
+        moved = [rearrange(tensor, self.pattern) for tensor in tensors]
+        return moved[0] if len(moved) == 1 else tf.concat(moved, self.axis)
 
     def assign(self, values: Floats) -> None:
         """Set the variables from a canonical value."""
-        here, there = self.pattern.split("->")
-        sizes = {"three": len(self.variables)} if "three" in here else {}
-        own = rearrange(values, f"{there} -> {here}", **sizes)
-        for variable, value in zip(self.variables, own if sizes else [own], strict=True):
-            variable.assign(tf.constant(value, variable.dtype))
+        here, there = (side.split() for side in self.pattern.split("->"))
+        sizes = [variable.shape[here.index(there[self.axis])] for variable in self.variables]
+        parts = np.split(values, np.cumsum(sizes)[:-1], self.axis)
+        for variable, part in zip(self.variables, parts, strict=True):
+            own = rearrange(part, f"{' '.join(there)} -> {' '.join(here)}")
+            variable.assign(tf.constant(own, variable.dtype))
 
 
 def load(model: keras.Model, weights: dict[str, Floats]) -> None:
     """Give every parameter its initial value. Raises ValueError unless names and shapes agree."""
     own = {weight.name: weight for weight in _weights(model, trainable=True)}
     expected = {name: tuple(values.shape) for name, values in weights.items()}
-    received = {name: tuple(weight.canonical(_values(weight)).shape) for name, weight in own.items()}
+    received = {name: tuple(weight.canonical(_values(model, weight.variables)).shape) for name, weight in own.items()}
     if received != expected:
         raise ValueError(f"the model has the parameters {received}, expected {expected} (parity/config/weights.py)")
     for name, values in weights.items():
         own[name].assign(values)
 
 
-def parameters(model: keras.Model) -> Named:
-    """Every parameter."""
+def parameters(model: keras.Model, replica: int = 0) -> Values:
+    """Every parameter, by name the values of its variables; `replica`: among those of this process."""
     for weight in _weights(model, trainable=True):
-        yield weight.name, weight.canonical(_values(weight)).numpy()
+        yield weight, weight.name, _values(model, weight.variables, replica)
 
 
-def buffers(model: keras.Model) -> Named:
+def buffers(model: keras.Model, replica: int = 0) -> Values:
     """Every variable that is not trained."""
     for weight in _weights(model, trainable=False):
-        yield weight.name, weight.canonical(_values(weight)).numpy()
+        yield weight, weight.name, _values(model, weight.variables, replica)
 
 
 def gradients(model: keras.Model, values: dict[str, tf.Tensor]) -> Iterator[tuple[str, tf.Tensor]]:
@@ -110,24 +118,24 @@ def gradients(model: keras.Model, values: dict[str, tf.Tensor]) -> Iterator[tupl
             yield weight.name, weight.canonical(values[variable.path] for variable in weight.variables)
 
 
-def optimizer_state(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Named:
-    """The learning rate of the next step, and `parameter.slot` for every slot."""
-    yield "learning_rate", np.asarray(optimizer.learning_rate, np.float64)
-    for weight in _weights(model, trainable=True):
-        for slot, attribute in SLOTS.items():
-            if held := getattr(optimizer, attribute, None):
-                values = [held[optimizer._get_variable_index(variable)].value for variable in weight.variables]
-                yield f"{weight.name}.{slot}", weight.canonical(values).numpy()
+def optimizer_state(model: keras.Model, optimizer: keras.optimizers.Optimizer, replica: int = 0) -> Values:
+    """`parameter.slot` for every slot."""
+    for weight, slot, variables in _slots(model, optimizer):
+        yield weight, f"{weight.name}.{slot}", _values(model, variables, replica)
 
 
-def layout(model: keras.Model) -> Layout:
-    """The logical devices, and which of them hold each parameter."""
-    devices = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
-    held = {
-        weight.name: sorted({_device(variable) for variable in weight.variables})
-        for weight in _weights(model, trainable=True)
-    }
-    return Layout(devices=devices, parameters=held)
+def learning_rate(optimizer: keras.optimizers.Optimizer) -> np.ndarray:
+    """That of the next step."""
+    return np.asarray(optimizer.learning_rate, np.float64)
+
+
+def residents(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """The devices that hold each parameter and each slot, by TensorFlow's names."""
+    parameters = {weight.name: _devices(model, weight.variables) for weight in _weights(model, trainable=True)}
+    slots = {f"{weight.name}.{slot}": _devices(model, held) for weight, slot, held in _slots(model, optimizer)}
+    return parameters, slots
 
 
 def named_layers(layer: keras.Layer, path: str = "") -> Iterator[tuple[str, keras.Layer]]:
@@ -138,17 +146,35 @@ def named_layers(layer: keras.Layer, path: str = "") -> Iterator[tuple[str, kera
             yield from named_layers(child, _join(path, child.name))
 
 
-def _values(weight: Weight) -> list[tf.Tensor]:
-    return [tf.convert_to_tensor(variable) for variable in weight.variables]
+def _slots(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer
+) -> Iterator[tuple[Weight, str, list[keras.Variable]]]:
+    for weight in _weights(model, trainable=True):
+        for slot, attribute in SLOTS.items():
+            if held := getattr(optimizer, attribute, None):
+                yield weight, slot, [held[optimizer._get_variable_index(variable)] for variable in weight.variables]
+
+
+def _values(model: keras.Model, variables: list[keras.Variable], replica: int = 0) -> list[tf.Tensor]:
+    return [tf.convert_to_tensor(_copies(model, variable)[replica]) for variable in variables]
+
+
+def _devices(model: keras.Model, variables: list[keras.Variable]) -> list[str]:
+    return [copy.device for variable in variables for copy in _copies(model, variable)]
+
+
+def _copies(model: keras.Model, variable: keras.Variable) -> tuple[tf.Variable, ...]:
+    """One for each of this process's replicas under a tf.distribute strategy, else the variable itself."""
+    return model.distribute_strategy.experimental_local_results(variable.value)
 
 
 def _weights(model: keras.Model, trainable: bool) -> Iterator[Weight]:
     for path, layer in named_layers(model):
         for part_path, part in _parts(path, layer):
             for rule in _rules(part):
-                variables = [_attribute(part, name) for name in rule.variables]
+                variables = [variable for name in rule.variables for variable in _attributes(part, name)]
                 if variables[0].trainable == trainable:
-                    yield Weight(_join(part_path, rule.name), variables, rule.pattern)
+                    yield Weight(_join(part_path, rule.name), variables, rule.pattern, rule.axis)
 
 
 def _parts(path: str, layer: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
@@ -169,15 +195,11 @@ def _children(layer: keras.Layer) -> list[keras.Layer]:
     return list({id(child): child for child in layer._layers}.values())
 
 
-def _attribute(layer: keras.Layer, path: str) -> keras.Variable:
-    found: Callable = layer
+def _attributes(layer: keras.Layer, path: str) -> list[keras.Variable]:
+    found: list[Any] = [layer]
     for name in path.split("."):
-        found = getattr(found, name)
+        found = [each for one in found for each in (one if name == "*" else [getattr(one, name)])]
     return found
-
-
-def _device(variable: keras.Variable) -> int:
-    return tf.DeviceSpec.from_string(variable.value.device).device_index
 
 
 def _join(path: str, name: str) -> str:

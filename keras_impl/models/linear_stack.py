@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from keras_impl.models.block import Block
+
 
 @keras.saving.register_keras_serializable("parity")
 class LinearStack(keras.Model):
@@ -22,6 +24,10 @@ class LinearStack(keras.Model):
         for layer in self.stack:
             x = layer(x)
         return x
+
+    def blocks(self) -> list[Block]:
+        """One for each layer."""
+        return [Block([layer], layer) for layer in self.stack]
 
     def get_config(self) -> dict:
         return {**super().get_config(), **self.config}

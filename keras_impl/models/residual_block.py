@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from keras_impl.models.block import Block
+
 
 @keras.saving.register_keras_serializable("parity")
 class ResidualBlock(keras.Model):
@@ -37,6 +39,18 @@ class ResidualBlock(keras.Model):
         main = self.relu(self.bn1(self.conv1(x), training=training))
         main = self.bn2(self.conv2(main), training=training)
         return self.relu(main + self.shortcut(x, training=training))
+
+    def blocks(self) -> list[Block]:
+        """Before and after the main path's first ReLU; both need the input."""
+
+        def first(x: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
+            return tf.nn.relu(self.bn1(self.conv1(x), training=training)), x
+
+        def second(main: tf.Tensor, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+            main = self.bn2(self.conv2(main), training=training)
+            return tf.nn.relu(main + self.shortcut(x, training=training))
+
+        return [Block([self.conv1, self.bn1], first), Block([self.conv2, self.bn2, self.shortcut], second)]
 
     def get_config(self) -> dict:
         return {**super().get_config(), **self.config}

@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from keras_impl.models.block import Block
+
 
 @keras.saving.register_keras_serializable("parity")
 class SimpleBlock(keras.Model):
@@ -21,6 +23,10 @@ class SimpleBlock(keras.Model):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return self.linear2(self.relu(self.linear1(x)))
+
+    def blocks(self) -> list[Block]:
+        """One for each layer."""
+        return [Block([layer], layer) for layer in (self.linear1, self.relu, self.linear2)]
 
     def get_config(self) -> dict:
         return {**super().get_config(), **self.config}

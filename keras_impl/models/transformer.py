@@ -4,10 +4,14 @@ Shapes: S source words, T target words, N sequences, V words in the vocabulary. 
 Keras's custom. Post-norm, ReLU, a final norm behind encoder and decoder.
 """
 
+import functools
 import math
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
+
+from keras_impl.models.block import Block, Tensors
 
 
 @keras.saving.register_keras_serializable("parity")
@@ -59,6 +63,41 @@ class Transformer(keras.Model):
         decoded = self.transformer(self.embedding(source), self.embedding(target), training=training)
         return self.output_layer(decoded)
 
+    def blocks(self) -> list[Block]:
+        """One for each layer of encoder and decoder; the ends of both come with their outermost layers."""
+        return [*self._encoder_blocks(), *self._decoder_blocks()]
+
+    def _encoder_blocks(self) -> Iterator[Block]:
+        """From source and target to the encoder's output and the embedded target, carried along."""
+        encoder = self.transformer.encoder
+        final = len(encoder.blocks) - 1
+
+        def forward(
+            i: int, x: tf.Tensor, target: tf.Tensor, training: bool = False
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            if i == 0:
+                x, target = self.embedding(x), self.embedding(target)
+            x = encoder.blocks[i](x, training=training)
+            return (encoder.norm(x) if i == final else x), target
+
+        for i, layer in enumerate(encoder.blocks):
+            first = [self.embedding] if i == 0 else []
+            last = [encoder.norm] if i == final else []
+            yield Block([*first, layer, *last], functools.partial(forward, i))
+
+    def _decoder_blocks(self) -> Iterator[Block]:
+        """From the encoder's output, carried along, and the embedded target to the logits."""
+        decoder = self.transformer.decoder
+        final = len(decoder.blocks) - 1
+
+        def forward(i: int, memory: tf.Tensor, x: tf.Tensor, training: bool = False) -> Tensors:
+            x = decoder.blocks[i](x, memory, attention_mask=self.transformer.mask(x), training=training)
+            return self.output_layer(decoder.norm(x)) if i == final else (memory, x)
+
+        for i, layer in enumerate(decoder.blocks):
+            last = [decoder.norm, self.output_layer] if i == final else []
+            yield Block([layer, *last], functools.partial(forward, i))
+
     def get_config(self) -> dict:
         return {**super().get_config(), **self.config}
 
@@ -76,8 +115,11 @@ class EncoderDecoder(keras.layers.Layer):
 
     def call(self, source: tf.Tensor, target: tf.Tensor, training: bool = False) -> tf.Tensor:
         memory = self.encoder(source, training=training)
-        attention_mask = _causal_mask(tf.shape(target)[1], target.dtype) if self.causal else None
-        return self.decoder(target, memory, attention_mask=attention_mask, training=training)
+        return self.decoder(target, memory, attention_mask=self.mask(target), training=training)
+
+    def mask(self, target: tf.Tensor) -> tf.Tensor | None:
+        """What keeps each word of the embedded target from seeing those behind it, if they are to be kept."""
+        return _causal_mask(tf.shape(target)[1], target.dtype) if self.causal else None
 
 
 class Encoder(keras.layers.Layer):
@@ -141,8 +183,10 @@ class EncoderLayer(keras.layers.Layer):
 
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         x = self.norm1(x + self.dropout1(self.self_attn(x, x, training=training), training=training))
-        hidden = self.dropout(tf.nn.relu(self.linear1(x)), training=training)
-        return self.norm2(x + self.dropout2(self.linear2(hidden), training=training))
+        return self.norm2(x + self.dropout2(self.feed_forward(x, training), training=training))
+
+    def feed_forward(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+        return self.linear2(self.dropout(tf.nn.relu(self.linear1(x)), training=training))
 
 
 class DecoderLayer(keras.layers.Layer):
@@ -176,8 +220,10 @@ class DecoderLayer(keras.layers.Layer):
         )
         attended = self.multihead_attn(x, memory, training=training)
         x = self.norm2(x + self.dropout2(attended, training=training))
-        hidden = self.dropout(tf.nn.relu(self.linear1(x)), training=training)
-        return self.norm3(x + self.dropout3(self.linear2(hidden), training=training))
+        return self.norm3(x + self.dropout3(self.feed_forward(x, training), training=training))
+
+    def feed_forward(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+        return self.linear2(self.dropout(tf.nn.relu(self.linear1(x)), training=training))
 
 
 class MultiheadAttention(keras.layers.Layer):

@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from keras_impl.models.block import Block
+
 
 @keras.saving.register_keras_serializable("parity")
 class TwoLinear(keras.Model):
@@ -18,14 +20,18 @@ class TwoLinear(keras.Model):
         self.linear1.build(input_shape)
         self.linear2.build((input_shape[0], self.linear1.units))
 
-    def stage1(self, x: tf.Tensor) -> tf.Tensor:
+    def stage1(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         return tf.nn.relu(self.linear1(x))
 
-    def stage2(self, x: tf.Tensor) -> tf.Tensor:
+    def stage2(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         return self.linear2(x)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return self.stage2(self.stage1(x))
+
+    def blocks(self) -> list[Block]:
+        """The two stages."""
+        return [Block([self.linear1], self.stage1), Block([self.linear2], self.stage2)]
 
     def get_config(self) -> dict:
         return {**super().get_config(), **self.config}

@@ -7,7 +7,21 @@ import tensorflow as tf
 
 from keras_impl.losses import Loss
 
-MicroBatch = tuple[tuple[tf.Tensor, ...], tf.Tensor, float]  # inputs, target, share of the step
+MicroBatch = tuple[tuple[tf.Tensor, ...], tf.Tensor, tf.Tensor]  # inputs, target, share of the step
+
+
+def place(
+    make_model: Callable[[], keras.Model],
+    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+    devices: list[str],
+    input_shape: tuple,
+) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+    """A model, built, and its optimizer, both on the first device."""
+    with tf.device(devices[0]):
+        model, optimizer = make_model(), make_optimizer()
+        model.build(input_shape)
+        optimizer.build(model.trainable_variables)
+    return model, optimizer
 
 
 def train(
@@ -21,18 +35,23 @@ def train(
 
     @tf.function(autograph=False)  # no Python control flow over tensors to convert
     def train_step(micro_batches: list[MicroBatch]) -> None:
-        variables = model.trainable_variables
-        total = None
-        for inputs, target, share in micro_batches:
-            with tf.GradientTape() as tape:
-                value = loss(model(_unpacked(inputs), training=True), target) * share
-            gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(value, variables)]
-            total = gradients if total is None else [a + b for a, b in zip(total, gradients, strict=True)]
-        optimizer.apply(total, variables)
+        optimizer.apply(gradients(model, loss, micro_batches), model.trainable_variables)
 
     for micro_batches in steps:
         train_step(micro_batches)
         on_step()
+
+
+def gradients(model: keras.Model, loss: Loss, micro_batches: list[MicroBatch]) -> list[tf.Tensor]:
+    """Those of sum(share * loss) over the micro-batches, one backward pass each."""
+    total = None
+    for inputs, target, share in micro_batches:
+        with tf.GradientTape() as tape:
+            value = loss(model(unpacked(inputs), training=True), target) * share
+        # An embedding's gradient is a list of rows (IndexedSlices) until it is made dense.
+        new = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(value, model.trainable_variables)]
+        total = new if total is None else [a + b for a, b in zip(total, new, strict=True)]
+    return total
 
 
 def fit(
@@ -45,7 +64,7 @@ def fit(
     """The same through compile and fit, one epoch over whole batches."""
     # No XLA, so that the same kernels run as in `train`; no loss scaling, which PyTorch does not do by itself.
     model.compile(optimizer, lambda target, outputs: loss(outputs, target), jit_compile=False, auto_scale_loss=False)
-    batches = [(_unpacked(inputs), target) for [(inputs, target, _)] in steps]
+    batches = [(unpacked(inputs), target) for [(inputs, target, _)] in steps]
     after_batch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: on_step())
     # Without their number, fit starts one more step to find that the batches end; what in it needs no
     # batch is done before that is noticed, AdamW's decay for one.
@@ -54,10 +73,10 @@ def fit(
 
 
 def evaluate(model: keras.Model, inputs: tuple[tf.Tensor, ...]) -> tf.Tensor:
-    """The outputs as a user of the trained model gets them."""
-    return tf.function(model)(_unpacked(inputs), training=False)
+    """The outputs as a user of the trained model gets them; a single batch is not worth a trace."""
+    return model(unpacked(inputs), training=False)
 
 
-def _unpacked(inputs: tuple[tf.Tensor, ...]) -> tf.Tensor | tuple[tf.Tensor, ...]:
+def unpacked(inputs: tuple[tf.Tensor, ...]) -> tf.Tensor | tuple[tf.Tensor, ...]:
     """A Keras model takes one structure: a tensor, or a tuple of them."""
     return inputs if len(inputs) > 1 else inputs[0]

@@ -89,7 +89,7 @@ class Trace:
                 if key in tensors and not np.array_equal(tensors[key], array):
                     key = keys.unused(key, tensors)
                 tensors[key] = array
-        if not tensors and replica == 0:
+        if replica == 0 and not any(f"{run}/rank-{rank}/{stem}" in self.manifest.files for rank in (first, *others)):
             raise TraceError(f"{self.folder}: has no {stem} of the {run} run, which the other trace has")
         return dict(sorted(tensors.items(), key=lambda item: keys.place(item[0]))) if others else tensors
 

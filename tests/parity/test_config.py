@@ -223,7 +223,6 @@ def test_nesterov_needs_momentum() -> None:
     ("name", "overrides", "said"),
     [
         (BLOCK, ["loss.reduction=sum"], "loss.reduction = 'mean'"),
-        ("residual_block/single", [], "batch norm"),
         (BLOCK, ["data.batch=1"], "more than the batch of 1"),
         (BLOCK, ["fit=true"], "accumulate = 1 with fit"),
     ],

@@ -30,6 +30,12 @@ def refused(name: str = BLOCK, source: object = "synthetic", **changes: Any) -> 
     return message
 
 
+def drawn(data: Dataset) -> list[Any]:
+    """The indices of each step, all micro-batches of all replicas in a row, then those of the evaluation."""
+    steps = [[batch.indices for replica in step for batch in replica] for step in data.steps()]
+    return [np.concatenate(parts) for parts in (*steps, [batch.indices for batch in data.evaluation()])]
+
+
 def archive(folder: Path, **arrays: Any) -> Path:
     np.savez(folder / "own.npz", **arrays)
     return folder / "own.npz"
@@ -41,8 +47,12 @@ def test_every_case_has_batches_of_its_shape(name: str) -> None:
     data = Dataset(case)
     count = {"diabetes": 442, "digits": 1797 if name.startswith("two") else 1797 // 8}.get(case.data.source)
     assert count in (None, data.size)
-    (first, *_), *_ = data.steps()
-    assert len(first.indices) == -(-case.data.batch // case.accumulate)
+    replicas = next(data.steps())
+    assert [len(micro_batches) for micro_batches in replicas] == [case.accumulate] * case.replicas
+    assert len(data.evaluation()) == case.replicas
+    first = replicas[0][0]
+    largest = -(-case.data.batch // case.replicas)
+    assert len(first.indices) == -(-largest // case.accumulate)
     axis = 1 if name.startswith("transformer") else 0
     assert {array.shape[axis] for array in (*first.inputs, first.target)} == {len(first.indices)}
     assert all(array.flags.c_contiguous for array in (*first.inputs, first.target))
@@ -72,7 +82,7 @@ def test_shapes(name: str, source: str, changes: dict[str, Any], shapes: list[An
 def test_targets_of_zeros_have_the_shape_of_the_output() -> None:
     expected = {BLOCK: (32, 5), "linear_stack/single": (32, 512), "residual_block/single": (32, 16, 8, 8)}
     for name, shape in expected.items():
-        (batch,), *_ = dataset(name, "synthetic", data={"size": 8}).steps()
+        ((batch,),), *_ = dataset(name, "synthetic", data={"size": 8}).steps()
         assert batch.target.shape == shape
         assert not batch.target.any()
 
@@ -143,7 +153,7 @@ def test_synthetic_words_are_moved_too_and_fit_the_vocabulary() -> None:
 
 def test_the_transformer_gets_its_sequence_first() -> None:
     data = dataset(TEXT, "text")
-    (batch,), *_ = data.steps()
+    ((batch,),), *_ = data.steps()
     assert batch.inputs[0].shape == batch.inputs[1].shape == batch.target.shape == (10, 20)
     assert np.array_equal(batch.inputs[0][:, 3], data.inputs[0][batch.indices[3]])
 
@@ -195,7 +205,7 @@ def test_a_digest_sees_the_shape_and_the_target(tmp_path: Path) -> None:
 def test_the_order_covers_every_sample_once_per_epoch(size: int, batch: int, steps: int, seed: int) -> None:
     data = dataset()  # 128 samples, of which the order is to know `size`
     data.size, data.case = size, cases.resolve(BLOCK, {"data": {"batch": batch}, "steps": steps, "seed": seed})
-    *chunks, evaluation = data.order()
+    *chunks, evaluation = drawn(data)
     stream = np.concatenate(chunks).tolist()
     assert [len(chunk) for chunk in chunks] == [batch] * steps
     assert evaluation.tolist() == chunks[0].tolist()
@@ -208,7 +218,8 @@ def test_the_order_covers_every_sample_once_per_epoch(size: int, batch: int, ste
 
 
 def test_every_epoch_and_every_seed_has_its_own_order() -> None:
-    orders = [dataset(BLOCK, "synthetic", data={"batch": 4}, steps=12, seed=seed).order()[:-1] for seed in (0, 1)]
+    datasets = [dataset(BLOCK, "synthetic", data={"batch": 4}, steps=12, seed=seed) for seed in (0, 1)]
+    orders = [drawn(data) for data in datasets]
     epochs = [tuple(np.concatenate(order[i : i + 4]).tolist()) for order in orders for i in (0, 4, 8)]
     assert all(sorted(epoch) == list(range(16)) for epoch in epochs)
     assert len(set(epochs)) == 6
@@ -217,7 +228,7 @@ def test_every_epoch_and_every_seed_has_its_own_order() -> None:
 @pytest.mark.parametrize("parts", [1, 3, 5, 32])
 def test_micro_batches_are_the_step_cut_up(parts: int) -> None:
     data = dataset(BLOCK, "diabetes", accumulate=parts)
-    for step, chosen in zip(data.steps(), data.order(), strict=False):
+    for (step,), chosen in zip(data.steps(), drawn(dataset(BLOCK, "diabetes")), strict=False):
         assert len(step) == parts
         assert sum(batch.share for batch in step) == pytest.approx(1.0, abs=1e-15)
         assert all(batch.share == len(batch.indices) / 32 for batch in step)
@@ -228,9 +239,10 @@ def test_micro_batches_are_the_step_cut_up(parts: int) -> None:
 
 def test_the_evaluation_is_the_first_batch_again() -> None:
     data = dataset(BLOCK, "diabetes")
-    (first,), (second,), *_ = data.steps()
-    assert np.array_equal(data.evaluation().inputs[0], first.inputs[0])
-    assert not np.array_equal(data.evaluation().inputs[0], second.inputs[0])
+    ((first,),), ((second,),), *_ = data.steps()
+    (evaluation,) = data.evaluation()
+    assert np.array_equal(evaluation.inputs[0], first.inputs[0])
+    assert not np.array_equal(evaluation.inputs[0], second.inputs[0])
 
 
 def test_an_archive_is_read_as_it_stands(tmp_path: Path) -> None:
@@ -388,11 +400,13 @@ def test_the_witness_s_batches_hold_the_same_samples_in_reverse(name: str, axis:
     other = data.reversed()
     assert data.batch_axis == axis
     assert (other.digest, data.backwards, other.reversed().backwards) == (data.digest, False, False)
-    assert [part.tolist() for part in other.order()] == [part.tolist() for part in data.order()]
-    for step, turned in zip(data.steps(), other.steps(), strict=True):
+    assert [part.tolist() for part in drawn(other)] == [part.tolist() for part in drawn(data)]
+    for (step,), (turned,) in zip(data.steps(), other.steps(), strict=True):
         for batch, flipped in zip(step, turned, strict=True):
             assert flipped.share == batch.share
-            assert flipped.indices.tolist() == batch.indices[::-1].tolist() != batch.indices.tolist()
+            assert flipped.indices.tolist() == batch.indices.tolist()  # noted in one order, for the comparison
+            assert not np.array_equal(flipped.inputs[0], batch.inputs[0])
             for one, back in zip((*batch.inputs, batch.target), (*flipped.inputs, flipped.target), strict=True):
                 assert np.array_equal(np.flip(back, axis), one)
-    assert np.array_equal(np.flip(other.evaluation().inputs[0], axis), data.evaluation().inputs[0])
+    (evaluation,), (turned_evaluation,) = data.evaluation(), other.evaluation()
+    assert np.array_equal(np.flip(turned_evaluation.inputs[0], axis), evaluation.inputs[0])

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from parity.config import cases
-from parity.runtime import backend as runtime
 from parity.runtime import drive
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.environment import environment
 from parity.runtime.job import Job
 
 READY = 'print(\'{"status": "ready"}\', flush=True); '
+DONE = 'print(\'{"status": "done"}\', flush=True); '
 SERVE = "import sys, time; from parity.runtime.serve import serve; "
 
 
@@ -74,11 +74,10 @@ def test_after_a_crash_the_next_case_gets_a_new_process(interpreter, job, tmp_pa
     assert statuses == ["error", "done"]
 
 
-def test_a_hang_ends_at_the_time_limit(interpreter, job, tmp_path, monkeypatch):
-    monkeypatch.setattr(runtime, "PATIENCE", 1.0)
+def test_a_hang_ends_at_the_time_limit(interpreter, job, tmp_path):
     pid_file = tmp_path / "pid"
     code = f"open({str(pid_file)!r}, 'w').write(str(os.getpid())); {READY}time.sleep(600)"
-    backend = Backend("torch", interpreter(code), tmp_path)
+    backend = Backend("torch", interpreter(code), tmp_path, patience=1.0)
     answer = backend.do(job)
     assert answer.status == "error"
     assert "no answer within 1 s" in answer.message
@@ -86,7 +85,10 @@ def test_a_hang_ends_at_the_time_limit(interpreter, job, tmp_path, monkeypatch):
 
 
 def test_a_missing_framework_is_named(interpreter, job, tmp_path):
-    code = "sys.modules['tensorflow'] = None\nimport runpy\nrunpy.run_module('keras_impl', run_name='__main__')"
+    code = (
+        "sys.modules['tensorflow'] = None; sys.argv = ['keras_impl']\n"
+        "import runpy; runpy.run_module('keras_impl', run_name='__main__')"
+    )
     backend = Backend("keras", interpreter(code), tmp_path)
     with running([backend]):
         answer = backend.do(job)
@@ -101,15 +103,16 @@ def test_a_missing_interpreter_is_named(job, tmp_path):
 
 
 def test_what_a_model_prints_does_not_disturb_the_answers(interpreter, job, tmp_path):
-    code = SERVE + "sys.exit(serve(lambda: lambda job: (print('hello'), os.write(1, b'raw'))))"
+    code = SERVE + "serve(lambda: lambda job: (print('hello'), os.write(1, b'raw')))"
     backend = Backend("torch", interpreter(code), tmp_path)
     with running([backend]):
         assert backend.do(job).status == "done"
-    assert "hello" in backend.log.read_text()
+    log = (tmp_path / "torch.log").read_text()
+    assert "hello" in log and "raw" in log
 
 
 def test_an_exception_ends_its_case_only(interpreter, job, tmp_path):
-    code = SERVE + "sys.exit(serve(lambda: lambda job: 1 / 0))"
+    code = SERVE + "serve(lambda: lambda job: 1 / 0)"
     backend = Backend("torch", interpreter(code), tmp_path)
     with running([backend]):
         first, second = backend.do(job), backend.do(job)
@@ -121,7 +124,7 @@ def test_an_exception_ends_its_case_only(interpreter, job, tmp_path):
 def test_no_process_outlives_its_parent(interpreter, tmp_path, how):
     pid_file = tmp_path / "pid"
     run = f"open({str(pid_file)!r}, 'w').write(str(os.getpid())), time.sleep(600)"
-    path = interpreter(SERVE + f"sys.exit(serve(lambda: lambda job: ({run})))")
+    path = interpreter(SERVE + f"serve(lambda: lambda job: ({run}))")
     parent_code = (
         "import sys; from pathlib import Path; from parity.config import cases\n"
         "from parity.runtime.backend import Backend, running; from parity.runtime.job import Job\n"
@@ -154,6 +157,9 @@ class Failing:
 
     NAME = "torch"
 
+    def rank(self) -> drive.Rank:
+        return drive.Rank(0, 1)
+
     def run(self, *_: object) -> None:
         raise ZeroDivisionError
 
@@ -171,11 +177,10 @@ def test_a_recording_that_fails_leaves_no_finished_trace_behind(job):
 def test_a_closed_backend_is_not_started_again(interpreter, job, tmp_path):
     """As when Ctrl-C ends the processes while a thread still has jobs for them."""
     started = tmp_path / "started"
-    backend = Backend(
-        "torch", interpreter(f"open({str(started)!r}, 'a').write('x'); {READY}sys.stdin.read()"), tmp_path
-    )
+    code = f"open({str(started)!r}, 'a').write('x'); {READY}sys.stdin.readline(); {DONE}sys.stdin.read()"
+    backend = Backend("torch", interpreter(code), tmp_path)
     with running([backend]):
-        backend.start()
+        assert backend.do(job).status == "done"
     assert backend.do(job).status == "error"
     assert started.read_text() == "x"
 

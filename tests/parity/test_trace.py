@@ -284,15 +284,17 @@ def test_any_entries_are_told_or_fit_the_file(tmp_path: Path, entries: dict[str,
 
 def recorded(folder: Path, steps: int, every: int) -> dict[str, set[str]]:
     """The kinds in each file of a recording that offers every kind at every step."""
-    recorder = Recorder(folder, [np.arange(2)] * (steps + 1), every)
-    for _ in range(steps + 2):
+    recorder = Recorder(folder, steps, every)
+    for step in range(-1, steps + 1):
+        if step >= 0:
+            recorder.drew(np.arange(2))
         for kind in keys.KINDS[1:]:
             recorder.add(kind, "x", np.zeros(1))
         recorder.next_step()
     return {stem: {keys.split(key)[0] for key in written} for stem, written in recorder.files.items()}
 
 
-EVERYTHING, BETWEEN = set(keys.KINDS), {"loss", "gradient"}
+EVERYTHING, BETWEEN = set(keys.KINDS), {"sample", "loss", "gradient"}
 STATE, FORWARD = {"parameter", "buffer"}, {"sample", "input", "activation"}
 
 
@@ -324,11 +326,12 @@ def test_few_steps_are_all_in_full(steps: int, tmp_path: Path) -> None:
 
 
 def test_tensors_are_stored_as_they_were_when_they_happened(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, [np.array([4, 2]), np.array([1, 3])], 1)
+    recorder = Recorder(tmp_path, 1, 1)
     weight = np.zeros(3)
     recorder.add("parameter", "w", weight)
     recorder.add("activation", "too early", weight)
     recorder.next_step()
+    recorder.drew(np.array([4, 2]))
     recorder.add("activation", "a", weight)
     weight += 1
     recorder.add("activation", "a", weight)
@@ -336,6 +339,7 @@ def test_tensors_are_stored_as_they_were_when_they_happened(tmp_path: Path) -> N
     weight += 1
     recorder.add("activation", "a", weight)
     recorder.next_step()
+    recorder.drew(np.array([1, 3]))
     recorder.add("activation", "a", weight)
     recorder.next_step()
     first, last = (TensorFile(tmp_path / f"step-00000{step}.safetensors") for step in (0, 1))
@@ -352,9 +356,10 @@ def test_tensors_are_stored_as_they_were_when_they_happened(tmp_path: Path) -> N
 
 
 def test_a_run_whose_batches_are_in_reverse_is_turned_back(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, [np.arange(2)] * 2, 1)
+    recorder = Recorder(tmp_path, 1, 1)
     recorder.flipped_axis = 1
     recorder.next_step()
+    recorder.drew(np.arange(2))
     array = np.arange(6.0).reshape(2, 3)
     for kind in ("input", "activation", "gradient"):
         recorder.add(kind, "x", array)
@@ -368,9 +373,10 @@ def test_a_run_whose_batches_are_in_reverse_is_turned_back(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("shape", [(), (4,)])
 def test_an_activation_without_the_batch_axis_does_not_break_the_witness(shape: Any, tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, [np.arange(2)] * 2, 1)
+    recorder = Recorder(tmp_path, 1, 1)
     recorder.flipped_axis = 1
     recorder.next_step()
+    recorder.drew(np.arange(2))
     recorder.add("input", "x", np.ones((2, 3)))
     recorder.add("activation", "pooled", np.ones(shape))  # cannot be turned back: left out
     recorder.add("activation", "hidden", np.ones((5, 3)))

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from synthetic import Fault, Seen, by_hand, record, small_case
 
 from parity.errors import TraceError
+from parity.layout.canonical import Layout
 from parity.numerics.judge import compare
 from parity.report import as_json
 from parity.results import CaseResult, Check, Divergence, Finding, Report
-from parity.trace.manifest import Layout
 
 Array = NDArray[Any]
 STEP = "step-000000"
@@ -80,7 +80,7 @@ def test_honest_rounding_is_a_match(at: str, tmp_path: Path) -> None:
     assert list(result.checks) == kinds
     counts = {kind: check.compared for kind, check in result.checks.items() if isinstance(check, Check)}
     # Steps 0 and 2 in full, 1 between, 3 the evaluation; the initial state has parameters alone.
-    expected = {"parameter": 12, "sample": 3, "input": 3, "activation": 9, "loss": 3, "gradient": 12, "update": 8}
+    expected = {"parameter": 12, "sample": 4, "input": 3, "activation": 9, "loss": 3, "gradient": 12, "update": 8}
     assert counts == expected
     worst = result.checks["activation"].worst_bits  # type: ignore[union-attr]
     assert worst is None or worst >= {"float32": 20, "float16": 33, "bfloat16": 36}[at]
@@ -510,7 +510,7 @@ def test_parameters_on_other_devices_are_diverged(tmp_path: Path) -> None:
         candidate = by_hand(tmp_path / "keras", tensors({ACTIVATION: SIGNS}), "keras", layout=other)
         result = compare(reference, candidate)
         assert (result.verdict, result.checks["layout"].verdict) == (verdict, verdict)
-        assert ("w: torch on devices [0], keras on [1]" in result.reason) == (verdict == "diverged")
+        assert ("parameters: w: torch on 0, keras on 1" in result.reason) == (verdict == "diverged")
 
 
 def test_traces_of_other_cases_or_other_data_cannot_be_compared(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from torch_impl.models.block import Block
+
 
 class LinearStack(nn.Module):
     """`layers` times Linear(width, width). Input and output: (batch, width)."""
@@ -15,3 +17,7 @@ class LinearStack(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return x
+
+    def blocks(self) -> list[Block]:
+        """One for each layer."""
+        return [Block([layer], layer) for layer in self.layers]

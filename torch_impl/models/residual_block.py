@@ -2,6 +2,9 @@
 
 import torch
 from torch import nn
+from torch.nn import functional
+
+from torch_impl.models.block import Block
 
 
 class ResidualBlock(nn.Module):
@@ -22,6 +25,19 @@ class ResidualBlock(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(in_channels, out_channels, 1), nn.BatchNorm2d(out_channels))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        # The shortcut may live on another device: started first and fetched last, it runs beside the main path.
+        shortcut = self.shortcut(x)
         main = self.relu(self.bn1(self.conv1(x)))
         main = self.bn2(self.conv2(main))
-        return self.relu(main + self.shortcut(x))
+        return self.relu(main + shortcut.to(main.device))
+
+    def blocks(self) -> list[Block]:
+        """Before and after the main path's first ReLU; both need the input."""
+
+        def first(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return functional.relu(self.bn1(self.conv1(x))), x
+
+        def second(main: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            return functional.relu(self.bn2(self.conv2(main)) + self.shortcut(x))
+
+        return [Block([self.conv1, self.bn1], first), Block([self.conv2, self.bn2, self.shortcut], second)]

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from torch_impl.models.block import Block
+
 
 class SimpleBlock(nn.Module):
     """Input: (batch, inputs); output: (batch, outputs)."""
@@ -15,3 +17,7 @@ class SimpleBlock(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear2(self.relu(self.linear1(x)))
+
+    def blocks(self) -> list[Block]:
+        """One for each layer."""
+        return [Block([layer], layer) for layer in (self.linear1, self.relu, self.linear2)]

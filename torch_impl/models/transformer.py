@@ -3,8 +3,13 @@
 Shapes: S source words, T target words, N sequences, V words in the vocabulary. Sequence-first.
 """
 
+import functools
+from collections.abc import Iterator
+
 import torch
 from torch import nn
+
+from torch_impl.models.block import Block, Tensors
 
 
 class Transformer(nn.Module):
@@ -32,7 +37,42 @@ class Transformer(nn.Module):
 
     def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         source, target = self.embedding(source), self.embedding(target)
-        mask = None
-        if self.causal:
-            mask = nn.Transformer.generate_square_subsequent_mask(len(target), target.device, target.dtype)
-        return self.output(self.transformer(source, target, tgt_mask=mask, tgt_is_causal=self.causal))
+        decoded = self.transformer(source, target, tgt_mask=self._mask(target), tgt_is_causal=self.causal)
+        return self.output(decoded)
+
+    def blocks(self) -> list[Block]:
+        """One for each layer of encoder and decoder; the ends of both come with their outermost layers."""
+        return [*self._encoder_blocks(), *self._decoder_blocks()]
+
+    def _encoder_blocks(self) -> Iterator[Block]:
+        """From source and target to the encoder's output and the embedded target, carried along."""
+        encoder = self.transformer.encoder
+
+        def forward(i: int, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            if i == 0:
+                x, target = self.embedding(x), self.embedding(target)
+            x = encoder.layers[i](x)
+            return (encoder.norm(x) if i == encoder.num_layers - 1 else x), target
+
+        for i, layer in enumerate(encoder.layers):
+            first = [self.embedding] if i == 0 else []
+            last = [encoder.norm] if i == encoder.num_layers - 1 else []
+            yield Block([*first, layer, *last], functools.partial(forward, i))
+
+    def _decoder_blocks(self) -> Iterator[Block]:
+        """From the encoder's output, carried along, and the embedded target to the logits."""
+        decoder = self.transformer.decoder
+
+        def forward(i: int, memory: torch.Tensor, x: torch.Tensor) -> Tensors:
+            x = decoder.layers[i](x, memory, tgt_mask=self._mask(x), tgt_is_causal=self.causal)
+            return self.output(decoder.norm(x)) if i == decoder.num_layers - 1 else (memory, x)
+
+        for i, layer in enumerate(decoder.layers):
+            last = [decoder.norm, self.output] if i == decoder.num_layers - 1 else []
+            yield Block([layer, *last], functools.partial(forward, i))
+
+    def _mask(self, target: torch.Tensor) -> torch.Tensor | None:
+        """(T, T): 0 where a word may look, -inf behind itself; added to the scores."""
+        if not self.causal:
+            return None
+        return nn.Transformer.generate_square_subsequent_mask(len(target), target.device, target.dtype)

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from torch_impl.models.block import Block
+
 
 class TwoLinear(nn.Module):
     """Input: (batch, inputs); output: (batch, outputs). `stage1` and `stage2` may live apart."""
@@ -20,3 +22,7 @@ class TwoLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.stage2(self.stage1(x))
+
+    def blocks(self) -> list[Block]:
+        """The two stages."""
+        return [Block([self.linear1], self.stage1), Block([self.linear2], self.stage2)]

@@ -5,12 +5,20 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 from torch_impl.losses import Loss
-from torch_impl.optimizers import clip_by_global_norm
 
 MicroBatch = tuple[tuple[torch.Tensor, ...], torch.Tensor, float]  # inputs, target, share of the step
+MakeModel = Callable[[], nn.Module]
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
+def place(
+    make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]
+) -> tuple[nn.Module, Optimizer]:
+    """Every layer on the first device."""
+    model = make_model().to(devices[0])
+    return model, make_optimizer(model.parameters())
 
 
 def train(
@@ -18,22 +26,18 @@ def train(
     optimizer: Optimizer,
     loss: Loss,
     steps: Iterable[list[MicroBatch]],
-    clip_norm: float | None = None,
-    schedule: LRScheduler | None = None,
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
     """One update per step, from the gradients of its micro-batches added up; then `on_step()`."""
     model.train()
+    device = next(model.parameters()).device
     for micro_batches in steps:
         optimizer.zero_grad()
         for inputs, target, share in micro_batches:
-            value = loss(model(*inputs), target) * share
+            outputs = model(*(tensor.to(device) for tensor in inputs))
+            value = loss(outputs, target.to(outputs.device)) * share
             value.backward()
-        if clip_norm is not None:
-            clip_by_global_norm(model.parameters(), clip_norm)
         optimizer.step()
-        if schedule is not None:
-            schedule.step()
         on_step()
 
 
@@ -41,4 +45,5 @@ def train(
 def evaluate(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """The outputs as a user of the trained model gets them."""
     model.eval()
-    return model(*inputs)
+    device = next(model.parameters()).device
+    return model(*(tensor.to(device) for tensor in inputs))

@@ -1,0 +1,75 @@
+"""Layers that do not wait for each other on different devices, at the same time.
+
+A residual block's shortcut runs beside its main path; an attention layer's query, key and value
+projections run beside each other. All else is on the first device.
+"""
+
+from collections.abc import Callable, Iterator
+
+import keras
+import tensorflow as tf
+
+from keras_impl.models.residual_block import ResidualBlock
+from keras_impl.models.transformer import MultiheadAttention, Transformer
+from keras_impl.strategies import single
+from keras_impl.strategies.send_recv import under
+from keras_impl.strategies.single import evaluate, train
+
+__all__ = ["evaluate", "place", "train"]
+
+
+def place(
+    make_model: Callable[[], keras.Model],
+    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+    devices: list[str],
+    input_shape: tuple,
+) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+    """A model, built, its branches' variables on their devices, and its optimizer."""
+
+    def make_branched() -> keras.Model:
+        model = make_model()
+        for number, layer in branches(model):
+            device = devices[number % len(devices)]
+            layer.build = under(device, layer.build)
+            layer.call = on(device, layer.call)
+        return model
+
+    return single.place(make_branched, make_optimizer, devices, input_shape)
+
+
+def branches(model: keras.Model) -> Iterator[tuple[int, keras.Layer]]:
+    """The layers that run beside others, each with the number of its branch."""
+    if isinstance(model, ResidualBlock):
+        yield 1, model.shortcut
+    else:
+        for attention in _attentions(model):
+            yield from enumerate((attention.query, attention.key, attention.value))
+
+
+def _attentions(model: Transformer) -> Iterator[MultiheadAttention]:
+    for layer in model.transformer.encoder.blocks:
+        yield layer.self_attn
+    for layer in model.transformer.decoder.blocks:
+        yield from (layer.self_attn, layer.multihead_attn)
+
+
+def on(device: str, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """A function of one tensor computed on `device`, and its gradient too.
+
+    TensorFlow runs the ops of a backward pass where the program stands, whatever device the forward
+    pass ran on; a gradient of the function's own can be told where to run.
+    """
+
+    @tf.custom_gradient
+    def placed(x: tf.Tensor, **kwargs) -> tuple[tf.Tensor, Callable]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = function(x, **kwargs)
+
+        def backward(upstream: tf.Tensor, variables: tuple[tf.Variable, ...] = ()) -> tuple:
+            with tf.device(device):
+                return tape.gradient(outputs, (x, list(variables)), upstream)
+
+        return outputs, backward
+
+    return under(device, placed)

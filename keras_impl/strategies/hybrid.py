@@ -1,0 +1,69 @@
+"""Data parallelism over pipelines: a mesh of devices, a replica per row, a stage per column.
+
+tf.distribute's replicas have one device each, so that here every replica is a model of its own, and
+the gradients of a stage are summed over the replicas by hand.
+"""
+
+from collections.abc import Callable, Iterable
+
+import keras
+import tensorflow as tf
+
+from keras_impl.losses import Loss
+from keras_impl.strategies import send_recv
+from keras_impl.strategies.pipeline import pipelined
+from keras_impl.strategies.send_recv import Chain, Gradients, received
+from keras_impl.strategies.single import MicroBatch
+
+STAGES = 2  # of each replica
+
+
+def place(
+    make_model: Callable[[], keras.Model],
+    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+    devices: list[str],
+    input_shape: tuple,
+) -> tuple[list[keras.Model], list[keras.optimizers.Optimizer]]:
+    """A model and an optimizer for every STAGES devices; they are to be given the same weights."""
+    rows = [devices[start : start + STAGES] for start in range(0, len(devices), STAGES)]
+    pairs = [send_recv.place(make_model, make_optimizer, row, input_shape) for row in rows]
+    models, optimizers = zip(*pairs, strict=True)
+    return list(models), list(optimizers)
+
+
+def train(
+    model: list[keras.Model],
+    optimizer: list[keras.optimizers.Optimizer],
+    loss: Loss,
+    steps: Iterable[list[list[MicroBatch]]],
+    on_step: Callable[[], None] = lambda: None,
+) -> None:
+    """One update per step, from the micro-batches of every replica; then `on_step()`."""
+    chains = [Chain(replica) for replica in model]
+
+    @tf.function(autograph=False)
+    def train_step(parts: list[list[MicroBatch]]) -> None:
+        local = [pipelined(chain, loss, part, "gpipe") for chain, part in zip(chains, parts, strict=True)]
+        reduced = all_reduce(chains, local)
+        for chain, own, gradients in zip(chains, optimizer, reduced, strict=True):
+            own.apply([gradient for stage in gradients for gradient in stage], chain.variables)
+
+    for parts in steps:
+        train_step([[chain.put(one) for one in part] for chain, part in zip(chains, parts, strict=True)])
+        on_step()
+
+
+def all_reduce(chains: list[Chain], gradients: list[Gradients]) -> list[Gradients]:
+    """The sums over the replicas: formed on the first one's devices, then copied to each one's own."""
+    sums = []
+    for device, *everyones in zip(chains[0].devices, *gradients, strict=True):
+        with tf.device(device):
+            sums.append([tf.add_n(received(device, of_one)) for of_one in zip(*everyones, strict=True)])
+    return [
+        [received(device, stage) for device, stage in zip(chain.devices, sums, strict=True)] for chain in chains
+    ]
+
+
+def evaluate(model: list[keras.Model], inputs: list[tuple[tf.Tensor, ...]]) -> list[tf.Tensor]:
+    """The outputs of every replica for its own inputs."""
+    return [send_recv.evaluate(replica, own) for replica, own in zip(model, inputs, strict=True)]

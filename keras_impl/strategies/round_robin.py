@@ -1,0 +1,25 @@
+"""Layer i on device i mod n, activations moved between them.
+
+The same chain of stages as send_recv's, of one block each, with devices that repeat.
+"""
+
+import itertools
+from collections.abc import Callable
+
+import keras
+
+from keras_impl.strategies.send_recv import evaluate, staged, train
+
+__all__ = ["evaluate", "place", "train"]
+
+
+def place(
+    make_model: Callable[[], keras.Model],
+    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+    devices: list[str],
+    input_shape: tuple,
+) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+    """A model, built, each block's variables on its device, and its optimizer."""
+    turns = itertools.cycle(devices)
+    each = [next(turns) for _ in make_model().blocks()]
+    return staged(make_model, make_optimizer, each, input_shape)

@@ -1,0 +1,67 @@
+"""Data parallelism by hand: each rank draws its own samples, and all_reduce adds the gradients up."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from torch_impl.losses import Loss
+from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch, evaluate
+
+__all__ = ["batches", "evaluate", "place", "train"]
+
+
+def place(
+    make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]
+) -> tuple[nn.Module, Optimizer]:
+    """A replica on each rank's device, all with rank 0's weights."""
+    model = make_model().to(devices[dist.get_rank()])
+    for tensor in model.state_dict().values():
+        dist.broadcast(tensor, src=0)
+    return model, make_optimizer(model.parameters())
+
+
+def batches(samples: Dataset, batch: int, steps: int, seed: int) -> Iterator[list[MicroBatch]]:
+    """This rank's part of `steps` batches, in a new order at each epoch.
+
+    `samples` gives (inputs, target) for a list of indices. The sampler repeats some samples where
+    the ranks do not divide them, so that all ranks always have equally many.
+    """
+    ranks = dist.get_world_size()
+    sampler = DistributedSampler(samples, shuffle=True, seed=seed)
+    loader = DataLoader(samples, batch // ranks, sampler=sampler, collate_fn=lambda ready: ready)
+
+    def epochs() -> Iterator[list[MicroBatch]]:
+        for epoch in itertools.count():
+            sampler.set_epoch(epoch)  # else every epoch would have the order of the first
+            for inputs, target in loader:
+                yield [(inputs, target, 1 / ranks)]
+
+    return itertools.islice(epochs(), steps)
+
+
+def train(
+    model: nn.Module,
+    optimizer: Optimizer,
+    loss: Loss,
+    steps: Iterable[list[MicroBatch]],
+    on_step: Callable[[], None] = lambda: None,
+) -> None:
+    """One update per step, the same on every rank."""
+    model.train()
+    device = next(model.parameters()).device
+    for micro_batches in steps:
+        optimizer.zero_grad()
+        for inputs, target, share in micro_batches:
+            outputs = model(*(tensor.to(device) for tensor in inputs))
+            value = loss(outputs, target.to(device)) * share
+            value.backward()
+        for parameter in model.parameters():
+            # A sum: the shares of the ranks, which the losses are multiplied by, make it the mean.
+            dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
+        optimizer.step()
+        on_step()

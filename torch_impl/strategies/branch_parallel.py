@@ -1,0 +1,68 @@
+"""Modules that do not need each other's results on different devices, where they run at the same time."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.optim import Optimizer
+
+from torch_impl.strategies.single import MakeModel, MakeOptimizer, evaluate, train
+
+__all__ = ["BranchedAttention", "evaluate", "place", "train"]
+
+
+class BranchedAttention(nn.Module):
+    """An nn.MultiheadAttention whose projections of query, key and value are three layers on three devices."""
+
+    batch_first = False
+
+    def __init__(self, attention: nn.MultiheadAttention, devices: list[torch.device]):
+        super().__init__()
+        self.heads, self.dropout = attention.num_heads, attention.dropout
+        weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
+        layers = [_linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
+        self.devices = [devices[i % len(devices)] for i in range(3)]
+        self.query, self.key, self.value = (layer.to(device) for layer, device in zip(layers, self.devices, strict=True))
+        self.out_proj = attention.out_proj.to(devices[0])
+
+    def forward(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None, **_
+    ) -> tuple[torch.Tensor, None]:
+        """Query (T, N, d), key and value (S, N, d); output (T, N, d), and no attention weights."""
+        home = query.device
+        # All three are started before the first result is fetched: they run side by side.
+        moved = [tensor.to(device) for tensor, device in zip((query, key, value), self.devices, strict=True)]
+        projected = [layer(tensor) for layer, tensor in zip((self.query, self.key, self.value), moved, strict=True)]
+        q, k, v = (self._split(tensor.to(home)) for tensor in projected)
+        dropout = self.dropout if self.training else 0.0
+        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout)  # (N, heads, T, d / heads)
+        return self.out_proj(attended.permute(2, 0, 1, 3).reshape(query.shape)), None
+
+    def _split(self, x: torch.Tensor) -> torch.Tensor:
+        """(T, N, d) to (N, heads, T, d / heads)."""
+        return x.unflatten(-1, (self.heads, -1)).permute(1, 2, 0, 3)
+
+
+def place(
+    make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]
+) -> tuple[nn.Module, Optimizer]:
+    """Attention's projections and the shortcut of a residual block beside the rest, which is on device 0."""
+    model = make_model().to(devices[0])
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.MultiheadAttention):
+                setattr(module, name, BranchedAttention(child, devices))
+            if name == "shortcut":
+                branch(child, devices[1 % len(devices)])
+    return model, make_optimizer(model.parameters())
+
+
+def branch(module: nn.Module, device: torch.device) -> None:
+    """Move a module, and its inputs whenever it is called; the caller fetches the output."""
+    module.to(device)
+    module.register_forward_pre_hook(lambda _, inputs: tuple(tensor.to(device) for tensor in inputs))
+
+
+def _linear(weight: torch.Tensor, bias: torch.Tensor) -> nn.Linear:
+    layer = nn.Linear(*reversed(weight.shape), device="meta")
+    layer.weight, layer.bias = nn.Parameter(weight.detach().clone()), nn.Parameter(bias.detach().clone())
+    return layer

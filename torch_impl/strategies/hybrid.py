@@ -1,0 +1,53 @@
+"""Data parallelism times pipeline stages, on a mesh of ranks: (replica, stage)."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.optim import Optimizer
+
+from torch_impl.losses import Loss
+from torch_impl.strategies import pipeline
+from torch_impl.strategies.pipeline import Pipeline, evaluate
+from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
+
+__all__ = ["evaluate", "place", "train"]
+
+STAGES = 2
+
+
+def place(
+    make_model: MakeModel,
+    make_optimizer: MakeOptimizer,
+    devices: list[torch.device],
+    example: tuple[torch.Tensor, ...],
+    schedule: str = "gpipe",
+    dim: int = 0,
+) -> tuple[Pipeline, Optimizer]:
+    """Ranks 2r and 2r + 1 are the stages of replica r."""
+    shape = (dist.get_world_size() // STAGES, STAGES)
+    mesh = init_device_mesh(devices[0].type, shape, mesh_dim_names=("replica", "stage"))
+    stages = mesh.get_group("stage")
+    model, optimizer = pipeline.place(make_model, make_optimizer, devices, example, schedule, dim, stages)
+    model.replicas = mesh.get_group("replica")  # the ranks with the same stage
+    return model, optimizer
+
+
+def train(
+    model: Pipeline,
+    optimizer: Optimizer,
+    loss: Loss,
+    steps: Iterable[list[MicroBatch]],
+    on_step: Callable[[], None] = lambda: None,
+) -> None:
+    """One update per step; each stage adds its gradients up over the replicas."""
+    model.module.train()
+    for micro_batches in steps:
+        optimizer.zero_grad()
+        model.step(micro_batches, loss)
+        for parameter in model.module.parameters():
+            # A sum: the losses are multiplied by the shares that their samples have in the whole batch.
+            dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM, group=model.replicas)
+        optimizer.step()
+        on_step()

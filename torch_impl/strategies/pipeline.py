@@ -1,0 +1,99 @@
+"""Pipeline parallelism: a stage per rank, several micro-batches on their way at once (torch.distributed.pipelining)."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining.microbatch import TensorChunkSpec
+from torch.optim import Optimizer
+
+from torch_impl.losses import Loss
+from torch_impl.models.block import Stage, as_tuple, stages
+from torch_impl.strategies import send_recv
+from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
+
+SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+
+
+class Pipeline:
+    """This rank's stage and the schedule of the micro-batches. `dim`: the axis of the samples."""
+
+    def __init__(self, stage: PipelineStage, schedule: str, dim: int):
+        self.stage, self.module = stage, stage.submod
+        self.kind, self.dim = SCHEDULES[schedule], dim
+        self.schedule: ScheduleGPipe | Schedule1F1B | None = None
+
+    def step(self, micro_batches: list[MicroBatch], loss: Loss) -> None:
+        """Forward and backward of all micro-batches, which are of one size."""
+        self.micro_batches, self.loss = micro_batches, loss
+        if self.schedule is None:
+            # The losses are weighted already, so that their gradients are to be added up as they are.
+            self.schedule = self.kind(
+                self.stage,
+                len(micro_batches),
+                self._weighted_loss,
+                args_chunk_spec=(TensorChunkSpec(self.dim),) * len(micro_batches[0][0]),
+                scale_grads=False,
+            )
+        inputs = zip(*(inputs for inputs, _, _ in micro_batches), strict=True)
+        whole = [torch.cat(parts, self.dim).to(self.stage.device) for parts in inputs]
+        numbers = torch.arange(len(micro_batches))
+        self.schedule.step(*(whole if self.stage.is_first else ()), target=numbers, return_outputs=False)
+
+    def _weighted_loss(self, outputs: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
+        """By the number of the micro-batch: the schedule cuts targets along axis 0, which may not be the samples'."""
+        _, target, share = self.micro_batches[int(number)]
+        return self.loss(outputs, target.to(outputs.device)) * share
+
+
+def place(
+    make_model: MakeModel,
+    make_optimizer: MakeOptimizer,
+    devices: list[torch.device],
+    example: tuple[torch.Tensor, ...],
+    schedule: str = "gpipe",
+    dim: int = 0,
+    group: dist.ProcessGroup | None = None,
+) -> tuple[Pipeline, Optimizer]:
+    """This rank's stage on its device. `example`: the inputs of one micro-batch, for the shapes between stages."""
+    index, count = dist.get_rank(group), dist.get_world_size(group)
+    parts = stages(make_model().blocks(), count)
+    shapes = boundaries(parts, example)
+    device = devices[dist.get_rank()]
+    module = parts[index].place(device)
+    stage = PipelineStage(module, index, count, device, shapes[index], shapes[index + 1], group=group)
+    return Pipeline(stage, schedule, dim), make_optimizer(module.parameters())
+
+
+def boundaries(parts: list[Stage], example: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, ...]]:
+    """What goes into the first stage, from each to the next, and out of the last: shapes, nothing computed."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        tensors = tuple(fake.from_tensor(tensor) for tensor in example)
+        passed = [tensors]
+        for part in parts:
+            tensors = as_tuple(part(*tensors))
+            passed.append(tensors)
+    return passed
+
+
+def train(
+    model: Pipeline,
+    optimizer: Optimizer,
+    loss: Loss,
+    steps: Iterable[list[MicroBatch]],
+    on_step: Callable[[], None] = lambda: None,
+) -> None:
+    """One update per step on every rank."""
+    model.module.train()
+    for micro_batches in steps:
+        optimizer.zero_grad()
+        model.step(micro_batches, loss)
+        optimizer.step()
+        on_step()
+
+
+def evaluate(model: Pipeline, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor | None:
+    """The outputs of a batch of any size, which goes through the stages in one piece."""
+    return send_recv.evaluate(model.module, inputs, model.stage.group)
