@@ -6,7 +6,8 @@ leaves out PyTorch's 1e-6. Constants stay exact: `tf.constant(x, dtype)` rounds 
 `tf.cast` by way of float32.
 """
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 
 import keras
 import tensorflow as tf
@@ -38,6 +39,17 @@ def clip_by_global_norm(gradients: Iterable[tf.Tensor], max_norm: float) -> list
     return [_scaled(gradient, scale) for gradient in gradients]
 
 
+def on_device_of_variable(update_step: Callable) -> Callable:
+    """An optimizer's update_step, its arithmetic where the variable is; else it would be done on device 0."""
+
+    @functools.wraps(update_step)
+    def placed(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
+        with tf.device(variable.device):
+            update_step(self, gradient, variable, learning_rate)
+
+    return placed
+
+
 class PyTorchClipping:
     """Makes `global_clipnorm` of a Keras optimizer follow PyTorch: its formula, and after the reduction.
 
@@ -51,7 +63,8 @@ class PyTorchClipping:
         return gradients  # not yet
 
     def _all_reduce_sum_gradients(self, pairs: list[tuple[tf.Tensor, tf.Variable]]) -> list:
-        if not self.gradients_are_reduced:
+        # With a single replica TensorFlow would still collect all gradients on device 0.
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1 and not self.gradients_are_reduced:
             pairs = super()._all_reduce_sum_gradients(pairs)
         if not self.global_clipnorm:
             return pairs
@@ -67,6 +80,7 @@ class SGD(PyTorchClipping, keras.optimizers.SGD):
         super().__init__(learning_rate, momentum, nesterov, **kwargs)
         self.decay = decay
 
+    @on_device_of_variable
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         gradient = _dense(gradient)
         if self.decay:
@@ -89,6 +103,7 @@ class Adam(PyTorchClipping, keras.optimizers.Adam):
         super().__init__(learning_rate, beta_1, beta_2, epsilon, **kwargs)
         self.decay = decay
 
+    @on_device_of_variable
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         index = self._get_variable_index(variable)
         mean, square = self._momentums[index], self._velocities[index]

@@ -17,8 +17,6 @@ from keras_impl.models.transformer import MultiheadAttention
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel
 from parity.random import Floats
 
-# The weight that lies behind them, their name, and values of its variables
-Values = Iterator[tuple["Weight", str, list[tf.Tensor]]]
 
 
 class Rule(NamedTuple):
@@ -88,6 +86,23 @@ class Weight(NamedTuple):
             variable.assign(tf.constant(own, variable.dtype))
 
 
+class Value(NamedTuple):
+    """A tensor of the state under its canonical name, and what it is made of."""
+
+    name: str
+    weight: Weight | None
+    tensors: list[tf.Tensor]
+
+    def numpy(self) -> np.ndarray:
+        """In canonical form."""
+        return (self.weight.canonical(self.tensors) if self.weight else self.tensors[0]).numpy()
+
+    def equals(self, other: "Value") -> bool:
+        """Whether both are the same bit by bit."""
+        pairs = zip(self.tensors, other.tensors, strict=True)
+        return all(same_bits(here.numpy(), there.numpy()) for here, there in pairs)
+
+
 def load(model: keras.Model, weights: dict[str, Floats]) -> None:
     """Give every parameter its initial value. Raises ValueError unless names and shapes agree."""
     own = {weight.name: weight for weight in _weights(model, trainable=True)}
@@ -99,34 +114,35 @@ def load(model: keras.Model, weights: dict[str, Floats]) -> None:
         own[name].assign(values)
 
 
-def parameters(model: keras.Model, replica: int = 0) -> Values:
-    """Every parameter, by name the values of its variables; `replica`: among those of this process."""
+def parameters(model: keras.Model, replica: int = 0) -> Iterator[Value]:
+    """Every parameter; `replica`: among those of this process."""
     for weight in _weights(model, trainable=True):
-        yield weight, weight.name, _values(model, weight.variables, replica)
+        yield Value(weight.name, weight, _values(model, weight.variables, replica))
 
 
-def buffers(model: keras.Model, replica: int = 0) -> Values:
+def buffers(model: keras.Model, replica: int = 0) -> Iterator[Value]:
     """Every variable that is not trained."""
     for weight in _weights(model, trainable=False):
-        yield weight, weight.name, _values(model, weight.variables, replica)
+        yield Value(weight.name, weight, _values(model, weight.variables, replica))
 
 
-def gradients(model: keras.Model, values: dict[str, tf.Tensor]) -> Iterator[tuple[str, tf.Tensor]]:
-    """The gradient of every parameter that has one; `values` by the paths of the variables."""
+def gradients(model: keras.Model, values: dict[int, tf.Tensor]) -> Iterator[tuple[str, tf.Tensor]]:
+    """The gradient of every parameter that has one; `values` by the ids of the variables."""
     for weight in _weights(model, trainable=True):
-        if all(variable.path in values for variable in weight.variables):
-            yield weight.name, weight.canonical(values[variable.path] for variable in weight.variables)
+        if all(id(variable) in values for variable in weight.variables):
+            yield weight.name, weight.canonical([values[id(variable)] for variable in weight.variables])
 
 
-def optimizer_state(model: keras.Model, optimizer: keras.optimizers.Optimizer, replica: int = 0) -> Values:
-    """`parameter.slot` for every slot."""
+def optimizer_state(model: keras.Model, optimizer: keras.optimizers.Optimizer, replica: int = 0) -> Iterator[Value]:
+    """The learning rate of the next step, and `parameter.slot` for every slot."""
+    yield Value("learning_rate", None, [tf.constant(np.asarray(optimizer.learning_rate, np.float64))])
     for weight, slot, variables in _slots(model, optimizer):
-        yield weight, f"{weight.name}.{slot}", _values(model, variables, replica)
+        yield Value(f"{weight.name}.{slot}", weight, _values(model, variables, replica))
 
 
-def learning_rate(optimizer: keras.optimizers.Optimizer) -> np.ndarray:
-    """That of the next step."""
-    return np.asarray(optimizer.learning_rate, np.float64)
+def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays of one shape hold the same bytes."""
+    return np.array_equal(one.reshape(-1).view(np.uint8), other.reshape(-1).view(np.uint8))
 
 
 def residents(
@@ -181,9 +197,10 @@ def _parts(path: str, layer: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
     """A layer, and of a whole also those layers whose variables no rule of the whole uses."""
     yield path, layer
     if isinstance(layer, WHOLE):
-        used = {name.partition(".")[0] for rule in _rules(layer) for name in rule.variables}
+        names = [name for rule in _rules(layer) for name in rule.variables]
+        used = {id(variable) for name in names for variable in _attributes(layer, name)}
         for child in _children(layer):
-            if child.name not in used:
+            if used.isdisjoint(map(id, child.variables)):
                 yield _join(path, child.name), child
 
 

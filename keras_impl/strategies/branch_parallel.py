@@ -60,16 +60,19 @@ def on(device: str, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tens
     pass ran on; a gradient of the function's own can be told where to run.
     """
 
-    @tf.custom_gradient
-    def placed(x: tf.Tensor, **kwargs) -> tuple[tf.Tensor, Callable]:
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            outputs = function(x, **kwargs)
+    def called(x: tf.Tensor, **kwargs) -> tf.Tensor:
+        @tf.custom_gradient
+        def placed(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                outputs = function(x, **kwargs)
 
-        def backward(upstream: tf.Tensor, variables: tuple[tf.Variable, ...] = ()) -> tuple:
-            with tf.device(device):
-                return tape.gradient(outputs, (x, list(variables)), upstream)
+            def backward(upstream: tf.Tensor, variables: tuple[tf.Variable, ...] = ()) -> tuple:
+                with tf.device(device):
+                    return tape.gradient(outputs, (x, list(variables)), upstream)
 
-        return outputs, backward
+            return outputs, backward
 
-    return under(device, placed)
+        return placed(x)
+
+    return under(device, called)

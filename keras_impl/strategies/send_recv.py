@@ -56,10 +56,14 @@ def under(device: str, function: Callable) -> Callable:
 
 
 class Chain:
-    """The stages of a placed model, each on its device."""
+    """The stages of a placed model, each on its device.
 
-    def __init__(self, model: keras.Model):
-        self.devices = model.devices
+    `returns_all`: gradients are handed back for all that was sent, for an input of the model too that
+    the first stage only passed on; dist.send and torch.distributed.pipelining do not know either.
+    """
+
+    def __init__(self, model: keras.Model, returns_all: bool = True):
+        self.devices, self.returns_all = model.devices, returns_all
         self.stages = stages(model.blocks(), len(self.devices))
 
     @property
@@ -75,10 +79,10 @@ class Chain:
         """One stage's forward pass over what the stage before has sent."""
         with tf.device(self.devices[number]), tf.GradientTape() as tape:
             tensors = received(self.devices[number], tensors)
-            watched = tensors if number else []  # nobody asks for the gradient of the model's inputs
-            tape.watch(watched)
+            if number:  # nobody asks for the gradient of the model's inputs
+                tape.watch(tensors)
             outputs = as_tuple(self.stages[number].call(*tensors, training=True))
-        return Passed(tape, watched, outputs)
+        return Passed(tape, tensors, outputs)
 
     def loss(self, loss: Loss, passed: "Passed", micro_batch: MicroBatch) -> tuple[tf.Tensor, ...]:
         """The gradient of the loss by the last stage's output, which sets out backwards."""
@@ -93,10 +97,13 @@ class Chain:
         self, number: int, passed: "Passed", upstream: tuple[tf.Tensor, ...]
     ) -> tuple[list[tf.Tensor], tuple[tf.Tensor, ...]]:
         """One stage's backward pass: the gradients of its variables, and of what it had received."""
+        pairs = list(zip(passed.outputs, upstream, strict=True))
+        if number == 0 and not self.returns_all:
+            pairs = [(output, up) for output, up in pairs if not any(output is x for x in passed.inputs)]
+        outputs, upstream = zip(*pairs, strict=True)
         with tf.device(self.devices[number]):
-            upstream = received(self.devices[number], upstream)
-            sources = self.stages[number].variables, passed.inputs
-            gradients, downstream = passed.tape.gradient(passed.outputs, sources, upstream)
+            sources = self.stages[number].variables, passed.inputs if number else []
+            gradients, downstream = passed.tape.gradient(outputs, sources, received(self.devices[number], upstream))
             return [tf.convert_to_tensor(gradient) for gradient in gradients], downstream
 
     def add(self, number: int, total: list[tf.Tensor] | None, new: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -127,7 +134,17 @@ def train(
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
     """One update per step, from the gradients of its micro-batches added up; then `on_step()`."""
-    chain = Chain(model)
+    train_chain(Chain(model), optimizer, loss, steps, on_step)
+
+
+def train_chain(
+    chain: Chain,
+    optimizer: keras.optimizers.Optimizer,
+    loss: Loss,
+    steps: Iterable[list[MicroBatch]],
+    on_step: Callable[[], None],
+) -> None:
+    """A micro-batch goes all the way forward and back before the next."""
 
     @tf.function(autograph=False)
     def train_step(micro_batches: list[MicroBatch]) -> None:

@@ -42,9 +42,11 @@ def place(
 
 def split(owner: keras.Layer, between: Callable, devices: list[str]) -> Callable[..., tf.Tensor]:
     """What linear1, `between` and linear2 of `owner` compute, on all devices; both layers are replaced."""
-    units = owner.linear1.units
-    owner.linear1 = column = ColumnParallel(units, devices, name="linear1")
-    owner.linear2 = row = RowParallel(owner.linear2.units, units, devices, name="linear2")
+    hidden, units = owner.linear1.units, owner.linear2.units
+    for replaced in (owner.linear1, owner.linear2):
+        owner._tracker.untrack(replaced)  # Keras keeps what an attribute has named once, and has no public way out
+    owner.linear1 = column = ColumnParallel(hidden, devices, name="linear1")
+    owner.linear2 = row = RowParallel(units, hidden, devices, name="linear2")
 
     def shard(number: int) -> Callable[..., tf.Tensor]:
         return on(devices[number], lambda x: row.shards[number](between(column.shards[number](x))))

@@ -39,7 +39,7 @@ def distributed_sampler(size: int, replicas: int, seed: int, epoch: int) -> list
 
 
 def _randperm(size: int, seed: int) -> list[int]:
-    twister: Any = np.random.RandomState(seed)._bit_generator  # seeded as std::mt19937 is
+    twister: Any = np.random.RandomState(seed % 2**32)._bit_generator  # seeded as std::mt19937 is
     order = list(range(size))
     for i, draw in enumerate(twister.random_raw(size - 1).tolist()):
         j = i + draw % (size - i)

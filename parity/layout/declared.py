@@ -51,11 +51,11 @@ def _copies(case: Case, sides: Sides) -> Sides | None:
 def _scattered(case: Case, sides: Sides) -> Sides | None:
     """nn.DataParallel's copies between device 0 and the others against one reduction of the gradients."""
     torch, keras = sides
-    kept = [one for one in torch.transfers if 0 not in (one.source, one.target)]
+    kept = [one for one in torch.transfers if 0 not in (one.source, one.target) or one.what == "activation"]
     returned = sum(one.bytes for one in torch.transfers if one.what == "gradient" and one.target == 0)
     reduced = keras.collectives.get("all_reduce", 0)
     others = {name: size for name, size in keras.collectives.items() if name != "all_reduce"}
-    if kept == torch.transfers or returned < reduced * (case.devices - 1):
+    if kept == torch.transfers or not reduced or returned < reduced * (case.devices - 1):
         return None
     return Sides(replace(torch, transfers=kept), replace(keras, collectives=others))
 

@@ -64,7 +64,8 @@ def _table(report: Report, width: int) -> Table:
     headings = ("case", "verdict", *KINDS.values(), "lay", "sgl", "s", *(["worst"] if room >= SHORTEST else []))
     for heading in headings:
         left = heading in ("case", "verdict", "worst")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+        # Where the columns do not fit, the names of the cases are folded, and no number is cut.
+        table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "case", overflow="fold")
     for case, row in zip(report.cases, rows, strict=True):
         verdict = Text(case.verdict, style=COLOURS[case.verdict])
         name = [_fitted(row[-1], room)] if room >= SHORTEST else []

@@ -46,7 +46,7 @@ class Plan:
             folder = scratch / "baselines" / str(number)
             self.baselines.append(self._task(known, single, folder, False, number) if single else None)
         # A baseline before its first user, so that what is judged can be deleted early.
-        self.tasks.sort(key=lambda task: min(task.users))
+        self.tasks.sort(key=lambda task: (min(task.users), task.case.strategy != "single"))
 
     def needs(self, number: int) -> list[Task]:
         """The tasks that a case waits for."""

@@ -5,7 +5,7 @@
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from parity.config import cases, schema
 from parity.layout.canonical import Layout
 from parity.numerics import precision
-from parity.random import Floats
 from parity.runtime import drive
 from parity.runtime.drive import Rank, Run
 from parity.runtime.job import Job
@@ -165,8 +164,12 @@ class NumpySide:
 
 def record(folder: Path, name: str, case: schema.Case | None = None, runs: Any = keys.RUNS, **side: Any) -> Trace:
     """A trace of the numpy network in `folder`; `side` are NumpySide's arguments."""
-    job = Job(case=case or small_case(), runs=list(runs), folder=str(folder))
-    drive.record(job, NumpySide(name, **side))
+    return record_with(NumpySide(name, **side), folder, case, runs)
+
+
+def record_with(side: drive.Side, folder: Path, case: schema.Case | None = None, runs: Any = keys.RUNS) -> Trace:
+    """A trace of a side in `folder`."""
+    drive.record(Job(case=case or small_case(), runs=list(runs), folder=str(folder)), side)
     return Trace(folder)
 
 
@@ -177,17 +180,19 @@ def by_hand(
     case: schema.Case | None = None,
     data: dict[str, str] | None = None,
     layout: Layout | None = None,
+    others: Sequence[Tensors] = (),
+    replicas: list[list[int]] | None = None,
+    same: dict[str, list[str]] | None = None,
 ) -> Trace:
-    """A trace that holds exactly these tensors."""
+    """A trace that holds exactly these tensors: rank 0's, then those of the `others`.
+
+    `replicas`: the ranks that hold each, a rank each if not given. `same`: as in the manifest.
+    """
     files = {}
-    for run, stems in tensors.items():
-        for stem, named in stems.items():
-            place = folder / run / "rank-0"
-            place.mkdir(parents=True, exist_ok=True)
-            writer = Writer(place / f"{stem}.safetensors", 1 << 10)
-            for key, array in named.items():
-                writer.add(key, array)
-            files[f"{run}/rank-0/{stem}"] = writer.close()
+    for rank, runs in enumerate((tensors, *others)):
+        for run, stems in runs.items():
+            for stem, named in stems.items():
+                files[f"{run}/rank-{rank}/{stem}"] = _write(folder / run / f"rank-{rank}", stem, named)
     facts = Manifest(
         case=case or small_case(),
         backend=backend,
@@ -195,9 +200,18 @@ def by_hand(
         versions={backend: "1.0"},
         environment={"python": "3"},
         layout=layout or Layout(devices=["CPU"], parameters={}),
-        replicas=[[0]],
+        replicas=replicas or [[rank] for rank in range(1 + len(others))],
         files=files,
+        same=same or {},
     )
     folder.mkdir(parents=True, exist_ok=True)
     write(folder, facts)
     return Trace(folder)
+
+
+def _write(place: Path, stem: str, named: Mapping[str, Array]) -> list[str]:
+    place.mkdir(parents=True, exist_ok=True)
+    writer = Writer(place / f"{stem}.safetensors", 1 << 10)
+    for key, array in named.items():
+        writer.add(key, array)
+    return writer.close()

@@ -119,6 +119,9 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("compare", ["--steps=0"], ["--steps", "received '0', expected a whole number of 1 or more"]),
     ("compare", ["--seed=x"], ["--seed", "int", "'x'"]),
     ("compare", ["--precision=float8"], ["float8", "bfloat16"]),
+    ("compare", ["--devices=tpu:2"], ["--devices=tpu:2: expected auto, cpu:N or gpu:N, e.g. cpu:2"]),
+    ("compare", ["--devices=cpu:0"], ["--devices=cpu:0: expected"]),
+    ("compare", [BLOCK, "--set", "workers=true"], ["workers is an option of the strategy 'ddp'"]),
     ("compare", ["--json"], ["--json"]),
     ("compare", ["trace"], ["received 1", "expected two"]),
     ("compare", ["a", "b", "c"], ["received 3", "expected two"]),
@@ -128,6 +131,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("record", ["--backend=jax", OUT], ["'jax'", "torch", "keras"]),
     ("record", ["--backend=torch", OUT, "--case=nothing"], ["no case matches 'nothing'"]),
     ("record", ["--backend=torch", OUT, "--precison=float16"], ["did you mean '--precision'"]),
+    ("record", ["--backend=torch", OUT, BLOCK, "--devices=two"], ["--devices=two: expected"]),
     ("record", ["--backend=torch", OUT, BLOCK, "--set", "stpes=3"], ["did you mean 'steps'"]),
     ("record", ["--backend=torch", OUT, BLOCK], ["--out=/dev/null/out", "expected a folder"]),
 ]
@@ -149,7 +153,7 @@ def test_a_number_that_is_none_is_told_in_the_user_s_words() -> None:
     assert "--steps" in line and "'many'" in line and "_count" not in line
 
 
-@pytest.mark.parametrize("flag", ["--steps=2", "--seed=1", "--precision=float16", "--every=2"])
+@pytest.mark.parametrize("flag", ["--steps=2", "--seed=1", "--precision=float16", "--every=2", "--devices=cpu:2"])
 def test_flags_that_recorded_traces_cannot_follow_are_refused(flag: str, traces: Path) -> None:
     complaint(compare(traces / "torch", traces / "keras", flag))
 
@@ -325,6 +329,60 @@ def test_colours_on_a_terminal_unless_no_color_is_set(traces: Path) -> None:
     assert COLOUR.search(on_terminal(*sides))
     plain = on_terminal(*sides, NO_COLOR="1")
     assert "diverged" in plain and not COLOUR.search(plain)
+
+
+@pytest.mark.parametrize("flags", [[], ["--layout"]])
+def test_layouts_are_printed_and_reported_where_they_are_asked_for(flags: list[str], traces: Path) -> None:
+    sides = traces / "torch", traces / "keras"
+    report = json.loads(compare(*sides, "--quiet", "--json=-", *flags).out)
+    layouts = report["cases"][0]["checks"]["layout"]["sides"]
+    assert list(layouts) == (["torch", "keras"] if flags else [])
+    assert ("parameters linear1.weight" in compare(*sides, *flags).out) == bool(flags)
+
+
+def test_replicas_are_judged_as_recorded(tmp_path: Path) -> None:
+    case = small_case(strategy="ddp", devices=2)
+    record(tmp_path / "torch", "torch", case)
+    record(tmp_path / "keras", "keras", case, backwards=True)
+
+    def fault(seen: Seen) -> Any:
+        return seen.value * seen.value.dtype.type(1.5) if (seen.replica, seen.kind) == (1, "loss") else seen.value
+
+    record(tmp_path / "wrong", "keras", case, fault=fault)
+    assert compare(tmp_path / "torch", tmp_path / "keras", "--strict").status == 0
+    ended = compare(tmp_path / "torch", tmp_path / "wrong")
+    assert ended.status == 1 and "step 0, loss, loss, replica 1\n" in ended.out
+
+
+# Cases that the devices do not allow
+
+HYBRID = "--case=simple_block/hybrid"
+
+
+def test_a_case_that_the_devices_do_not_allow_is_skipped_with_its_reason() -> None:
+    pythons = "--torch-python=/nonexistent/python", "--keras-python=/nonexistent/python"  # nothing is started
+    ended = compare(HYBRID, "--devices=cpu:3", "--json=-", *pythons)
+    report = json.loads(ended.out)
+    (case,) = report["cases"]
+    assert (ended.status, report["summary"]["skipped"], case["verdict"]) == (0, 1, "skipped")
+    assert "an even number of devices from 4 on, not 3" in case["reason"]
+    assert f"  {case['reason']}\n" in ended.err
+
+
+def test_a_skipped_case_does_not_hide_one_that_fails() -> None:
+    pythons = "--torch-python=/nonexistent/python", "--keras-python=/nonexistent/python"
+    ended = compare(HYBRID, BLOCK, "--devices=cpu:2", "--quiet", "--json=-", *pythons)
+    assert ended.status == 3
+    assert {case["case"]: case["verdict"] for case in json.loads(ended.out)["cases"]} == {
+        "simple_block/hybrid": "skipped",
+        "simple_block/single": "error",
+    }
+
+
+def test_recording_says_what_it_skips(tmp_path: Path) -> None:
+    ended = program("record", "--backend=torch", f"--out={tmp_path}", HYBRID, "--torch-python=/nonexistent/python")
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.startswith("simple_block/hybrid  skipped: hybrid has replicas of 2 stages")
 
 
 # Backends that do not run, without a framework

@@ -232,6 +232,94 @@ def test_accumulation_where_it_would_be_another_computation(name: str, overrides
     assert chosen("accumulate=1", *overrides, name=name).accumulate == 1
 
 
+DDP_ONLY = ("local_buffers", "workers", "distribute_dataset")
+REFUSED: list[tuple[str, list[str], str]] = [
+    *[(BLOCK, [f"{option}=true"], f"{option} is an option of the strategy 'ddp'") for option in DDP_ONLY],
+    (BLOCK, ["strategy=data_parallel", "local_buffers=true"], "received strategy 'data_parallel'"),
+    *[
+        (
+            BLOCK,
+            [f"strategy={strategy}", "fit=true"],
+            f"needs the strategy 'single' or 'data_parallel', received {strategy!r}",
+        )
+        for strategy in ("ddp", "round_robin", "all_reduce", "hybrid")
+    ],
+    *[
+        (BLOCK, [f"strategy={strategy}", "clip_norm=1.0"], f"in one place, which {strategy!r} does not have")
+        for strategy in (*schema.STAGED, "tensor_parallel")
+    ],
+    *[
+        (
+            f"{name}/single",
+            ["strategy=branch_parallel"],
+            f"'branch_parallel' has nothing to spread in a {KINDS[name].__name__}",
+        )
+        for name in ("linear_stack", "simple_block", "two_linear")
+    ],
+    *[
+        (
+            f"{name}/single",
+            ["strategy=tensor_parallel"],
+            f"'tensor_parallel' has nothing to spread in a {KINDS[name].__name__}",
+        )
+        for name in ("linear_stack", "two_linear", "residual_block")
+    ],
+    (BLOCK, ["devices=0"], "`$.devices`"),
+    (BLOCK, ["devices=2.0"], "`$.devices`"),
+    (BLOCK, ["strategy=pipeline", "pipeline=zigzag"], "`$.pipeline`"),
+    (BLOCK, ["strategy=ddp", "accumulate=2", "loss.reduction=sum"], "loss.reduction = 'mean'"),
+    (BLOCK, ["strategy=data_parallel", "accumulate=2", "fit=true"], "accumulate = 1 with fit"),
+]
+
+
+@pytest.mark.parametrize(("name", "overrides", "said"), REFUSED)
+def test_options_that_a_strategy_does_not_have_are_refused(name: str, overrides: list[str], said: str) -> None:
+    assert said in refused(*overrides, name=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        *[(BLOCK, ["strategy=ddp", f"{option}=true"]) for option in DDP_ONLY],
+        (BLOCK, ["strategy=data_parallel", "fit=true"]),
+        (BLOCK, ["strategy=ddp", "clip_norm=1.0"]),
+        (BLOCK, ["strategy=round_robin", "clip_norm=1.0"]),
+        (BLOCK, ["strategy=pipeline", "pipeline=1f1b"]),
+        (BLOCK, ["strategy=tensor_parallel"]),
+        ("transformer/single", ["strategy=tensor_parallel"]),
+        ("transformer/single", ["strategy=branch_parallel"]),
+        ("residual_block/single", ["strategy=branch_parallel"]),
+        ("residual_block/single", ["strategy=ddp", "accumulate=2"]),
+        ("residual_block/single", ["accumulate=2"]),
+    ],
+)
+def test_options_that_a_strategy_has_are_taken(name: str, overrides: list[str]) -> None:
+    """The refusals above are of the combination, not of the option."""
+    case = chosen(*overrides, name=name)
+    for override in overrides:
+        field, _, value = override.partition("=")
+        assert str(getattr(case, field)).lower() == value
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replicas"),
+    [
+        ("single", [1, 1, 1, 1, 1]),
+        ("round_robin", [1, 1, 1, 1, 1]),
+        ("data_parallel", [1, 2, 3, 4, 8]),
+        ("ddp", [1, 2, 3, 4, 8]),
+        ("all_reduce", [1, 2, 3, 4, 8]),
+        ("send_recv", [1, 1, 1, 1, 1]),
+        ("pipeline", [1, 1, 1, 1, 1]),
+        ("hybrid", [1, 1, 1, 2, 4]),
+        ("tensor_parallel", [1, 1, 1, 1, 1]),
+    ],
+)
+def test_the_replicas_of_a_strategy(strategy: str, replicas: list[int]) -> None:
+    found = [chosen(f"strategy={strategy}", f"devices={number}").replicas for number in (1, 2, 3, 4, 8)]
+    assert found == replicas
+
+
 def test_accumulation_up_to_the_batch() -> None:
     assert chosen("accumulate=32").accumulate == 32
     assert "accumulate is 33" in refused("accumulate=33")

@@ -120,26 +120,28 @@ def test_an_exception_ends_its_case_only(interpreter, job, tmp_path):
     assert first.message == "ZeroDivisionError: division by zero"
 
 
+@pytest.mark.parametrize(("name", "processes"), [("simple_block/single", 1), ("simple_block/ddp", 2)])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_no_process_outlives_its_parent(interpreter, tmp_path, how):
-    pid_file = tmp_path / "pid"
-    run = f"open({str(pid_file)!r}, 'w').write(str(os.getpid())), time.sleep(600)"
+def test_no_process_outlives_its_parent(interpreter, tmp_path, how, name, processes):
+    pids = tmp_path / "pids"
+    run = f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}} '), time.sleep(600)"
     path = interpreter(SERVE + f"serve(lambda: lambda job: ({run}))")
     parent_code = (
         "import sys; from pathlib import Path; from parity.config import cases\n"
         "from parity.runtime.backend import Backend, running; from parity.runtime.job import Job\n"
         f"backend = Backend('torch', {path!r}, Path({str(tmp_path)!r}))\n"
-        "job = Job(case=cases.resolve('simple_block/single'), runs=['low'], folder='unused')\n"
+        f"job = Job(case=cases.resolve({name!r}), runs=['low'], folder='unused')\n"
         "with running([backend]): backend.do(job)"
     )
     parent = subprocess.Popen([sys.executable, "-c", parent_code], stderr=subprocess.DEVNULL)
     for _ in range(200):
-        if pid_file.exists() and pid_file.read_text():
+        if pids.exists() and len(pids.read_text().split()) == processes:
             break
         time.sleep(0.1)
     os.kill(parent.pid, how)
     parent.wait(timeout=20)
-    assert ended(int(pid_file.read_text()))
+    assert len(pids.read_text().split()) == processes
+    assert all(ended(int(pid)) for pid in pids.read_text().split())
 
 
 def test_a_users_settings_do_not_reach_the_backends(monkeypatch, tmp_path):

@@ -5,10 +5,17 @@ import pytest
 import torch
 
 from parity.config import cases, weights
+from parity.config.devices import blocks
+from parity.data.batches import Dataset
 from torch_impl import models, optimizers
 from torch_impl.harness import weights as state
+from torch_impl.models.block import as_tuple, stages
 
 MODELS = ["linear_stack/single", "simple_block/single", "residual_block/single", "transformer/single"]
+
+
+def parameters(model):
+    return state.parameters({name: [parameter] for name, parameter in model.named_parameters()})
 
 
 @pytest.mark.parametrize("name", cases.names())
@@ -24,7 +31,7 @@ def test_the_distributions_are_torchs_own(name):
     """Large tensors agree with torch's own initialisation in range and spread, constants exactly."""
     case = cases.resolve(name)
     torch.manual_seed(0)
-    own = dict(state.parameters(models.build(case.model)))
+    own = dict(parameters(models.build(case.model)))
     for weight, drawn in weights.initial(case).items():
         spread = own[weight].std()
         if spread == 0:
@@ -38,7 +45,7 @@ def test_loading_gives_back_what_was_loaded():
     case = cases.resolve("transformer/single", {"model": {"vocabulary": 20, "d_model": 8, "heads": 2}})
     model, initial = models.build(case.model), weights.initial(case)
     state.load(model, initial)
-    for name, array in state.parameters(model):
+    for name, array in parameters(model):
         assert np.array_equal(array, initial[name].astype(np.float32)), name
 
 
@@ -54,12 +61,34 @@ def test_bfloat16_reaches_numpy():
     assert state.to_numpy(tensor).astype(np.float32).tolist() == [1.0, 2.5]
 
 
-def test_the_schedule_is_the_configs():
+def test_the_optimizer_moves_its_schedule_on():
     case = cases.resolve("simple_block/single@schedule")
-    optimizer, schedule = optimizers.build(case, models.build(case.model).parameters())
+    optimizer = optimizers.build(case, models.build(case.model).parameters())
     rates = []
     for _ in range(5):
         rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
-        schedule.step()
     assert rates == pytest.approx([0.05, 0.05, 0.005, 0.005, 0.0005])
+
+
+def test_the_optimizer_clips_before_it_steps():
+    case = cases.resolve("simple_block/single", {"clip_norm": 0.5})
+    model = models.build(case.model)
+    optimizer = optimizers.build(case, model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    norm = sum(parameter.grad.square().sum() for parameter in model.parameters()).sqrt()
+    assert float(norm) == pytest.approx(0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", [*MODELS, "two_linear/single"])
+def test_the_blocks_compute_what_the_model_computes(name):
+    case = cases.resolve(name, {"model": {"causal": True}} if "transformer" in name else {})
+    model = models.build(case.model)
+    inputs = tuple(map(torch.from_numpy, Dataset(case).evaluation()[0].inputs))
+    inputs = tuple(tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs)
+    chain = stages(model.blocks(), 2)
+    assert len(model.blocks()) == blocks(case.model)
+    assert torch.equal(chain[1](*as_tuple(chain[0](*inputs))), model(*inputs))
+    assert {id(p) for stage in chain for p in stage.parameters()} == {id(p) for p in model.parameters()}

@@ -1,8 +1,7 @@
 """The precision of a run: the dtype of its parameters, and mixed precision by torch.autocast."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import nn
@@ -21,10 +20,19 @@ def policy(at: str) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def cast(model: nn.Module, loss: Callable[..., Any], at: str) -> Callable[..., Any]:
-    """Forward and loss under autocast, as its documentation asks (backward outside). Returns the loss."""
+def autocast(at: str, device: str) -> torch.autocast:
+    """What a forward and a loss run under, as its documentation asks: the backward pass is outside."""
+    return torch.autocast(device, dtype=MIXED.get(at), enabled=at in MIXED)
+
+
+def cast(model: nn.Module, at: str, device: str) -> None:
+    """Let the model, or its blocks one by one, run under autocast."""
     if at not in MIXED:
-        return loss
-    autocast = torch.autocast("cpu", dtype=MIXED[at])
-    model.forward = autocast(model.forward)
-    return autocast(loss)
+        return
+    plain, mixed = type(model), autocast(at, device)
+
+    def blocks(self: nn.Module) -> list:
+        return [block._replace(forward=mixed(block.forward)) for block in plain.blocks(self)]
+
+    # In the class, so that the copies which nn.DataParallel makes have it too.
+    model.__class__ = type(plain.__name__, (plain,), {"forward": mixed(plain.forward), "blocks": blocks})

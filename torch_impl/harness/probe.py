@@ -6,37 +6,58 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
+from parity.runtime.drive import Run
+from parity.trace import keys
 from parity.trace.recorder import Recorder
 from torch_impl.harness import weights
+from torch_impl.harness.watch import Watch
+from torch_impl.strategies.branch_parallel import BranchedAttention
 
 OUTPUT = "(model)"  # the name of the whole model's result; no attribute can have it
+BETWEEN = ("relu", "dropout")  # in tensor_parallel: a part of a hidden layer each, and not compared
+
+
+def modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Every module but the parts of an attention, which nn.MultiheadAttention does not call as modules."""
+    whole = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, BranchedAttention))
+    return [(name, module) for name, module in model.named_modules() if not (whole and name.startswith(whole))]
 
 
 class Probe:
-    """Attached to a model and its optimizer for the rest of their lives.
+    """Attached to a placed model and its optimizer for the rest of their lives.
 
-    `accumulate`: the number of backward passes of a step; the gradients are those after the last.
+    In tensor_parallel rank 0 records what all ranks have in common, the others only their shards.
     """
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, recorder: Recorder, accumulate: int):
-        self.model, self.optimizer, self.recorder = model, optimizer, recorder
-        self.accumulate = accumulate
+    def __init__(self, run: Run, model: nn.Module, optimizer: Optimizer, watch: Watch, rank: int):
+        self.run, self.model, self.optimizer, self.watch = run, model, optimizer, watch
+        self.case, self.rank = run.case, rank
+        self.trained = weights.trained(model, optimizer)
+        self.replicated = self.case.strategy == "data_parallel"
+        self.sharded = self.case.strategy == "tensor_parallel"
+        self.silent = self.sharded and rank > 0
+        self.local = self.case.replicas > 1 or self.case.clip_norm is not None
         self._backwards: Counter[str] = Counter()
-        model.register_forward_pre_hook(lambda _, inputs: self._tensors("input", "input", inputs))
-        for name, module in model.named_modules():
-            module.register_forward_hook(self._on_forward(name or OUTPUT))
-        for name, parameter in model.named_parameters():
-            parameter.register_post_accumulate_grad_hook(self._on_gradient(name))
+        self._order: dict[str, None] = {}
+        model.register_forward_pre_hook(self._on_input)
+        for name, module in modules(model):
+            module.register_forward_hook(self._on_forward(name))
+        for name, parts in self.trained.items():
+            for part in parts:
+                part.register_post_accumulate_grad_hook(self._on_gradient(name, len(parts)))
+        optimizer.register_step_pre_hook(self._on_update)
 
-    def watch(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def watch_loss(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         """The loss, its values recorded."""
 
         def watched(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             value = loss(outputs, target)
-            self._tensors("input", "target", target)
+            if not self.replicated:
+                self._tensors("input", "target", target)
             self._tensors("loss", "loss", value)
             return value
 
@@ -45,32 +66,87 @@ class Probe:
     def on_step(self) -> None:
         """After an update (and once before the first): the state of model and optimizer."""
         kinds = {
-            "parameter": weights.parameters(self.model),
-            "buffer": weights.buffers(self.model),
-            "optimizer_state": weights.optimizer_state(self.model, self.optimizer),
+            "parameter": weights.parameters(self.trained),
+            "buffer": weights.buffers(self.model, self.trained),
+            "optimizer_state": weights.optimizer_state(self.trained, self.optimizer),
         }
-        for kind, named in kinds.items():
-            if self.recorder.wants(kind):
-                for name, array in named:
-                    self.recorder.add(kind, name, array)
-        self.recorder.next_step()
+        with self.watch.paused():
+            for kind, named in kinds.items():
+                if self._first.wants(kind):
+                    self._named(kind, named)
+        self._order.clear()
+        for recorder in self.run.recorders.values():
+            recorder.next_step()
+
+    @property
+    def _first(self) -> Recorder:
+        return next(iter(self.run.recorders.values()))
+
+    def _on_input(self, module: nn.Module, inputs: Any) -> None:
+        self._tensors("input", "input", inputs)
+        if self.replicated and self.local:
+            for name, child in module.named_modules():
+                # What nn.DataParallel has made of the parameters for this forward on this device.
+                for part, copy in getattr(child, "_former_parameters", {}).items():
+                    if copy.requires_grad:
+                        copy.register_hook(self._on_replica(f"{name}.{part}" if name else part))
+
+    def _on_replica(self, name: str) -> Callable[[torch.Tensor], None]:
+        return lambda gradient: self._tensors("gradient", name + keys.LOCAL, gradient)
 
     def _on_forward(self, name: str) -> Callable[..., None]:
+        last = name.rpartition(".")[2]
+
         def hook(module: nn.Module, inputs: Any, outputs: Any) -> None:
-            self._tensors("activation", name, outputs)
+            if self.sharded and last in BETWEEN:
+                return
+            if isinstance(outputs, DTensor):
+                shard = outputs.to_local()
+                if shard.numel():
+                    self._add("activation", f"{name}@shard{self.rank}", self._first, shard)
+            elif name or not self.replicated:
+                self._tensors("activation", name or OUTPUT, outputs)
 
         return hook
 
-    def _on_gradient(self, name: str) -> Callable[[torch.Tensor], None]:
+    def _on_gradient(self, name: str, parts: int) -> Callable[[torch.Tensor], None]:
+        """At the last backward pass of a step: note the order, and what came before any reduction."""
+        passes = parts * (1 if self.replicated else self.case.accumulate)
+        alone = self.local and not (self.replicated and self.case.replicas > 1)
+
         def hook(parameter: torch.Tensor) -> None:
             self._backwards[name] += 1
-            if self._backwards[name] % self.accumulate == 0:
-                self._tensors("gradient", name, parameter.grad)
+            if self._backwards[name] % passes:
+                return
+            self._order[name] = None
+            if alone and self._first.wants("gradient"):
+                own = {name: self.trained[name]}
+                # DDP's loss is multiplied by the ranks, over which it averages: their sum is the step's gradient.
+                ranks = self.case.devices if self.case.strategy == "ddp" else 1
+                with self.watch.paused():
+                    self._named("gradient", ((n + keys.LOCAL, g / ranks) for n, g in weights.gradients(own)))
 
         return hook
+
+    def _on_update(self, *_: Any) -> None:
+        """What the optimizer is about to apply, in the order of the backward pass."""
+        if self._first.wants("gradient"):
+            with self.watch.paused():
+                self._named("gradient", weights.gradients({name: self.trained[name] for name in self._order}))
+
+    def _named(self, kind: str, named: weights.Named) -> None:
+        for name, array in named:  # to the end: a sharded tensor takes all ranks to put together
+            if not self.silent:
+                self._first.add(kind, name, array)
 
     def _tensors(self, kind: str, name: str, value: Any) -> None:
         """Every tensor in a nest of tuples, lists and dicts."""
         for tensor in pytree.tree_leaves(value):
-            if isinstance(tensor, torch.Tensor):
-                self.recorder.add(kind, name, weights.to_numpy(tensor))
+            if isinstance(tensor, torch.Tensor) and not self.silent:
+                replica = tensor.device.index if self.replicated and kind != "loss" else None
+                self._add(kind, name, self._first if replica is None else self.run.recorders[replica], tensor)
+
+    def _add(self, kind: str, name: str, recorder: Recorder, tensor: torch.Tensor) -> None:
+        if recorder.wants(kind):
+            with self.watch.paused():
+                recorder.add(kind, name, weights.to_numpy(tensor))

@@ -1,19 +1,22 @@
 """One run of one case, recorded."""
 
+import functools
 import importlib
-from collections.abc import Iterator
+from typing import Any
 
 import torch
+from torch import nn
 
-from parity.config.schema import Case
-from parity.data.batches import Batch, Dataset
-from parity.random import Floats
+from parity.layout.canonical import Layout
+from parity.runtime.drive import Run
 from parity.runtime.environment import THREADS
-from parity.trace.manifest import Layout
-from parity.trace.recorder import Recorder
 from torch_impl import losses, models, optimizers
-from torch_impl.harness import faults, precision, weights
-from torch_impl.harness.probe import Probe
+from torch_impl.harness import data, devices, faults, precision, weights
+from torch_impl.harness.devices import Machine, rank
+from torch_impl.harness.probe import Probe, modules
+from torch_impl.harness.watch import Watch
+
+__all__ = ["NAME", "rank", "run", "versions"]
 
 NAME = "torch"
 
@@ -26,33 +29,58 @@ def versions() -> dict[str, str]:
     return {"torch": str(torch.__version__)}
 
 
-def run(case: Case, at: str, initial: dict[str, Floats], dataset: Dataset, recorder: Recorder, fault: str) -> Layout:
-    """Train the case's model at the precision `at`, recording; say where its parameters were."""
+def run(run: Run) -> Layout:
+    """Train the case's model, recording; say what happened where."""
+    machine = devices.find(run.case)
+    watch = Watch(machine, run.case.replicas)
+    with precision.policy(run.at), machine.available(), faults.planted(run.fault, run.at):
+        try:
+            return _train(run, machine, watch)
+        finally:
+            watch.stop()
+
+
+def _train(run: Run, machine: Machine, watch: Watch) -> Layout:
+    case = run.case
     strategy = importlib.import_module(f"torch_impl.strategies.{case.strategy}")
-    with precision.policy(at), faults.planted(fault, at):
+    kind = (machine.physical or machine.logical[0]).type
+    whole: list[nn.Module] = []
+    layouts: list[Layout] = []
+
+    def make_model() -> nn.Module:
         model = models.build(case.model)
-        weights.load(model, initial)
-        optimizer, schedule = optimizers.build(case, model.parameters())
-        probe = Probe(model, optimizer, recorder, case.accumulate)
-        loss = probe.watch(precision.cast(model, losses.build(case.loss), at))
+        weights.load(model, run.weights)
+        precision.cast(model, run.at, kind)
+        whole.append(model)
+        return model
+
+    def on_step() -> None:
+        if not layouts:
+            watch.stop()
+            layouts.append(watch.layout(probe.trained, optimizer))
         probe.on_step()
-        strategy.train(model, optimizer, loss, _steps(dataset), case.clip_norm, schedule, probe.on_step)
-        strategy.evaluate(model, _tensors(dataset.evaluation())[0])
-        probe.on_step()
-    return weights.layout(model)
+
+    make_optimizer = functools.partial(optimizers.build, case)
+    model, optimizer = strategy.place(make_model, make_optimizer, machine.logical, **_options(run))
+    probe = Probe(run, whole[0], optimizer, watch, machine.rank or 0)
+    loss = probe.watch_loss(precision.autocast(run.at, kind)(losses.build(case.loss)))
+    probe.on_step()
+    if run.watch:
+        watch.start(modules(whole[0]))
+    strategy.train(model, optimizer, loss, data.steps(run), on_step)
+    strategy.evaluate(model, data.evaluation(run))
+    probe.on_step()
+    return layouts[0]
 
 
-def _steps(dataset: Dataset) -> Iterator[list]:
-    for micro_batches in dataset.steps():
-        yield [(*_tensors(batch), batch.share) for batch in micro_batches]
-
-
-def _tensors(batch: Batch) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-    """Inputs and target as tensors; floats take the run's dtype."""
-    inputs = tuple(_tensor(array) for array in batch.inputs)
-    return inputs, _tensor(batch.target)
-
-
-def _tensor(array: Floats) -> torch.Tensor:
-    tensor = torch.from_numpy(array)
-    return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
+def _options(run: Run) -> dict[str, Any]:
+    """What a strategy is told of the case."""
+    axis = run.dataset.batch_axis
+    match run.case.strategy:
+        case "data_parallel":
+            return {"dim": axis}
+        case "ddp":
+            return {"broadcast_buffers": not run.case.local_buffers}
+        case "pipeline" | "hybrid":
+            return {"example": data.example(run), "schedule": run.case.pipeline, "dim": axis}
+    return {}

@@ -19,7 +19,9 @@ def place(
 ) -> tuple[DistributedDataParallel, Optimizer]:
     """A replica on each rank's device. `broadcast_buffers`: rank 0's buffers go to all before each forward."""
     model = make_model().to(devices[dist.get_rank()])
-    return DistributedDataParallel(model, broadcast_buffers=broadcast_buffers), make_optimizer(model.parameters())
+    # Only where it is not wanted: torch 2.13 is about to give the argument another name.
+    options = {} if broadcast_buffers else {"broadcast_buffers": False}
+    return DistributedDataParallel(model, **options), make_optimizer(model.parameters())
 
 
 def train(

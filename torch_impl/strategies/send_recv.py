@@ -79,8 +79,8 @@ def neighbours(group: dist.ProcessGroup | None = None) -> tuple[int | None, int 
 
 
 def send(activations: Activations, to: int) -> None:
-    """First what is to come, since the receiver has to make room for it."""
-    dist.send_object_list([[(tensor.shape, tensor.dtype) for tensor in activations]], to)
+    """First what is to come, since the receiver has to make room for it, and what needs a gradient."""
+    dist.send_object_list([[(tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in activations]], to)
     for tensor in activations:
         dist.send(tensor.detach().contiguous(), to)
 
@@ -89,24 +89,31 @@ def receive(source: int, device: torch.device) -> Activations:
     """What the other rank sent, as the leaves of this rank's graph: dist.send does not differentiate."""
     announced: list = [None]
     dist.recv_object_list(announced, source)
-    tensors = tuple(torch.empty(shape, dtype=dtype, device=device) for shape, dtype in announced[0])
-    for tensor in tensors:
+    received = []
+    for shape, dtype, requires_grad in announced[0]:
+        tensor = torch.empty(shape, dtype=dtype, device=device)
         dist.recv(tensor, source)
-    return tuple(tensor.requires_grad_() for tensor in tensors)
+        received.append(tensor.requires_grad_(requires_grad))
+    return tuple(received)
 
 
 def send_gradients(received: Activations) -> None:
     """Back to where the activations came from."""
     previous, _ = neighbours()
     if previous is not None:
-        for tensor in received:
+        for tensor in differentiable(received):
             dist.send(tensor.grad.contiguous(), previous)
 
 
 def receive_gradients(outputs: Activations, source: int) -> None:
     """Go on with the backward pass from the gradients of what was sent."""
-    gradients = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
+    sent = differentiable(outputs)
+    gradients = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in sent]
     for gradient in gradients:
         dist.recv(gradient, source)
-    pairs = [pair for pair in zip(outputs, gradients, strict=True) if pair[0].requires_grad]
-    torch.autograd.backward(*zip(*pairs, strict=True))
+    torch.autograd.backward(sent, gradients)
+
+
+def differentiable(activations: Activations) -> list[torch.Tensor]:
+    """Those that have a gradient: an input that is only carried along has none."""
+    return [tensor for tensor in activations if tensor.requires_grad]

@@ -1,0 +1,91 @@
+"""The logical devices of this process, set up when this is imported, and what they physically are.
+
+PARITY_DEVICES says how many of which kind: cpu:N or gpu:N. Where TF_CONFIG names several processes,
+each has one device, whose number is the process's.
+"""
+
+import json
+import os
+
+import tensorflow as tf
+
+from parity.config.devices import Devices, parse
+from parity.runtime.drive import Rank
+from parity.runtime.environment import THREADS
+
+SHARE_OF_GPU = 2048  # MiB for each logical device on a GPU that has several
+
+
+def rank() -> Rank:
+    """This process among those that TF_CONFIG names; alone without it."""
+    config = json.loads(os.environ.get("TF_CONFIG", "{}"))
+    workers = config.get("cluster", {}).get("worker", ["this process"])
+    return Rank(config.get("task", {}).get("index", 0), len(workers))
+
+
+def names(count: int) -> list[str]:
+    """TensorFlow's names of the first `count` logical devices."""
+    return [f"{DEVICES.kind.upper()}:{number}" for number in range(count)]
+
+
+def number(device: str) -> int | None:
+    """The logical device of a full name of TensorFlow's; None for the host of GPUs."""
+    spec = tf.DeviceSpec.from_string(device)
+    if (spec.device_type or "").lower() != DEVICES.kind:
+        return None
+    return spec.task if spec.job == "worker" else spec.device_index
+
+
+def host(device: str) -> str:
+    """The device that can hand a tensor of `device` to Python without copying it to another logical one."""
+    return device if DEVICES.kind == "cpu" else "CPU:0"
+
+
+def physical(count: int) -> list[str]:
+    """What each of the first `count` logical devices is."""
+    if DEVICES.kind == "cpu":
+        kinds = "CPU" if count == 1 else "CPU (logical)" if rank().of == 1 else "CPU (process)"
+        return [kinds] * count
+    gpus = tf.config.list_physical_devices("GPU")
+    described = [tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in gpus]
+    return [
+        name + (" (shared)" if here > 1 else "")
+        for name, here in zip(described, _spread(len(gpus), DEVICES.number), strict=True)
+        for _ in range(here)
+    ][:count]
+
+
+def _set_up(devices: Devices) -> None:
+    """Before TensorFlow runs any op."""
+    # Graphs run as they were written: Grappler merges and renames nodes, whose names are the evidence of the
+    # layout (partitions.py), and takes a fifth of the time before the first step.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
+    tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    physical = tf.config.list_physical_devices(devices.kind.upper())
+    if not physical:
+        raise RuntimeError(f"PARITY_DEVICES is {devices}, but TensorFlow sees no {devices.kind.upper()}")
+    if devices.kind == "cpu":
+        logical = [tf.config.LogicalDeviceConfiguration()] * devices.number
+        tf.config.set_logical_device_configuration(physical[0], logical)
+    else:
+        _share_gpus(physical, devices.number)
+
+
+def _share_gpus(gpus: list[tf.config.PhysicalDevice], count: int) -> None:
+    """Every GPU with as many logical devices as it takes; TensorFlow numbers them GPU by GPU."""
+    for gpu, here in zip(gpus, _spread(len(gpus), count), strict=True):
+        if here > 1:
+            limits = [tf.config.LogicalDeviceConfiguration(memory_limit=SHARE_OF_GPU)] * here
+            tf.config.set_logical_device_configuration(gpu, limits)
+        else:
+            tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def _spread(gpus: int, count: int) -> list[int]:
+    """How many logical devices each GPU has."""
+    return [len(range(i, count, gpus)) for i in range(gpus)]
+
+
+DEVICES = parse(os.environ.get("PARITY_DEVICES", "cpu:2"))
+_set_up(DEVICES)

@@ -1,0 +1,184 @@
+"""What devices there are, and what a case needs of them."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from parity.config import cases, devices, schema
+from parity.config.devices import Devices, obstacle
+from parity.errors import UsageError
+from parity.runtime.hardware import available
+
+STACK, BLOCK = "linear_stack/single", "simple_block/single"
+
+
+def case(name: str = STACK, **changes: Any) -> schema.Case:
+    return cases.resolve(name, changes)
+
+
+@pytest.mark.parametrize("text", ["cpu:1", "cpu:2", "cpu:10", "gpu:1", "gpu:8", "cpu:999"])
+def test_devices_are_a_kind_and_a_number(text: str) -> None:
+    found = devices.parse(text)
+    assert (found.kind, found.number) == (text[:3], int(text[4:]))
+    assert str(found) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "cpu", "cpu:", "cpu:0", "cpu:02", "cpu:-1", "cpu:1.5", "cpu:1000", "CPU:2", "tpu:2", "cpu:2 ", "2"]
+)
+def test_other_devices_are_refused(text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        devices.parse(text)
+    assert f"--devices={text}: expected auto, cpu:N or gpu:N" in str(error.value)
+
+
+IN_ONE_PROCESS = ("single", "round_robin", "data_parallel", "branch_parallel")
+A_RANK_PER_DEVICE = ("ddp", "all_reduce", "send_recv", "pipeline", "hybrid", "tensor_parallel")
+
+
+@pytest.mark.parametrize("strategy", get_args(schema.Strategy))
+def test_torch_runs_a_rank_per_device_where_its_strategy_is_one_of_processes(strategy: str) -> None:
+    chosen = case("transformer/single", strategy=strategy, devices=4)
+    assert (strategy in IN_ONE_PROCESS) != (strategy in A_RANK_PER_DEVICE)
+    assert devices.processes(chosen, "torch") == (4 if strategy in A_RANK_PER_DEVICE else 1)
+    assert devices.processes(chosen, "keras") == 1
+
+
+def test_keras_runs_a_process_per_worker_where_the_case_says_so() -> None:
+    chosen = case(strategy="ddp", devices=3, workers=True)
+    assert (devices.processes(chosen, "keras"), devices.processes(chosen, "torch")) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        (schema.LinearStack(), 6),
+        (schema.LinearStack(layers=1), 1),
+        (schema.SimpleBlock(), 3),
+        (schema.TwoLinear(), 2),
+        (schema.ResidualBlock(), 2),
+        (schema.Transformer(), 4),
+        (schema.Transformer(encoder_layers=1, decoder_layers=4), 5),
+    ],
+)
+def test_the_blocks_of_a_model(model: schema.Model, count: int) -> None:
+    assert devices.blocks(model) == count
+
+
+EVEN = "hybrid has replicas of 2 stages: it needs an even number of devices from 4 on, not {}"
+FEW = "the model has {} consecutive blocks, too few for {} stages"
+PIPELINE = {"strategy": "pipeline"}
+OBSTACLES: list[tuple[str, dict[str, Any], str]] = [
+    *[(STACK, {"strategy": "hybrid", "devices": n}, EVEN.format(n)) for n in (1, 2, 3, 5, 7)],
+    *[(STACK, {"strategy": "hybrid", "devices": n}, "") for n in (4, 6, 8)],
+    ("two_linear/single", {"strategy": "hybrid", "devices": 8}, ""),
+    (STACK, {"strategy": "hybrid", "devices": 4, "model": {"layers": 1}}, FEW.format(1, 2)),
+    *[(STACK, {"strategy": name, "devices": 6}, "") for name in ("send_recv", "pipeline")],
+    *[(STACK, {"strategy": name, "devices": 7}, FEW.format(6, 7)) for name in ("send_recv", "pipeline")],
+    *[(STACK, {"strategy": name, "devices": 8}, "") for name in ("single", "round_robin", "ddp", "all_reduce")],
+    (BLOCK, {"strategy": "tensor_parallel", "devices": 8}, ""),
+    ("residual_block/single", {"strategy": "branch_parallel", "devices": 8}, ""),
+    (STACK, {"strategy": "ddp", "devices": 4, "data": {"batch": 4}}, ""),
+    (
+        STACK,
+        {"strategy": "ddp", "devices": 4, "data": {"batch": 3}},
+        "a batch of 3 leaves one of 4 replicas 0 samples",
+    ),
+    (STACK, {"strategy": "ddp", "devices": 4, "data": {"batch": 9}}, ""),
+    (
+        STACK,
+        {"strategy": "data_parallel", "devices": 4, "data": {"batch": 9}},
+        "a batch of 9 leaves one of 4 replicas 0 samples",
+    ),
+    (STACK, {"strategy": "ddp", "devices": 3, "data": {"batch": 9}, "accumulate": 3}, ""),
+    (
+        STACK,
+        {"strategy": "ddp", "devices": 3, "data": {"batch": 8}, "accumulate": 3},
+        "a batch of 8 leaves one of 3 replicas 2 samples",
+    ),
+    (STACK, {**PIPELINE, "data": {"batch": 32}, "accumulate": 4}, ""),
+    (
+        STACK,
+        {**PIPELINE, "data": {"batch": 33}, "accumulate": 4},
+        "torch.distributed.pipelining needs 4 micro-batches of one size",
+    ),
+    (STACK, {"strategy": "send_recv", "data": {"batch": 33}, "accumulate": 4}, ""),
+    (STACK, {"strategy": "hybrid", "devices": 4, "data": {"batch": 32}, "accumulate": 2}, ""),
+    (
+        STACK,
+        {"strategy": "hybrid", "devices": 4, "data": {"batch": 34}, "accumulate": 2},
+        "torch.distributed.pipelining needs 2 micro-batches of one size",
+    ),
+    (
+        STACK,
+        {"strategy": "hybrid", "devices": 4, "data": {"batch": 33}, "accumulate": 2},
+        "torch.distributed.pipelining needs 2 micro-batches of one size",
+    ),
+    (STACK, {**PIPELINE, "pipeline": "1f1b", "devices": 4, "accumulate": 4}, ""),
+    (STACK, {**PIPELINE, "pipeline": "gpipe", "devices": 4, "accumulate": 2}, ""),
+    (
+        STACK,
+        {**PIPELINE, "pipeline": "1f1b", "devices": 4, "accumulate": 2},
+        "1F1B needs as many micro-batches as stages: 2 for 4",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "reason"), OBSTACLES)
+def test_the_obstacles(name: str, changes: dict[str, Any], reason: str) -> None:
+    assert obstacle(case(name, **changes)) == reason
+
+
+@pytest.mark.parametrize(
+    ("number", "hindered"),
+    [
+        (1, {"hybrid"}),
+        (2, {"hybrid"}),
+        (3, {"hybrid", "send_recv", "pipeline"}),
+        (4, {"send_recv", "pipeline"}),
+        (8, {"send_recv", "pipeline", "hybrid", "data_parallel"}),
+    ],
+)
+def test_the_built_in_cases_that_a_number_of_devices_hinders(number: int, hindered: set[str]) -> None:
+    chosen = cases.select([], devices=number)
+    runnable = [each for each in chosen if not obstacle(each)]
+    assert {each.strategy for each in chosen if obstacle(each)} == hindered
+    assert {each.strategy for each in runnable} >= {"single", "round_robin", "data_parallel", "ddp", "all_reduce"}
+    assert len(runnable) >= 50
+
+
+# The devices of this machine
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], str]:
+    """Makes programs in a folder that is the whole PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def make(name: str, code: str) -> str:
+        path = tmp_path / name
+        path.write_text(f"#!{sys.executable}\n{code}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("torch", "keras", "found"),
+    [
+        ("print(4)", "print(4)", Devices("gpu", 4)),
+        ("print(4)", "print('a warning'); print(2)", Devices("gpu", 2)),
+        ("print(0)", "print(2)", Devices("cpu", 2)),
+        ("print(2)", "raise ImportError", Devices("cpu", 2)),
+    ],
+)
+def test_the_gpus_are_those_that_both_backends_see(torch: str, keras: str, found: Devices, programs: Any) -> None:
+    pythons = {"torch": programs("torch-python", torch), "keras": programs("keras-python", keras)}
+    assert available(pythons) == Devices("cpu", 2)  # without the driver's tool nobody is asked
+    programs("nvidia-smi", "")
+    assert available(pythons) == found
+    assert available({**pythons, "keras": "/nonexistent/python"}) == Devices("cpu", 2)

@@ -1,0 +1,161 @@
+"""Which trainings a set of cases needs: each its own and its baseline on one device, each training once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parity.config import cases, schema
+from parity.config.baseline import baseline, why_not
+from parity.runtime.plan import Plan, Task
+
+
+def case(name: str, **changes: Any) -> schema.Case:
+    return cases.resolve(name, changes)
+
+
+def planned(folder: Path, *names: str, keep: Path | None = None, **changes: Any) -> Plan:
+    return Plan([case(name, **changes) for name in names], folder, keep)
+
+
+# Baselines
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("simple_block/single", {}, "is on a single device"),
+        ("simple_block/single@fit", {}, "is on a single device"),
+        ("simple_block/all_reduce", {}, "the samples come in the order of the sampler"),
+        ("residual_block/ddp", {}, "batch norm"),
+        ("residual_block/data_parallel", {}, "batch norm"),
+        ("residual_block/ddp@local_buffers", {}, "batch norm"),
+        ("residual_block/pipeline", {}, "batch norm"),
+        ("residual_block/pipeline", {"accumulate": 1}, ""),
+        ("residual_block/ddp", {"devices": 1}, ""),
+        ("residual_block/send_recv", {}, ""),
+        ("residual_block/branch_parallel", {}, ""),
+        ("simple_block/ddp", {}, ""),
+        ("simple_block/ddp@accumulate", {}, ""),
+        ("transformer/tensor_parallel", {}, ""),
+    ],
+)
+def test_which_cases_have_a_baseline(name: str, changes: dict[str, Any], reason: str) -> None:
+    said = why_not(case(name, **changes))
+    assert said.startswith(reason) and bool(said) == bool(reason)
+
+
+@pytest.mark.parametrize("name", [name for name in cases.names() if not why_not(cases.resolve(name))])
+def test_a_baseline_is_the_same_mathematics_on_one_device(name: str) -> None:
+    chosen = case(name, seed=3)
+    single = baseline(chosen)
+    assert (single.strategy, single.replicas, single.name) == ("single", 1, f"{name.partition('/')[0]}/single")
+    spread = {"name", "strategy", "accumulate", "fit", "workers", "local_buffers", "distribute_dataset", "pipeline"}
+    kept = set(schema.Case.__struct_fields__) - spread
+    assert [field for field in kept if getattr(single, field) != getattr(chosen, field)] == []
+    assert baseline(single) == single
+
+
+# What is run once
+
+
+@pytest.mark.parametrize(
+    ("names", "trainings"),
+    [
+        (["simple_block/single"], 1),
+        (["simple_block/ddp"], 2),
+        (["simple_block/ddp", "simple_block/single"], 2),
+        (["simple_block/single", "simple_block/ddp"], 2),
+        (["simple_block/ddp", "simple_block/round_robin", "simple_block/ddp@workers", "simple_block/pipeline"], 5),
+        (["simple_block/ddp", "simple_block/ddp@adam", "simple_block/single@adam"], 4),
+        (["simple_block/ddp@clip", "simple_block/single@clip"], 2),
+        (["simple_block/ddp", "simple_block/ddp@uneven"], 4),
+        (["simple_block/ddp", "linear_stack/ddp"], 4),
+        (["simple_block/all_reduce", "residual_block/ddp"], 2),
+        (["simple_block/ddp@accumulate", "simple_block/data_parallel@fit"], 3),
+    ],
+)
+def test_cases_share_a_training(names: list[str], trainings: int, tmp_path: Path) -> None:
+    plan = planned(tmp_path, *names)
+    assert len(plan.tasks) == len({task.folder for task in plan.tasks}) == trainings
+    assert {id(task) for n in range(len(names)) for task in plan.needs(n)} == {id(task) for task in plan.tasks}
+
+
+def test_a_chosen_case_is_the_baseline_of_another(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "simple_block/ddp", "simple_block/single@adam", "simple_block/single")
+    assert plan.baselines[0] is plan.own[2]
+    assert plan.baselines[1:] == [None, None]
+    assert plan.own[2].users == {0, 2}
+    assert plan.needs(0) == [plan.own[0], plan.own[2]] and plan.needs(2) == [plan.own[2]]
+
+
+def test_cases_that_differ_in_their_name_alone_are_run_once(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "simple_block/single", "simple_block/single@fit", fit=False)
+    assert plan.own[0] is plan.own[1] and plan.own[0].users == {0, 1}
+    assert len(planned(tmp_path, "simple_block/single", "simple_block/single@fit").tasks) == 2
+
+
+@pytest.mark.parametrize("changes", [{"seed": 1}, {"steps": 2}, {"devices": 3}, {"precision": "float16"}])
+def test_a_baseline_is_trained_as_its_case_is(changes: dict[str, Any], tmp_path: Path) -> None:
+    chosen = [case("simple_block/ddp", **changes), case("simple_block/ddp")]
+    assert len(Plan(chosen, tmp_path, None).tasks) == 4
+    assert len(Plan([chosen[0], chosen[0]], tmp_path, None).tasks) == 2
+
+
+@pytest.mark.parametrize("pattern", ["simple_block/*", "linear_stack/*", "*"])
+def test_a_baseline_comes_before_its_first_user_and_no_earlier_than_needed(pattern: str, tmp_path: Path) -> None:
+    chosen = list(reversed(cases.select([pattern])))
+    plan = Plan(chosen, tmp_path, None)
+    place = {id(task): number for number, task in enumerate(plan.tasks)}
+    pairs = [(own, single) for own, single in zip(plan.own, plan.baselines, strict=True) if single]
+    assert pairs
+    assert all(place[id(single)] < place[id(own)] for own, single in pairs if min(own.users) == min(single.users))
+    firsts = [min(task.users) for task in plan.tasks]
+    assert firsts == sorted(firsts)  # when the tasks up to a case's own are done, the case can be judged
+
+
+# What is kept
+
+
+def made(task: Task) -> Path:
+    task.folder.mkdir(parents=True)
+    (task.folder / "trace").touch()
+    return task.folder
+
+
+def test_a_training_is_deleted_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "simple_block/ddp", "simple_block/round_robin")
+    folders = {id(task): made(task) for task in plan.tasks}
+    left = []
+    for number in (1, 0):
+        for task in plan.needs(number):
+            task.release(number)
+        left.append([folders[id(task)].exists() for task in (*plan.own, plan.baselines[0]) if task])
+    assert left == [[True, False, True], [False, False, False]]
+
+
+def test_a_training_that_no_case_has_released_is_there(tmp_path: Path) -> None:
+    task = planned(tmp_path, "simple_block/single").own[0]
+    folder = made(task)
+    task.release(7)
+    assert folder.exists()
+    task.release(0)
+    assert not folder.exists()
+
+
+def test_what_is_to_be_kept_is_kept_and_a_baseline_of_nobody_s_choice_is_not(tmp_path: Path) -> None:
+    keep = tmp_path / "keep"
+    plan = planned(tmp_path / "scratch", "simple_block/ddp", "two_linear/ddp", "two_linear/single", keep=keep)
+    folders = [made(task) for task in plan.tasks]
+    for number in range(3):
+        for task in plan.needs(number):
+            task.release(number)
+    kept = {folder for folder in folders if folder.exists()}
+    assert kept == {keep / "simple_block/ddp", keep / "two_linear/ddp", keep / "two_linear/single"}
+    assert len(folders) == 4
+
+
+def test_without_keeping_all_folders_are_below_the_scratch_folder(tmp_path: Path) -> None:
+    plan = Plan(cases.select([]), tmp_path, None)
+    assert all(task.folder.is_relative_to(tmp_path) and not task.kept for task in plan.tasks)
+    assert len({task.folder for task in plan.tasks}) == len(plan.tasks)

@@ -1,0 +1,223 @@
+"""What the terminal says: the devices, the layouts, what was skipped and why; in 80 columns too."""
+
+import io
+from typing import Any
+
+import pytest
+
+from parity.config import cases
+from parity.layout.canonical import Layout, Transfer
+from parity.report import terminal
+from parity.results import Against, CaseResult, Check, Divergence, Finding, LayoutCheck, Report
+
+NARROW, WIDE = 80, 140
+VIRTUAL = ["CPU (virtual)"] * 2
+
+
+def shown(*results: CaseResult, width: int = WIDE, monkeypatch: pytest.MonkeyPatch | None = None, **facts: Any) -> str:
+    report = Report(environment=facts or {"torch": {"torch": "2.13"}, "keras": {"keras": "3.15"}})
+    for result in results:
+        report.add(result)
+    if monkeypatch:
+        monkeypatch.setattr(terminal, "PIPE_WIDTH", width)
+    out = io.StringIO()
+    terminal.show(report, out)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def case(name: str = "simple_block/ddp", verdict: Any = "match", **fields: Any) -> CaseResult:
+    """A case with every kind compared."""
+    checks = {kind: Check(compared=3, worst_bits=27.4, worst_name="a.weight") for kind in terminal.KINDS}
+    fields.setdefault("checks", {**checks, "layout": LayoutCheck()})
+    return CaseResult(case=name, verdict=verdict, **{"seconds": {"torch": 10.4, "keras": 14.4}, **fields})
+
+
+def cells(text: str, name: str) -> list[str]:
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+    return line.split()
+
+
+# Devices
+
+
+def test_the_devices_are_named_and_virtual_ones_are_called_so() -> None:
+    kinds = {"torch": VIRTUAL, "keras": ["CPU (logical)"] * 2}
+    processes = {"torch": ["CPU (process)"] * 2, "keras": ["CPU (logical)"] * 2}
+    text = shown(
+        case("a/round_robin", devices=kinds), case("a/ddp", devices=processes), case("b/ddp", devices=processes)
+    )
+    assert "torch: torch 2.13; CPU (virtual) in 1, CPU (process) in 2\n" in text
+    assert "keras: keras 3.15; CPU (logical) in 3\n" in text
+    assert "virtual" not in shown(case(devices=processes))
+
+
+def test_a_side_without_devices_says_so() -> None:
+    assert "torch: torch 2.13; no case\n" in shown(case(verdict="error", reason="it crashed", checks={}))
+
+
+# Marks in the table
+
+
+@pytest.mark.parametrize(
+    ("check", "mark"),
+    [
+        (LayoutCheck(), "="),
+        (LayoutCheck(declared=["parameters: by design"]), "≈"),
+        (LayoutCheck(verdict="diverged", differences=["compute: x"]), "!"),
+        (LayoutCheck(verdict="diverged", differences=["compute: x"], declared=["parameters: by design"]), "!"),
+        (None, "-"),
+    ],
+)
+def test_the_mark_of_a_layout(check: LayoutCheck | None, mark: str) -> None:
+    checks = {"layout": check} if check else {}
+    assert cells(shown(case(checks=checks)), "simple_block/ddp")[9] == mark
+
+
+@pytest.mark.parametrize(
+    ("against", "mark"),
+    [
+        ({}, "-"),
+        ({"torch": Against(skipped="batch norm"), "keras": Against(skipped="batch norm")}, "-"),
+        ({"torch": Against(), "keras": Against()}, "="),
+        ({"torch": Against(worst_bits=24.2), "keras": Against(worst_bits=21.8)}, "22"),
+        ({"torch": Against(worst_bits=24.2), "keras": Against()}, "24"),
+        ({"torch": Against(worst_bits=24.2), "keras": Against(skipped="it failed", worst_bits=1.0)}, "24"),
+    ],
+)
+def test_the_bits_against_a_single_device(against: dict[str, Against], mark: str) -> None:
+    assert cells(shown(case(against_single=against)), "simple_block/ddp")[10] == mark
+
+
+# What is told below the table
+
+
+def test_a_skipped_case_says_why() -> None:
+    reason = "hybrid has replicas of 2 stages: it needs an even number of devices from 4 on, not 2"
+    skipped = CaseResult(case="simple_block/hybrid", verdict="skipped", reason=reason)
+    text = shown(case(), skipped)
+    assert f"\nsimple_block/hybrid: skipped\n  {reason}\n" in text
+    assert cells(text, "simple_block/hybrid")[1:] == ["skipped", *"---------"]
+    assert "2 cases: 1 match, 1 skipped\n" in text
+
+
+def test_skipped_cases_alone_are_no_failure_and_none_at_all_are() -> None:
+    report = Report()
+    assert (report.status(strict=False), report.status(strict=True)) == (2, 2)
+    report.add(CaseResult(case="a/hybrid", verdict="skipped", reason="too few devices"))
+    assert (report.status(strict=False), report.status(strict=True)) == (0, 0)
+    report.add(case(verdict="diverged"))
+    assert report.status(strict=False) == 1
+
+
+def test_the_differences_of_the_layouts_are_told() -> None:
+    lines = [f"compute: layer{i}: torch on 0, keras on 1" for i in range(terminal.MOST_LINES)]
+    check = LayoutCheck(verdict="diverged", differences=lines)
+    text = shown(case(verdict="diverged", reason="; ".join(lines), checks={"layout": check}))
+    assert all(f"\n  {line}\n" in text for line in lines)
+    assert " more" not in text
+    check.differences = [*lines, "compute: last", "compute: very last"]
+    text = shown(case(verdict="diverged", checks={"layout": check}))
+    assert "\n  and 2 more\n" in text and "very last" not in text
+
+
+def test_the_differences_of_the_layouts_are_told_beside_a_tensor_s() -> None:
+    place = Divergence(step=0, kind="gradient", name="a", replica=1, bits=3.0, reason="0.1 apart")
+    check = LayoutCheck(verdict="diverged", differences=["compute: x: torch on 0, keras on 1"])
+    text = shown(case(verdict="diverged", first_divergence=place, checks={"layout": check}))
+    assert "\n  step 0, gradient, a, replica 1\n  0.1 apart\n" in text
+    assert "\n  compute: x: torch on 0, keras on 1\n" in text
+    place.replica = 0
+    assert "replica" not in shown(case(verdict="diverged", first_divergence=place))
+
+
+def test_a_side_that_is_not_its_own_training_on_a_single_device_is_told() -> None:
+    wrong = Against(verdict="diverged", reason="gradient/a: 0.0 bits", worst_bits=0.0)
+    text = shown(case(verdict="diverged", against_single={"torch": Against(), "keras": wrong}))
+    assert "\n  keras against a single device: diverged: gradient/a: 0.0 bits\n" in text
+    assert "torch against" not in text
+
+
+# Layouts side by side
+
+ONE = Layout(
+    devices=["CPU (virtual)", "CPU (virtual)"],
+    parameters={"linear1.weight": [0], "linear2.weight": [1]},
+    optimizer_state={"linear1.weight.momentum": [0]},
+    compute={"linear1": [0], "linear2": [1]},
+    backward={"linear1": [0]},
+    transfers=[Transfer(what="activation", source=0, target=1, bytes=64)],
+    collectives={"all_reduce": 800},
+)
+OTHER = Layout(
+    devices=["CPU (logical)"] * 2,
+    parameters={"linear1.weight": [0, 1], "linear2.weight": [1]},
+    compute={"linear1": [0], "relu": [1]},
+    transfers=[Transfer(what="gradient", source=1, target=0, bytes=32)],
+    replicas=2,
+)
+
+
+def test_both_layouts_are_printed_side_by_side() -> None:
+    text = shown(case(checks={"layout": LayoutCheck(sides={"torch": ONE, "keras": OTHER})}))
+    table = text.partition("\nsimple_block/ddp: device layouts\n")[2].partition("\n1 case")[0]
+    assert [" ".join(line.split()) for line in table.splitlines()] == [
+        "torch keras",
+        "devices 0 = CPU (virtual) 0 = CPU (logical)",
+        "1 = CPU (virtual) 1 = CPU (logical)",
+        "parameters linear1.weight 0 0, 1",
+        "parameters linear2.weight 1 1",
+        "optimizer state linear1.weight.momentum 0 -",
+        "compute linear1 0 0",
+        "compute linear2 1 -",
+        "compute relu - 1",
+        "backward linear1 0 -",
+        "activation 0 -> 1 64 bytes -",
+        "all_reduce 800 bytes -",
+        "gradient 1 -> 0 - 32 bytes",
+        "replicas 1 2",
+    ]
+
+
+def test_layouts_are_not_printed_where_they_were_not_asked_for() -> None:
+    assert "simple_block/ddp: device layouts" not in shown(case())
+
+
+# A narrow console
+
+
+@pytest.mark.parametrize("verdict", ["match", "subprecision"])
+def test_the_table_fits_80_columns_with_every_number(verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    against = {"torch": Against(worst_bits=22.0), "keras": Against()}
+    results = [case(name, verdict, against_single=against) for name in cases.names()]
+    text = shown(*results, width=NARROW, monkeypatch=monkeypatch)
+    assert max(map(len, text.splitlines())) <= NARROW
+    (heading,) = [line for line in text.splitlines() if line.startswith("case ")]
+    assert heading.split() == ["case", "verdict", *terminal.KINDS.values(), "lay", "sgl", "s"]
+    rows = [line.split()[1:] for line in text.splitlines() if "10+14" in line]
+    assert rows == [[verdict, *["27"] * 7, "=", "22", "10+14"]] * len(results)
+
+
+def test_every_name_is_there_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folded, if need be."""
+    results = [case(name, "subprecision") for name in cases.names()]
+    text = shown(*results, width=NARROW, monkeypatch=monkeypatch)
+    table = text[text.index("case ") : text.index("\n\n")].splitlines()[1:]
+    folded = "".join(("\n" if "10+14" in line else "") + line.split()[0] for line in table)
+    assert folded.split() == cases.names()
+
+
+def test_what_is_told_fits_80_columns_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "transformer.decoder.layers.0.multihead_attn.in_proj_weight"
+    long = f"parameters: {name}: torch on 0, 1, 2, 3, 4, 5, 6, 7, keras on 0"
+    check = LayoutCheck(verdict="diverged", differences=[long], sides={"torch": ONE, "keras": OTHER})
+    finding = Finding(id="precision.noise", side="keras", where=f"activation/{name}", message="9.0 bits noisier")
+    results = case(verdict="diverged", checks={"layout": check}, devices={"torch": VIRTUAL}, findings=[finding])
+    text = shown(results, width=NARROW, monkeypatch=monkeypatch)
+    assert max(map(len, text.splitlines())) <= NARROW
+    assert long.replace(" ", "") in text.replace("\n", "").replace(" ", "")
+
+
+def test_the_name_of_a_tensor_is_left_out_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "a.weight" in shown(case(), width=WIDE, monkeypatch=monkeypatch)
+    text = shown(case("two_linear/single@cross_entropy"), width=NARROW, monkeypatch=monkeypatch)
+    assert "a.weight" not in text and "worst " not in text.partition("\n\n")[0].splitlines()[2]

@@ -1,0 +1,43 @@
+"""The torch side's processes, one group for each number of ranks, kept alive over the tests."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+
+from parity.runtime.backend import Backend, running
+from parity.runtime.job import Job
+from parity.trace.manifest import Trace
+from small_cases import small
+
+Record = Callable[..., Trace]
+
+
+@pytest.fixture(scope="session")
+def torch_backend(tmp_path_factory) -> Iterator[Backend]:
+    """A backend whose jobs count as hung after a minute."""
+    backend = Backend("torch", "", tmp_path_factory.mktemp("torch"), patience=60.0)
+    with running([backend]):
+        yield backend
+
+
+@pytest.fixture(scope="session")
+def record(torch_backend, tmp_path_factory) -> Record:
+    """Record a small case in float64, once: `record("simple_block", "ddp", 2, {"clip_norm": 0.1}, fault="")`."""
+    numbers = itertools.count()
+    known: dict[str, Trace] = {}
+
+    def recorded(model: str, strategy: str, devices: int, changes: dict | None = None, fault: str = "") -> Trace:
+        key = json.dumps([model, strategy, devices, changes, fault])
+        if key not in known:
+            folder = tmp_path_factory.mktemp(f"trace{next(numbers)}")
+            case = small(model, strategy, devices, changes or {})
+            job = Job(case=case, runs=["high"], folder=str(folder), fault=fault)
+            answer = torch_backend.do(job)
+            assert answer.status == "done", f"{msgspec.json.encode(case)}: {answer.message}"
+            known[key] = Trace(folder)
+        return known[key]
+
+    return recorded

@@ -1,0 +1,148 @@
+"""What is said of where things happened, and that planted mistakes show in it."""
+
+import numpy as np
+import pytest
+
+from parity.layout.canonical import Transfer
+from parity.runtime.job import Job
+from small_cases import small
+
+FLOAT = 8  # bytes; the traces are of float64
+
+
+def transfer(what, source, target, size):
+    return Transfer(what=what, source=source, target=target, bytes=size)
+
+
+def test_a_single_device_moves_nothing(record):
+    layout = record("simple_block", "single", 2).manifest.layout
+    assert layout.devices == ["CPU"]
+    assert set(map(tuple, layout.parameters.values())) == {(0,)}
+    assert layout.compute == layout.backward == {"linear1": [0], "relu": [0], "linear2": [0]}
+    assert layout.transfers == []
+    assert layout.collectives == {}
+
+
+def test_round_robin(record):
+    layout = record("linear_stack", "round_robin", 3).manifest.layout
+    assert layout.devices == ["CPU (virtual)"] * 3
+    for i in range(5):
+        assert layout.parameters[f"layers.{i}.weight"] == [i % 3]
+        assert layout.optimizer_state[f"layers.{i}.bias.momentum_buffer"] == [i % 3]
+        assert layout.compute[f"layers.{i}"] == layout.backward[f"layers.{i}"] == [i % 3]
+    size = 13 * 64 * FLOAT
+    forward = [("activation", 0, 1, 2 * size), ("activation", 1, 2, size), ("activation", 2, 0, size)]
+    backward = [("gradient", 0, 2, size), ("gradient", 1, 0, 2 * size), ("gradient", 2, 1, size)]
+    assert layout.transfers == [transfer(*one) for one in forward + backward]
+
+
+def test_data_parallel(record):
+    layout = record("residual_block", "data_parallel", 2).manifest.layout
+    parameters = 3 * 5 * 9 + 5 * 5 * 9 + 3 * 5 + 3 * 5 + 3 * 2 * 5
+    image = 8 * 8 * FLOAT
+    assert layout.replicas == 2
+    assert set(map(tuple, layout.parameters.values())) == {(0,)}
+    assert layout.compute["conv1"] == layout.backward["conv1"] == [0, 1]
+    assert layout.transfers == [
+        transfer("gradient", 0, 1, 6 * 5 * image),
+        transfer("gradient", 1, 0, parameters * FLOAT),
+        transfer("input", 0, 1, 6 * 3 * image),
+        transfer("output", 1, 0, 6 * 5 * image),
+        transfer("parameter", 0, 1, (parameters + 3 * 2 * 5) * FLOAT),  # and the buffers
+    ]
+
+
+def test_ddp(record):
+    layout = record("simple_block", "ddp", 3).manifest.layout
+    assert layout.devices == ["CPU (process)"] * 3
+    assert layout.parameters["linear1.weight"] == layout.compute["linear1"] == [0, 1, 2]
+    assert layout.transfers == []
+    assert layout.collectives == {"all_reduce": (10 * 19 + 19 + 19 * 5 + 5) * FLOAT}
+
+
+@pytest.mark.parametrize("strategy", ["send_recv", "pipeline"])
+def test_stages(record, strategy):
+    layout = record("residual_block", strategy, 2, {"accumulate": 1}).manifest.layout
+    assert layout.parameters["bn1.weight"] == layout.compute["conv1"] == layout.backward["conv1"] == [0]
+    assert layout.parameters["conv2.weight"] == layout.compute["shortcut.0"] == layout.backward["bn2"] == [1]
+    image = 13 * 8 * 8 * FLOAT
+    # The input is carried along for the shortcut, and needs no gradient.
+    assert layout.transfers == [transfer("activation", 0, 1, 8 * image), transfer("gradient", 1, 0, 5 * image)]
+
+
+def test_branches(record):
+    layout = record("transformer", "branch_parallel", 3).manifest.layout
+    attention = "transformer.decoder.layers.0.multihead_attn"
+    assert layout.parameters[f"{attention}.in_proj_weight"] == [0, 1, 2]
+    assert layout.parameters[f"{attention}.out_proj.weight"] == [0]
+    assert layout.compute[attention] == layout.backward[attention] == [0, 1, 2]
+    assert layout.compute["output"] == [0]
+    size = 6 * 5 * 13 * 12 * FLOAT  # six attentions
+    ways = [(0, 1), (0, 2), (1, 0), (2, 0)]
+    assert layout.transfers == [transfer(what, *way, size) for what in ("activation", "gradient") for way in ways]
+
+
+def test_tensor_parallel(record):
+    layout = record("simple_block", "tensor_parallel", 3).manifest.layout
+    assert layout.parameters["linear1.weight"] == layout.compute["linear1"] == [0, 1, 2]
+    assert layout.collectives == {"all_reduce": 13 * 5 * FLOAT}
+    shards = record("simple_block", "tensor_parallel", 3).open("high", "step-000000")
+    sizes = [shards[f"activation/linear1@shard{rank}"].shape for rank in range(3)]
+    assert sizes == [(13, 7), (13, 7), (13, 5)]
+
+
+def test_a_layer_elsewhere_is_seen(record):
+    plain = record("linear_stack", "round_robin", 2).manifest.layout
+    faulty = record("linear_stack", "round_robin", 2, fault="placement.layer").manifest.layout
+    assert plain.compute["layers.1"] == [1]
+    assert faulty.compute["layers.1"] == faulty.backward["layers.1"] == faulty.parameters["layers.1.weight"] == [0]
+    assert record("residual_block", "branch_parallel", 2, fault="placement.layer").manifest.layout.transfers == []
+    moved = record("linear_stack", "send_recv", 2, fault="placement.layer").manifest.layout
+    assert moved.compute["layers.3"] == [0]
+
+
+def test_an_activation_that_is_not_moved_is_the_frameworks_own_error(torch_backend, tmp_path):
+    case = small("linear_stack", "round_robin", 2, {})
+    answer = torch_backend.do(Job(case=case, runs=["high"], folder=str(tmp_path), fault="placement.move"))
+    assert answer.status == "error"
+    assert "Expected all tensors to be on the same device" in answer.message
+
+
+def test_a_sum_for_a_mean_is_seen(record):
+    for strategy in ("ddp", "all_reduce"):
+        plain = record("simple_block", strategy, 2).open("high", "step-000000")
+        faulty = record("simple_block", strategy, 2, fault="gradient.sum").open("high", "step-000000")
+        key = "gradient/linear2.bias"
+        assert np.asarray(faulty[key]) == pytest.approx(2 * np.asarray(plain[key]))
+        assert np.array_equal(faulty[f"{key}@local"], plain[f"{key}@local"])
+
+
+def test_another_shard_is_seen(record):
+    for strategy in ("ddp", "data_parallel"):
+        trace = record("simple_block", strategy, 3, fault="shard.rotated")
+        first, second, third = (trace.open("high", "step-000000", replica)["sample/indices"] for replica in range(3))
+        assert np.array_equal(second, third)
+        assert not np.array_equal(first, second)
+
+
+def test_a_sampler_without_epochs_is_seen(record):
+    changed = {"steps": 40, "every": 40, "data": {"batch": 60}}
+    plain = record("simple_block", "all_reduce", 2, changed).open("high", "step-000039")["sample/indices"]
+    faulty = record("simple_block", "all_reduce", 2, changed, "sampler.epoch").open("high", "step-000039")
+    assert not np.array_equal(plain, faulty["sample/indices"])
+
+
+def test_a_stage_without_gradient_is_seen(record):
+    trace = record("simple_block", "send_recv", 2, fault="send_recv.gradient")
+    tensors = trace.open("high", "step-000000")
+    assert "gradient/linear1.weight" not in tensors
+    assert "gradient/linear2.weight" in tensors
+    assert np.array_equal(tensors["parameter/linear1.weight"], trace.open("high", "initial")["parameter/linear1.weight"])
+
+
+def test_a_rank_that_raises_ends_its_case_alone(torch_backend, record, tmp_path):
+    case = small("simple_block", "ddp", 2, {})
+    answer = torch_backend.do(Job(case=case, runs=["high"], folder=str(tmp_path), fault="rank.raises"))
+    assert answer.status == "error"
+    assert "rank 1 raises: planted" in answer.message
+    assert record("simple_block", "ddp", 2, {"seed": 1}).manifest.layout.replicas == 2

@@ -1,0 +1,121 @@
+"""Every strategy trains as a single device does, where the mathematics is the same."""
+
+import numpy as np
+import pytest
+
+from parity.config.devices import obstacle
+from parity.data.shards import distributed_sampler
+from small_cases import small
+
+STRATEGIES = {
+    "linear_stack": ["round_robin", "send_recv", "pipeline", "hybrid"],
+    "simple_block": ["round_robin", "data_parallel", "ddp", "send_recv", "pipeline", "hybrid", "tensor_parallel"],
+    "two_linear": ["data_parallel", "ddp", "send_recv"],
+    "residual_block": ["round_robin", "branch_parallel", "send_recv", "pipeline"],
+    "transformer": [
+        "round_robin", "branch_parallel", "data_parallel", "ddp", "send_recv", "pipeline", "hybrid", "tensor_parallel",
+    ],
+}  # fmt: skip
+# Micro-batches of one size; batch norm sees the whole batch.
+WHOLE = {"pipeline": {"accumulate": 4, "data": {"batch": 12}}, "hybrid": {"accumulate": 2, "data": {"batch": 12}}}
+UNCUT = {"accumulate": 1}
+
+
+def changes(model, strategy):
+    return (UNCUT if model == "residual_block" else WHOLE.get(strategy, {})) | {}
+
+
+def matrix():
+    for devices in (1, 2, 3, 4):
+        for model, strategies in STRATEGIES.items():
+            for strategy in strategies:
+                if not obstacle(small(model, strategy, devices, changes(model, strategy))):
+                    yield devices, model, strategy
+
+
+def same(single, other, kinds=("gradient/", "parameter/", "optimizer_state/")):
+    """Equal within 64 ulp of float64, to the largest value of each tensor."""
+    for stem in single.stems("high"):
+        one = single.open("high", stem)
+        parts = [other.open("high", stem, replica) for replica in range(other.replicas)]
+        for key in one:
+            if key.startswith(kinds) and not key.endswith("@local"):
+                for part in [part for part in parts if key in part] or [{}]:
+                    assert key in part, f"{stem} {key}"
+                    wanted, got = np.asarray(one[key]), np.asarray(part[key])
+                    scale = max(abs(wanted).max(), 1e-3)
+                    assert abs(wanted - got).max() <= 64 * np.finfo(np.float64).eps * scale, f"{stem} {key}"
+
+
+@pytest.mark.parametrize(("devices", "model", "strategy"), matrix())
+def test_a_strategy_equals_a_single_device(record, devices, model, strategy):
+    changed = changes(model, strategy)
+    single = record(model, "single", devices, changed | {"accumulate": 1})
+    same(single, record(model, strategy, devices, changed))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changed"),
+    [
+        ("ddp", {"accumulate": 3}),
+        ("ddp", {"clip_norm": 0.1}),
+        ("data_parallel", {"clip_norm": 0.1, "schedule": {"every": 1}}),
+        ("pipeline", {"accumulate": 4, "data": {"batch": 12}, "pipeline": "1f1b"}),
+        ("ddp", {"loss": {"reduction": "sum"}, "optimizer": {"kind": "sgd", "learning_rate": 0.001}}),
+    ],
+)
+def test_a_variant_equals_a_single_device(record, strategy, changed):
+    single = record("simple_block", "single", 2, changed | {"accumulate": 1, "pipeline": "gpipe"})
+    same(single, record("simple_block", strategy, 2, changed))
+
+
+def test_local_gradients_add_up_to_the_reduced_one(record):
+    for strategy in ("ddp", "data_parallel"):
+        trace = record("simple_block", strategy, 3)
+        replicas = [trace.open("high", "step-000000", replica) for replica in range(3)]
+        for name in ("linear1.weight", "linear2.bias"):
+            total = sum(np.asarray(replica[f"gradient/{name}@local"]) for replica in replicas)
+            assert total == pytest.approx(np.asarray(replicas[0][f"gradient/{name}"]), rel=1e-12, abs=1e-15)
+
+
+def test_ranks_drift_only_with_buffers_of_their_own(record):
+    def evaluated(changed):
+        trace = record("residual_block", "ddp", 2, changed)
+        before = [np.asarray(trace.open("high", "step-000001", r)["buffer/bn1.running_mean"]) for r in (0, 1)]
+        return trace, before
+
+    trace, means = evaluated({"local_buffers": True})
+    assert trace.manifest.layout.collectives.keys() == {"all_reduce"}
+    assert abs(means[0] - means[1]).max() > 1e-3
+    trace, _ = evaluated({})
+    assert trace.manifest.layout.collectives.keys() == {"all_reduce", "broadcast"}
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+def test_all_reduce_draws_the_samplers_shards(record, devices):
+    changed = {"steps": 40, "every": 40, "data": {"batch": 60}}
+    trace = record("simple_block", "all_reduce", devices, changed)
+    size, each = 442, 60 // devices
+    for rank in range(devices):
+        order = [distributed_sampler(size, devices, trace.case.seed, epoch)[rank] for epoch in range(8)]
+        batches = [epoch[i : i + each] for epoch in order for i in range(0, len(epoch), each)]
+        for step in (0, 39):
+            drawn = trace.open("high", f"step-{step:06d}", rank)["sample/indices"]
+            assert list(np.asarray(drawn)) == batches[step]
+
+
+def test_all_reduce_trains_on_the_mean_of_its_shards(record):
+    trace = record("simple_block", "all_reduce", 2)
+    for stem in ("step-000000", "step-000001"):
+        first, second = (trace.open("high", stem, rank) for rank in (0, 1))
+        for key in first:
+            if key.startswith(("gradient/", "parameter/")) and not key.endswith("@local"):
+                assert np.array_equal(first[key], second[key]), key
+
+
+def test_each_replica_notes_its_own_samples(record):
+    whole = record("simple_block", "single", 3).open("high", "step-000001")["sample/indices"]
+    for strategy in ("ddp", "data_parallel"):
+        trace = record("simple_block", strategy, 3)
+        parts = [trace.open("high", "step-000001", replica)["sample/indices"] for replica in range(3)]
+        assert np.concatenate(parts).tolist() == np.asarray(whole).tolist()

@@ -1,0 +1,87 @@
+"""What a strategy trains on: the case's batches as tensors, their indices recorded as they are drawn."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch.utils import data
+
+from parity.data.batches import Batch
+from parity.random import Floats
+from parity.runtime.drive import Run
+from torch_impl.harness import faults
+from torch_impl.strategies import all_reduce
+from torch_impl.strategies.single import MicroBatch
+
+Inputs = tuple[torch.Tensor, ...]
+
+
+def steps(run: Run) -> Iterator[list[MicroBatch]]:
+    """The micro-batches of each step that this process trains on."""
+    if run.case.strategy == "all_reduce":
+        yield from _sampled(run)
+        return
+    for parts in run.dataset.steps():
+        chosen = faults.rotated(parts, run.fault)
+        for replica, recorder in run.recorders.items():
+            recorder.drew(np.concatenate([batch.indices for batch in chosen[replica]]))
+        yield [(*tensors(batch), batch.share) for batch in _own(run, chosen)]
+
+
+def evaluation(run: Run) -> Inputs:
+    """The inputs of the evaluation after training."""
+    parts = run.dataset.evaluation()
+    for replica, recorder in run.recorders.items():
+        recorder.drew(parts[replica].indices)
+    (batch,) = _own(run, [[part] for part in parts])
+    return tensors(batch)[0]
+
+
+def example(run: Run) -> Inputs:
+    """The inputs of the first micro-batch."""
+    first = next(run.dataset.steps())
+    return tensors(_own(run, first)[0])[0]
+
+
+def tensors(batch: Batch) -> tuple[Inputs, torch.Tensor]:
+    """Inputs and target; floats take the run's dtype."""
+    return tuple(map(_tensor, batch.inputs)), _tensor(batch.target)
+
+
+class Samples(data.Dataset):
+    """The samples as a torch Dataset that gives whole batches, and records which were asked for."""
+
+    def __init__(self, run: Run):
+        self.run = run
+
+    def __len__(self) -> int:
+        return self.run.dataset.size
+
+    def __getitems__(self, indices: Sequence[int]) -> tuple[Inputs, torch.Tensor]:
+        (recorder,) = self.run.recorders.values()
+        batch = self.run.dataset.batch(np.asarray(indices, np.int64))
+        recorder.drew(batch.indices)
+        return tensors(batch)
+
+
+def _sampled(run: Run) -> Iterator[list[MicroBatch]]:
+    case = run.case
+    for micro_batches in all_reduce.batches(Samples(run), case.data.batch, case.steps, case.seed):
+        mean = case.loss.reduction == "mean"
+        yield [(inputs, target, share if mean else 1.0) for inputs, target, share in micro_batches]
+
+
+def _own(run: Run, parts: list[list[Batch]]) -> list[Batch]:
+    """This process's part of a step. nn.DataParallel splits by itself: it gets all parts in one."""
+    if run.case.strategy != "data_parallel":
+        return parts[next(iter(run.recorders))]
+    batches = [batch for part in parts for batch in part]
+    axis = run.dataset.batch_axis
+    inputs = (np.concatenate(arrays, axis) for arrays in zip(*(batch.inputs for batch in batches), strict=True))
+    target = np.concatenate([batch.target for batch in batches], axis)
+    return [Batch(np.concatenate([batch.indices for batch in batches]), tuple(inputs), target)]
+
+
+def _tensor(array: Floats) -> torch.Tensor:
+    tensor = torch.from_numpy(array)
+    return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
