@@ -1,8 +1,8 @@
-"""Training steps of a backend as they are without this project: the harness's own set-up, nothing watched.
+"""Training as it is without this project: the harness's own set-up, nothing watched.
 
-`framework` runs a case by the backend's harness, so that model, weights, optimizer, loss and loop are
-those of a recording; with `watched=False` an `Unprobed` stands in for the probe. Steps are timed where
-the harness tells the recorder that one ended. Used by step.py and run.py, each in a process per side.
+The backend's harness runs a case, so that model, weights, optimizer, loss and loop are those of a
+recording, with an `Unprobed` in the place of the probe. Used by step.py, and as a backend of its own by
+run.py: `python benchmarks/bare.py SIDE` takes the same jobs from the parent as the real one.
 """
 
 import importlib
@@ -10,7 +10,6 @@ import itertools
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,10 @@ from typing import Any
 from parity.config import weights
 from parity.config.schema import Case
 from parity.data.batches import Batch, Dataset
+from parity.runtime.drive import Run, replicas
 from parity.runtime.environment import environment
+from parity.runtime.job import Job
+from parity.runtime.serve import serve
 
 SIDES = ("torch", "keras")
 
@@ -26,28 +28,39 @@ SIDES = ("torch", "keras")
 class Unprobed:
     """In the place of a probe: watches nothing, passes on that a step ended."""
 
-    def __init__(self, model: Any, optimizer: Any, recorder: Any, case: Any) -> None:
-        self.on_step = recorder.next_step
+    trained: dict[str, Any] = {}
 
-    def watch(self, loss: Callable[..., Any]) -> Callable[..., Any]:
-        """The loss itself."""
-        return loss
+    def __init__(self, first: Any, *_: Any) -> None:
+        # torch's gets the run, Keras's its replicas; both have the recorders.
+        owners = first.recorders.values() if hasattr(first, "recorders") else [one.recorder for one in first.values()]
+        self._recorders = list(owners)
+
+    def on_step(self) -> None:
+        """Tell every recorder."""
+        for recorder in self._recorders:
+            recorder.next_step()
+
+    def loss(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function itself."""
+        return function
+
+    watch_loss = reduction = loss
 
 
-class Clock:
-    """In the place of a recorder: notes when training starts, each step ends, the evaluation ends."""
+class Silent:
+    """In the place of a recorder that stores nothing."""
 
-    def __init__(self) -> None:
-        self.times: list[float] = []
+    step: int | None = None
+
+    def drew(self, indices: Any) -> None:
+        """Nothing is stored."""
 
     def next_step(self) -> None:
-        """What the harness calls at each of these."""
-        self.times.append(time.perf_counter())
+        """Nothing is stored."""
 
-    @property
-    def seconds(self) -> list[float]:
-        """Of each step, and last of the evaluation."""
-        return [end - start for start, end in itertools.pairwise(self.times)]
+    def wants(self, kind: str) -> bool:
+        """No kind at all."""
+        return False
 
 
 class Endless(Dataset):
@@ -57,17 +70,17 @@ class Endless(Dataset):
         super().__init__(case)
         self.made = list(super().steps())
 
-    def steps(self) -> Iterator[list[Batch]]:
+    def steps(self) -> Iterator[list[list[Batch]]]:
         """Without end."""
         return itertools.cycle(self.made)
 
 
 def framework(side: str, case: Case, at: str, dataset: Dataset, recorder: Any, watched: bool) -> None:
-    """One run of a case in this process, at the precision `at`."""
+    """One run of a case of one replica in this process, at the precision `at`."""
     harness = importlib.import_module(f"{side}_impl.harness.run")
     if not watched:
         _replace_next_probe(harness)
-    harness.run(case, at, weights.initial(case), dataset, recorder, "")
+    harness.run(Run(case, at, weights.initial(case), dataset, {0: recorder}, False, ""))
 
 
 def start(script: str, folder: Path, *flags: str) -> "subprocess.Popen[str]":
@@ -86,6 +99,23 @@ def answer(process: "subprocess.Popen[str]", folder: Path) -> Any:
     return json.loads(output.splitlines()[-1])
 
 
+def load(side: str) -> Callable[[Job], None]:
+    """Import the framework and its harness; what runs a job bare."""
+    harness = importlib.import_module(f"{side}_impl.harness.run")
+    harness.Probe = Unprobed
+
+    def run(job: Job) -> None:
+        rank, dataset = harness.rank(), Dataset(job.case)
+        ranks = enumerate(replicas(job.case, rank.of))
+        own = [replica for replica, members in ranks if rank.of == 1 or rank.number in members]
+        for name in job.runs:
+            at = job.case.precision if name == "low" else "float64"
+            recorders = {replica: Silent() for replica in own}
+            harness.run(Run(job.case, at, weights.initial(job.case), dataset, recorders, False, ""))
+
+    return run
+
+
 def _replace_next_probe(harness: Any) -> None:
     """Only the next: the run that makes it may still be on its way when another one starts."""
     original = harness.Probe
@@ -95,3 +125,7 @@ def _replace_next_probe(harness: Any) -> None:
         return Unprobed(*args)
 
     harness.Probe = make
+
+
+if __name__ == "__main__":
+    serve(lambda: load(sys.argv[1]))

@@ -38,8 +38,8 @@ HEADER = ("bare ms", "full ms", "MB", "write GB/s", "ratio", "allowed", "goal", 
 class Recording(Recorder):
     """A recorder of more steps than will be made, all of them whole or none but the first."""
 
-    def __init__(self, folder: Path, dataset: bare.Endless, every: int, whole: bool) -> None:
-        super().__init__(folder, dataset.order()[:1] * ENDLESS, every)
+    def __init__(self, folder: Path, every: int, whole: bool) -> None:
+        super().__init__(folder, ENDLESS, every)
         self.whole = whole
 
     def wants(self, kind: str) -> bool:
@@ -60,8 +60,7 @@ class Lane:
 
     def next_step(self) -> None:
         """The harness calls this at the end of a step (and once before the first)."""
-        if self._recorder is not None:
-            self._recorder.next_step()
+        self._recorder.next_step()
         self.seconds.append(time.perf_counter() - self._start)
         self._waiting.release()
         self._go.acquire()
@@ -74,7 +73,7 @@ class Lane:
         """One step; its files are deleted when the clock has stopped."""
         self._go.release()
         self._waiting.acquire()
-        if self._recorder is not None:
+        if isinstance(self._recorder, Recording):
             # Not all that is in the folder: the file of the next step is open already.
             files = [self._recorder.folder / f"{stem}.safetensors" for stem in self._recorder.files]
             self._recorder.files.clear()
@@ -112,10 +111,10 @@ def measure(side: str, case: Case, at: str, rounds: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
         folder, data = Path(scratch), bare.Endless(case)
         recorders = {
-            "bare": None,
-            "full": Recording(folder / "full", data, 1, True),
-            "between": Recording(folder / "between", data, 1, False),
-            "idle": Recording(folder / "idle", data, ENDLESS, False),
+            "bare": bare.Silent(),
+            "full": Recording(folder / "full", 1, True),
+            "between": Recording(folder / "between", 1, False),
+            "idle": Recording(folder / "idle", ENDLESS, False),
         }
         lanes = {name: _lane(side, case, at, data, recorder) for name, recorder in recorders.items()}
         content = np.ones(lanes["full"].written, np.uint8).data
@@ -132,8 +131,8 @@ def measure(side: str, case: Case, at: str, rounds: int) -> dict[str, float]:
     return medians | {"write": statistics.median(writes), "bytes": len(content)}
 
 
-def _lane(side: str, case: Case, at: str, data: bare.Endless, recorder: Recording | None) -> Lane:
-    lane = Lane(lambda self: bare.framework(side, case, at, data, self, recorder is not None), recorder)
+def _lane(side: str, case: Case, at: str, data: bare.Endless, recorder: Recording | bare.Silent) -> Lane:
+    lane = Lane(lambda self: bare.framework(side, case, at, data, self, isinstance(recorder, Recording)), recorder)
     for _ in range(WARM):
         lane.step()
     return lane

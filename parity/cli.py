@@ -58,9 +58,14 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
 
 def devices(args: argparse.Namespace) -> Devices:
     """The devices that the flags name, or those that there are. Raises UsageError."""
-    if args.devices in (None, "auto"):
-        return available({"torch": args.torch_python, "keras": args.keras_python})
-    return parse(args.devices)
+    return available(pythons(args)) if args.devices in (None, "auto") else parse(args.devices)
+
+
+def pythons(args: argparse.Namespace) -> dict[str, str]:
+    """The interpreter of each backend that is to run; "" for this one."""
+    backends = {"torch": args.torch_python, "keras": args.keras_python}
+    one = getattr(args, "backend", None)
+    return {one: backends[one]} if one else backends
 
 
 def chosen_cases(args: argparse.Namespace, on: Devices) -> list[schema.Case]:

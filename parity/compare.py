@@ -25,6 +25,7 @@ from parity.numerics.judge import compare, side_names
 from parity.report import as_json, terminal
 from parity.results import Against, CaseResult, LayoutCheck, Report, worst
 from parity.runtime.backend import Backend, feed, running
+from parity.runtime.hardware import missing
 from parity.runtime.job import Job
 from parity.runtime.plan import Plan, Task
 from parity.trace.manifest import Trace, find
@@ -114,14 +115,14 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
     devices = cli.devices(args)
     chosen = cli.chosen_cases(args, devices)
     runnable = []
+    absent = missing(devices, cli.pythons(args))
     for case in chosen:
-        if reason := obstacle(case):
+        if reason := absent or obstacle(case):
             yield CaseResult(case=case.name, verdict="skipped", reason=reason)
         else:
             runnable.append(case)
     plan = Plan(runnable, scratch, args.keep)
-    pythons = {"torch": args.torch_python, "keras": args.keras_python}
-    backends = [Backend(name, python, scratch, devices.kind) for name, python in pythons.items()]
+    backends = [Backend(name, python, scratch, devices.kind) for name, python in cli.pythons(args).items()]
     jobs = {
         backend: [
             Job(case=task.case, runs=RUNS[backend.name], folder=str((task.folder / backend.name).absolute()))

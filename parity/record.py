@@ -9,6 +9,7 @@ from parity.config.devices import obstacle
 from parity.config.schema import Case
 from parity.errors import BackendError, UsageError
 from parity.runtime.backend import PACKAGES, Backend, running
+from parity.runtime.hardware import missing
 from parity.runtime.job import Job
 from parity.trace import keys
 
@@ -23,7 +24,9 @@ def main(argv: Sequence[str]) -> int:
     devices = cli.devices(args)
     chosen = cli.chosen_cases(args, devices)
     cli.make_folder("--out", args.out)
-    python = args.torch_python if args.backend == "torch" else args.keras_python
+    if absent := missing(devices, cli.pythons(args)):
+        raise BackendError(absent)
+    python = cli.pythons(args)[args.backend]
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
         failed = _record(Backend(args.backend, python, Path(scratch), devices.kind), chosen, args.out)
     if failed:

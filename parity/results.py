@@ -116,7 +116,7 @@ class Report(Result):
         if self.summary.get("diverged") or (strict and any(_not_strict(case) for case in self.cases)):
             return 1
         compared = self.summary.get("match", 0) + self.summary.get("subprecision", 0)
-        return 0 if compared or self.summary.get("skipped") else 2
+        return 0 if compared else 2
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:

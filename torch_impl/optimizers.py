@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import StepLR

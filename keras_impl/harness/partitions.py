@@ -22,9 +22,20 @@ RECORDING = "recording"
 MODULE = "module."
 BACKWARD = "gradient_tape/"
 OWNER = re.compile(rf"({BACKWARD})?{re.escape(MODULE)}([^/]+)/")
-CALLED = "StatefulPartitionedCall/"  # before the names of a function that another one calls, as fit's does
 # Nodes that compute nothing: where a variable is read is where it lives.
-PASSIVE = {"ReadVariableOp", "Const", "NoOp", "Identity", "_Arg", "_Retval", "_Send", "_Recv", "_HostSend", "_HostRecv"}
+PASSIVE = {
+    "ReadVariableOp",
+    "Const",
+    "NoOp",
+    "Identity",
+    "IdentityN",
+    "_Arg",
+    "_Retval",
+    "_Send",
+    "_Recv",
+    "_HostSend",
+    "_HostRecv",
+}
 REDUCTIONS = ("CollectiveReduce", "NcclAllReduce", "CollectiveGather")
 
 
@@ -62,6 +73,8 @@ class Watch:
 
     def start(self) -> None:
         context.context().enable_run_metadata()
+        # What was executed since the last export is kept, disabled or not.
+        context.context().export_run_metadata()
         self.watching = True
 
     def see(self, tensor: tf.Tensor) -> None:
@@ -74,7 +87,7 @@ class Watch:
         context.context().disable_run_metadata()
         self.watching = False
         # Of all functions, tf.data's among them, the training step is the one that records.
-        (step,) = (each.partition_graphs for each in ran if _has(RECORDING, each.partition_graphs))
+        (step,) = (each.partition_graphs for each in ran if _recorded(each.partition_graphs))
         self.evidence = Partitions(step, list(self._traced.values())).evidence(self.each)
         self._traced.clear()
 
@@ -83,7 +96,9 @@ class Partitions:
     """The executed graphs, their nodes by name."""
 
     def __init__(self, graphs: Iterable[tf.compat.v1.GraphDef], traced: list[tf.Graph]):
-        self.traced = {name: operation for graph in traced for name, operation in _operations(graph)}
+        self.traced = {operation.name: operation for graph in traced for operation in graph.get_operations()}
+        # Where another function calls the step, as fit's does, both run as one graph, the step's names behind a prefix.
+        self.prefix = _recorded(graphs)[0].partition(RECORDING)[0]
         self.nodes = {node.name: node for graph in graphs for node in graph.node}
         self.sends = {_way(node): node for node in self.nodes.values() if node.op in ("_Send", "_HostSend")}
         self.users = defaultdict(list)
@@ -126,10 +141,12 @@ class Partitions:
                 continue
             tensor = self.sends[_way(node)].input[0]
             source, target = (devices.number(node.attr[end].s.decode()) for end in ("send_device", "recv_device"))
-            # A control dependency between devices sends an empty constant.
-            if None not in (source, target) and source != target and "/ctrl/" not in tensor:
-                if size := self._bytes(tensor):
-                    yield Copy(source, target, size, self.nodes[_name(tensor)])
+            # A control dependency between devices sends an empty constant; a caller deals out the inputs.
+            between = None not in (source, target) and source != target
+            if not between or "/ctrl/" in tensor or not tensor.startswith(self.prefix):
+                continue
+            if size := self._bytes(tensor):
+                yield Copy(source, target, size, self.nodes[_name(tensor)])
 
     def _collectives(self, across: list[Copy]) -> dict[str, int]:
         """What a replica gives into reductions of gradients, or gets of replica 0's buffers."""
@@ -149,7 +166,7 @@ class Partitions:
     def _bytes(self, tensor: str) -> int:
         """0 without an axis."""
         name, _, output = tensor.partition(":")
-        made = self.traced[name].outputs[int(output or 0)]
+        made = self.traced[name.removeprefix(self.prefix)].outputs[int(output or 0)]
         return math.prod(made.shape.as_list()) * made.dtype.size if made.shape.rank else 0
 
     def _downstream(self, names: Iterable[str]) -> set[str]:
@@ -163,18 +180,9 @@ class Partitions:
         return found
 
 
-def _operations(graph: tf.Graph) -> Iterator[tuple[str, tf.Operation]]:
-    """By the names that they have where they run: all in one graph, the caller's."""
-    caller = getattr(graph, "outer_graph", None)
-    called = bool(caller) and caller.building_function
-    for operation in graph.get_operations():
-        yield (CALLED if called else "") + operation.name, operation
-    if called:
-        yield from _operations(caller)
-
-
-def _has(scope: str, graphs: Iterable[tf.compat.v1.GraphDef]) -> bool:
-    return any(scope in node.name for graph in graphs for node in graph.node)
+def _recorded(graphs: Iterable[tf.compat.v1.GraphDef]) -> list[str]:
+    """What the probe has put in."""
+    return [node.name for graph in graphs for node in graph.node if RECORDING in node.name]
 
 
 def _way(node: tf.compat.v1.NodeDef) -> tuple[bytes, bytes]:

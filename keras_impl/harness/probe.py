@@ -7,42 +7,19 @@ the model is traced by itself, and has a recorder of its own.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
-from einops import rearrange
 
 from keras_impl.harness import devices, partitions, weights
 from keras_impl.harness.partitions import Watch
+from keras_impl.harness.replicas import Replica, Replicas
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel
 from parity.config import schema
-from parity.trace.recorder import Recorder
 
 OUTPUT = "(model)"  # the name of the whole model's result; no attribute can have it
-
-# From a model's axis order to PyTorch's, by the number of axes of the tensor.
-LAYOUTS: dict[type, dict[int, str]] = {
-    schema.ResidualBlock: {4: "n h w c -> n c h w"},
-    schema.Transformer: {2: "n t -> t n", 3: "n t d -> t n d"},
-}
-
-
-def own(array: np.ndarray, model: schema.Model) -> np.ndarray:
-    """An input or a target, which comes in PyTorch's axis order, in that of the Keras model."""
-    pattern = LAYOUTS.get(type(model), {}).get(array.ndim)
-    return rearrange(array, " -> ".join(reversed(pattern.split(" -> ")))) if pattern else array
-
-
-class Replica(NamedTuple):
-    """One replica of the model: `place` is its number among those that its variables have copies for."""
-
-    recorder: Recorder
-    model: keras.Model
-    optimizer: keras.optimizers.Optimizer
-    place: int
 
 
 class Probe:
@@ -50,14 +27,11 @@ class Probe:
 
     def __init__(self, replicas: dict[int, Replica], case: schema.Case, watch: Watch):
         self.replicas, self.case, self.watch = replicas, case, watch
-        self.layouts = LAYOUTS.get(type(case.model), {})
-        # nn.DataParallel has parameters on device 0 alone, and one loss over the whole batch.
-        self.gathered = case.strategy == "data_parallel"
+        self.sink = Replicas(replicas, case)
+        self.gathered = self.sink.gathered
         self.local = case.replicas > 1 or case.clip_norm is not None
         self._owner = next(iter(replicas))
         self._seen: dict[int, list[tuple[str, tf.Tensor]]] = defaultdict(list)
-        self._first: dict[str, np.ndarray] = {}
-        self._losses: dict[int, list[Sequence[np.ndarray]]] = defaultdict(list)
         for number, replica in {id(replica.model): (number, replica) for number, replica in replicas.items()}.values():
             self._attach(number, replica)
 
@@ -82,11 +56,7 @@ class Probe:
         """After an update (and once before the first): the state of every replica."""
         if self.watch.watching:
             self.watch.stop()
-        first: dict[str, weights.Value] = {}
-        for number, replica in self.replicas.items():
-            if number == 0 or not self.gathered:
-                self._record_state(replica, first)
-            replica.recorder.next_step()
+        self.sink.end_step()
 
     def reduction(self, all_reduce: Callable[..., Any]) -> Callable[..., Any]:
         """A strategy's own all_reduce, of gradients or of all chains' gradients: what goes in is recorded."""
@@ -102,22 +72,6 @@ class Probe:
             return all_reduce(*args)
 
         return watched
-
-    def _record_state(self, replica: Replica, first: dict[str, weights.Value]) -> None:
-        """`first`: the values of the first replica, which fills it."""
-        recorder, model, optimizer, place = replica
-        kinds = {
-            "parameter": weights.parameters(model, place),
-            "buffer": weights.buffers(model, place),
-            "optimizer_state": weights.optimizer_state(model, optimizer, place),
-        }
-        for kind, values in kinds.items():
-            for value in values if recorder.wants(kind) else ():
-                held = first.setdefault(f"{kind}/{value.name}", value)
-                if held is not value and held.equals(value):
-                    recorder.same(kind, value.name)
-                else:
-                    recorder.add(kind, value.name, value.numpy())
 
     def _attach(self, number: int, replica: Replica) -> None:
         for path, layer in weights.named_layers(replica.model):
@@ -179,9 +133,7 @@ class Probe:
         pairs = zip(gradients, variables, strict=True)
         values = {id(variable): tf.convert_to_tensor(gradient) for gradient, variable in pairs if gradient is not None}
         with tf.name_scope(f"{partitions.RECORDING}/"):
-            named = [
-                (name + suffix, tensor) for name, tensor in weights.gradients(self.replicas[number].model, values)
-            ]
+            named = [(name + suffix, tensor) for name, tensor in weights.gradients(self.replicas[number].model, values)]
         self._emit("gradient", named, number)
 
     def _here(self) -> int:
@@ -198,47 +150,18 @@ class Probe:
         """Record tensors now, or in a graph whenever it is executed, each where it is."""
         number = self._here() if number is None else number
         if tf.executing_eagerly():
-            self._receive(number, kind, [name for name, _ in named], [tensor.numpy() for _, tensor in named])
+            self.sink.receive(number, kind, [name for name, _ in named], [tensor.numpy() for _, tensor in named])
             return
         for device, group in itertools.groupby(named, lambda pair: devices.host(pair[1].device)):
             names, tensors = zip(*group, strict=True)
             self.watch.see(tensors[0])
             with tf.name_scope(f"{partitions.RECORDING}/"), tf.device(device):
                 tf.numpy_function(
-                    lambda *arrays, names=names: self._receive(number, kind, names, arrays), tensors, [], stateful=True
+                    lambda *arrays, names=names: self.sink.receive(number, kind, names, arrays),
+                    tensors,
+                    [],
+                    stateful=True,
                 )
-
-    def _receive(self, number: int, kind: str, names: Sequence[str], arrays: Sequence[np.ndarray]) -> None:
-        recorder = self.replicas[number].recorder
-        if not recorder.wants(kind):
-            return
-        if kind == "loss" and self.gathered:
-            self._gather(number, arrays)
-            return
-        for name, array in zip(names, arrays, strict=True):
-            pattern = None if kind == "gradient" else self.layouts.get(array.ndim)
-            if kind == "gradient" and self._is_known(number, name, array):
-                recorder.same(kind, name)
-            else:
-                recorder.add(kind, name, rearrange(array, pattern) if pattern else array)
-
-    def _is_known(self, number: int, name: str, array: np.ndarray) -> bool:
-        """Whether this gradient, bit by bit, has been stored for the first replica in this step."""
-        if len(self.replicas) == 1:
-            return False
-        if number == 0:
-            self._first[name] = array
-            return False
-        return weights.same_bits(self._first[name], array)
-
-    def _gather(self, number: int, value_and_samples: Sequence[np.ndarray]) -> None:
-        """The loss of the whole batch, from those of the replicas' parts."""
-        self._losses[number].append(value_and_samples)
-        if len(self._losses) == len(self.replicas) and all(self._losses.values()):
-            values, samples = zip(*(self._losses[replica].pop(0) for replica in self.replicas), strict=True)
-            mean = self.case.loss.reduction == "mean"
-            whole = np.average(values, weights=samples) if mean else np.sum(values)
-            self.replicas[0].recorder.add("loss", "loss", whole.astype(values[0].dtype))
 
 
 def _within(path: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,10 +16,11 @@ from keras_impl import losses, models, optimizers
 from keras_impl.harness import devices, faults, precision, weights
 from keras_impl.harness.devices import rank
 from keras_impl.harness.partitions import Watch
-from keras_impl.harness.probe import Probe, Replica, own
-from keras_impl.strategies import ddp
+from keras_impl.harness.probe import Probe
+from keras_impl.harness.replicas import Replica, own
+from keras_impl.strategies import ddp, single
 from parity.config import schema
-from parity.data.batches import Batch, Dataset
+from parity.data.batches import Batch
 from parity.data.shards import Indices
 from parity.layout.canonical import Layout
 from parity.random import Floats
@@ -29,6 +30,7 @@ __all__ = ["NAME", "rank", "run", "versions"]
 
 NAME = "keras"
 
+tf.get_logger().setLevel("ERROR")  # it warns of an evaluation that is not compiled: one is not worth a trace
 if rank().of > 1:
     ddp.workers_strategy()  # before TensorFlow runs any op
 
@@ -127,9 +129,7 @@ class Feed:
             samples = [Samples(self, replica) for replica in range(self.case.replicas)]
             return strategy.batches(samples, self.case.data.batch, self.case.steps, self.case.seed)
         if self.case.distribute_dataset:
-            whole = [(inputs, target) for [(inputs, target, _)] in self._whole_steps()]
-            joined = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *whole)
-            return tf.data.Dataset.from_tensor_slices(joined).batch(self.case.data.batch)
+            return single.dataset(self._whole_steps())
         return self._whole_steps() if self.case.fit else self._steps()
 
     def evaluation(self) -> Any:
@@ -184,7 +184,9 @@ def _layout(case: schema.Case, replicas: dict[int, Replica], watch: Watch) -> La
     parameters: dict[str, set[int]] = defaultdict(set)
     slots: dict[str, set[int]] = defaultdict(set)
     for replica in {id(replica.model): replica for replica in replicas.values()}.values():
-        for found, numbers in zip(weights.residents(replica.model, replica.optimizer), (parameters, slots), strict=True):
+        for found, numbers in zip(
+            weights.residents(replica.model, replica.optimizer), (parameters, slots), strict=True
+        ):
             for name, places in found.items():
                 numbers[name].update(devices.number(place) for place in places)
     return Layout(

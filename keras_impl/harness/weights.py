@@ -18,7 +18,6 @@ from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel
 from parity.random import Floats
 
 
-
 class Rule(NamedTuple):
     """One canonical parameter: its name, the variables it is made of, and the way there (einops).
 

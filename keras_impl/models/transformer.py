@@ -72,9 +72,7 @@ class Transformer(keras.Model):
         encoder = self.transformer.encoder
         final = len(encoder.blocks) - 1
 
-        def forward(
-            i: int, x: tf.Tensor, target: tf.Tensor, training: bool = False
-        ) -> tuple[tf.Tensor, tf.Tensor]:
+        def forward(i: int, x: tf.Tensor, target: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
             if i == 0:
                 x, target = self.embedding(x), self.embedding(target)
             x = encoder.blocks[i](x, training=training)

@@ -13,6 +13,8 @@ from keras_impl.losses import Loss
 from keras_impl.strategies import single
 from keras_impl.strategies.single import MicroBatch
 
+FIRST = 0  # the replica whose batch-norm statistics count
+
 
 def place(
     make_model: Callable[[], keras.Model],
@@ -101,9 +103,14 @@ def outputs(model: keras.Model, inputs: list[tuple[tf.Tensor, ...]]) -> tf.Tenso
 def take_first_buffers(model: keras.Model) -> None:
     """In a replica: its batch-norm statistics become replica 0's. By itself each keeps its own."""
     replica = tf.distribute.get_replica_context()
-    for buffer in model.non_trainable_variables:
-        everyones = replica.all_gather(buffer.value[tf.newaxis], axis=0)
-        buffer.assign(everyones[0])
+    buffers = [variable.value for variable in model.non_trainable_variables]
+    if not buffers:
+        return
+    # tf.distribute has no broadcast: a sum to which only replica 0 contributes.
+    is_first = replica.replica_id_in_sync_group == FIRST
+    given = [tf.where(is_first, buffer, tf.zeros_like(buffer)) for buffer in buffers]
+    for buffer, value in zip(buffers, replica.all_reduce(tf.distribute.ReduceOp.SUM, given), strict=True):
+        buffer.assign(value)
 
 
 def per_replica(strategy: tf.distribute.Strategy, parts: list) -> list:

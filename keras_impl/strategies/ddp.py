@@ -65,7 +65,7 @@ def train(
 
     @tf.function(autograph=False)
     def train_on(batch: tuple) -> None:
-        strategy.run(lambda inputs, target: replica_step([(inputs, target, share_of(target))]), args=batch)
+        strategy.run(lambda inputs, target: replica_step([((inputs,), target, share_of(target))]), args=batch)
 
     if isinstance(steps, tf.data.Dataset):
         train_step, steps = train_on, strategy.experimental_distribute_dataset(steps)

@@ -59,9 +59,7 @@ def all_reduce(chains: list[Chain], gradients: list[Gradients]) -> list[Gradient
     for device, *everyones in zip(chains[0].devices, *gradients, strict=True):
         with tf.device(device):
             sums.append([tf.add_n(received(device, of_one)) for of_one in zip(*everyones, strict=True)])
-    return [
-        [received(device, stage) for device, stage in zip(chain.devices, sums, strict=True)] for chain in chains
-    ]
+    return [[received(device, stage) for device, stage in zip(chain.devices, sums, strict=True)] for chain in chains]
 
 
 def evaluate(model: list[keras.Model], inputs: list[tuple[tf.Tensor, ...]]) -> list[tf.Tensor]:

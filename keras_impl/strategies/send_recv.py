@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from keras_impl.losses import Loss
-from keras_impl.models.block import Stage, as_tuple, stages
+from keras_impl.models.block import as_tuple, stages
 from keras_impl.strategies.single import MicroBatch
 
 Gradients = list[list[tf.Tensor]]  # of each stage's variables
@@ -24,17 +24,10 @@ def place(
     devices: list[str],
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
-    """A model, built, each stage's variables on its device, and its optimizer."""
-    return staged(make_model, make_optimizer, devices, input_shape)
+    """A model, built, each stage's variables on its device, and its optimizer.
 
-
-def staged(
-    make_model: Callable[[], keras.Model],
-    make_optimizer: Callable[[], keras.optimizers.Optimizer],
-    devices: list[str],
-    input_shape: tuple,
-) -> tuple[keras.Model, keras.optimizers.Optimizer]:
-    """As many stages as there are devices named, which may repeat."""
+    As many stages as there are devices named, which may repeat.
+    """
     model, optimizer = make_model(), make_optimizer()
     model.devices = devices
     for stage, device in zip(stages(model.blocks(), len(devices)), devices, strict=True):
@@ -56,14 +49,10 @@ def under(device: str, function: Callable) -> Callable:
 
 
 class Chain:
-    """The stages of a placed model, each on its device.
+    """The stages of a placed model, each on its device."""
 
-    `returns_all`: gradients are handed back for all that was sent, for an input of the model too that
-    the first stage only passed on; dist.send and torch.distributed.pipelining do not know either.
-    """
-
-    def __init__(self, model: keras.Model, returns_all: bool = True):
-        self.devices, self.returns_all = model.devices, returns_all
+    def __init__(self, model: keras.Model):
+        self.devices = model.devices
         self.stages = stages(model.blocks(), len(self.devices))
 
     @property
@@ -97,8 +86,8 @@ class Chain:
         self, number: int, passed: "Passed", upstream: tuple[tf.Tensor, ...]
     ) -> tuple[list[tf.Tensor], tuple[tf.Tensor, ...]]:
         """One stage's backward pass: the gradients of its variables, and of what it had received."""
-        pairs = list(zip(passed.outputs, upstream, strict=True))
-        if number == 0 and not self.returns_all:
+        pairs = zip(passed.outputs, upstream, strict=True)
+        if number == 0:  # inputs of the model that were only passed on want no gradient
             pairs = [(output, up) for output, up in pairs if not any(output is x for x in passed.inputs)]
         outputs, upstream = zip(*pairs, strict=True)
         with tf.device(self.devices[number]):
@@ -133,18 +122,8 @@ def train(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step, from the gradients of its micro-batches added up; then `on_step()`."""
-    train_chain(Chain(model), optimizer, loss, steps, on_step)
-
-
-def train_chain(
-    chain: Chain,
-    optimizer: keras.optimizers.Optimizer,
-    loss: Loss,
-    steps: Iterable[list[MicroBatch]],
-    on_step: Callable[[], None],
-) -> None:
-    """A micro-batch goes all the way forward and back before the next."""
+    """One update per step; a micro-batch goes all the way forward and back before the next. Then `on_step()`."""
+    chain = Chain(model)
 
     @tf.function(autograph=False)
     def train_step(micro_batches: list[MicroBatch]) -> None:

@@ -64,12 +64,15 @@ def fit(
     """The same through compile and fit, one epoch over whole batches."""
     # No XLA, so that the same kernels run as in `train`; no loss scaling, which PyTorch does not do by itself.
     model.compile(optimizer, lambda target, outputs: loss(outputs, target), jit_compile=False, auto_scale_loss=False)
-    batches = [(unpacked(inputs), target) for [(inputs, target, _)] in steps]
     after_batch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: on_step())
-    # Without their number, fit starts one more step to find that the batches end; what in it needs no
-    # batch is done before that is noticed, AdamW's decay for one.
-    generator = (batch for batch in batches)
-    model.fit(generator, steps_per_epoch=len(batches), epochs=1, verbose=0, callbacks=[after_batch])
+    model.fit(dataset(steps), epochs=1, verbose=0, callbacks=[after_batch])
+
+
+def dataset(steps: Iterable[list[MicroBatch]]) -> tf.data.Dataset:
+    """The whole batches, all of one size, as elements (inputs, target)."""
+    batches = [(unpacked(inputs), target) for [(inputs, target, _)] in steps]
+    samples = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *batches)
+    return tf.data.Dataset.from_tensor_slices(samples).batch(len(batches[0][1]))
 
 
 def evaluate(model: keras.Model, inputs: tuple[tf.Tensor, ...]) -> tf.Tensor:

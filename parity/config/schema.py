@@ -203,6 +203,8 @@ class Case(Frozen, frozen=True):
                 f"accumulate is {self.accumulate}, more than the batch of {self.data.batch}; "
                 "a micro-batch needs at least one sample"
             )
+        if self.strategy in ("data_parallel", "all_reduce"):
+            raise ValueError(f"{self.strategy!r} takes the batch of a replica whole; use accumulate = 1")
         if self.fit:
             raise ValueError("fit takes whole batches; use accumulate = 1 with fit = true")
 
@@ -214,6 +216,8 @@ class Case(Frozen, frozen=True):
             raise ValueError(f"fit = true needs the strategy 'single' or 'data_parallel', received {self.strategy!r}")
         if self.clip_norm and self.strategy in (*STAGED, "tensor_parallel"):
             raise ValueError(f"clip_norm needs all gradients in one place, which {self.strategy!r} does not have")
+        if self.pipeline != "gpipe" and self.strategy != "pipeline":
+            raise ValueError(f"pipeline = {self.pipeline!r} needs the strategy 'pipeline', received {self.strategy!r}")
         kinds = {"branch_parallel": (ResidualBlock, Transformer), "tensor_parallel": (SimpleBlock, Transformer)}
         if not isinstance(self.model, kinds.get(self.strategy, Frozen)):
             raise ValueError(f"{self.strategy!r} has nothing to spread in a {type(self.model).__name__}")

@@ -55,8 +55,12 @@ def total(transfers: Iterable[Transfer]) -> list[Transfer]:
     )
 
 
-def merge(parts: list[Layout]) -> Layout:
-    """The layout of a run whose ranks saw a part each."""
+def merge(parts: list[Layout], staged: bool = False) -> Layout:
+    """The layout of a run whose ranks saw a part each.
+
+    `staged`: consecutive ranks hold the stages of a replica, each of which gives its own parameters
+    into collectives; else every rank gives all.
+    """
 
     def united(field: str) -> dict[str, Devices]:
         devices: dict[str, set[int]] = {}
@@ -66,6 +70,7 @@ def merge(parts: list[Layout]) -> Layout:
         return {name: sorted(seen) for name, seen in devices.items()}
 
     operations = sorted({name for part in parts for name in part.collectives})
+    stages = len(parts) // parts[0].replicas if staged else 1
     return Layout(
         devices=parts[0].devices,
         parameters=united("parameters"),
@@ -73,6 +78,12 @@ def merge(parts: list[Layout]) -> Layout:
         compute=united("compute"),
         backward=united("backward"),
         transfers=total(transfer for part in parts for transfer in part.transfers),
-        collectives={name: max(part.collectives.get(name, 0) for part in parts) for name in operations},
+        collectives={
+            name: max(
+                sum(part.collectives.get(name, 0) for part in parts[start : start + stages])
+                for start in range(0, len(parts), stages)
+            )
+            for name in operations
+        },
         replicas=parts[0].replicas,
     )

@@ -13,6 +13,7 @@ from parity.config.schema import Case
 from parity.layout.canonical import Devices, Layout
 
 replace = msgspec.structs.replace
+MAPPINGS = ("parameters", "optimizer_state", "compute", "backward")
 
 
 class Sides(NamedTuple):
@@ -55,9 +56,41 @@ def _scattered(case: Case, sides: Sides) -> Sides | None:
     returned = sum(one.bytes for one in torch.transfers if one.what == "gradient" and one.target == 0)
     reduced = keras.collectives.get("all_reduce", 0)
     others = {name: size for name, size in keras.collectives.items() if name != "all_reduce"}
-    if kept == torch.transfers or not reduced or returned < reduced * (case.devices - 1):
+    if kept == torch.transfers or not reduced or returned != reduced * (case.devices - 1):
         return None
     return Sides(replace(torch, transfers=kept), replace(keras, collectives=others))
+
+
+def _once(case: Case, sides: Sides) -> Sides | None:
+    """What every rank holds or computes in PyTorch, and device 0 alone in Keras."""
+    torch, keras = sides
+    everywhere = list(range(case.devices))
+
+    def once(aspect: str) -> dict[str, Devices]:
+        there = getattr(keras, aspect)
+        return {
+            name: [0] if devices == everywhere and there.get(name) == [0] else devices
+            for name, devices in getattr(torch, aspect).items()
+        }
+
+    changed = replace(torch, **{aspect: once(aspect) for aspect in MAPPINGS})
+    return Sides(changed, keras) if changed != torch else None
+
+
+def _summed_at_device_0(case: Case, sides: Sides) -> Sides | None:
+    """An all_reduce of parts against copies of the parts to device 0, and of what they are made of from there."""
+    torch, keras = sides
+    reduced = torch.collectives.get("all_reduce", 0)
+    sent = [
+        sum(one.bytes for one in keras.transfers if (one.source, one.target) == (device, 0))
+        for device in range(1, case.devices)
+    ]
+    # A layer too narrow for all devices leaves the last ones without a part.
+    if torch.transfers or not reduced or set(sent) - {0} != {reduced}:
+        return None
+    kept = [one for one in keras.transfers if 0 not in (one.source, one.target)]
+    others = {name: size for name, size in torch.collectives.items() if name != "all_reduce"}
+    return Sides(replace(torch, collectives=others), replace(keras, transfers=kept))
 
 
 DECLARED: list[Declared] = [
@@ -74,5 +107,19 @@ DECLARED: list[Declared] = [
         "nn.DataParallel scatters, replicates, gathers and adds up through device 0; MirroredStrategy reduces",
         "torch/nn/parallel/data_parallel.py, tensorflow.org/guide/distributed_training",
         _scattered,
+    ),
+    Declared(
+        ("tensor_parallel",),
+        "parameters, compute",
+        "every rank runs the whole program but for the split layers; under tf.device all else is on device 0 once",
+        "docs.pytorch.org/docs/stable/distributed.tensor.parallel.html, tensorflow.org/guide/gpu",
+        _once,
+    ),
+    Declared(
+        ("tensor_parallel",),
+        "collectives",
+        "DTensor sums the parts by all_reduce; under tf.device they are copied to device 0 and added up there",
+        "docs.pytorch.org/docs/stable/distributed.tensor.parallel.html, tensorflow.org/guide/gpu",
+        _summed_at_device_0,
     ),
 ]

@@ -37,23 +37,23 @@ def against_single(single: Trace, trace: Trace, witness: Trace | None) -> Agains
             if kind not in SAME or name.endswith(keys.LOCAL):
                 continue
             if mismatch := step.mismatch(key, ("single", trace.case.strategy)):
-                _note(found, key, Judgement("diverged", None, by_bits=False), mismatch)
+                _note(found, number, key, Judgement("diverged", None, by_bits=False), mismatch)
                 continue
             spread = kernel.measure(step.runs(key))
             if kind == "parameter" and before is not None:
                 update = kernel.measure(step.changes(key, before))
                 stored = spread.scale * max(number - recorded, 1)
-                _note(found, keys.key(keys.UPDATE, name), judge.high(update, stored))
-            _note(found, key, judge.high(spread))
+                _note(found, number, keys.key(keys.UPDATE, name), judge.high(update, stored))
+            _note(found, number, key, judge.high(spread))
         if any(key.startswith("parameter/") for key in step.reference_high):
             before, recorded = step, number
     return found
 
 
-def _note(found: Against, key: str, judgement: Judgement, reason: str = "") -> None:
+def _note(found: Against, step: int, key: str, judgement: Judgement, reason: str = "") -> None:
     found.compared += 1
     if judgement.verdict != "match" and found.verdict == "match":
-        found.reason = f"{key}: {reason or f'{max(judgement.bits or 0.0, 0.0):.1f} bits'}"
+        found.reason = f"step {step}, {key}: {reason or f'{max(judgement.bits or 0.0, 0.0):.1f} bits'}"
     found.verdict = worst([found.verdict, judgement.verdict])
     bits = judgement.bits
     if judgement.by_bits and bits is not None and (found.worst_bits is None or bits < found.worst_bits):

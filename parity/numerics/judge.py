@@ -44,7 +44,7 @@ def compare(reference: Trace, candidate: Trace) -> CaseResult:
     return CaseResult(
         case=reference.case.name,
         verdict=worst([layout.verdict, *comparison.first]),
-        reason=first.reason if first else "; ".join(layout.differences),
+        reason=first.reason if first else "; ".join(layout.differences[:1]),
         first_divergence=first,
         checks={**comparison.checks, "layout": layout},
         findings=comparison.findings(),

@@ -4,8 +4,8 @@ from rich.console import Console
 from rich.table import Table
 
 from parity.layout.canonical import Layout
-
-MAPPINGS = ("parameters", "optimizer_state", "compute", "backward")
+from parity.layout.compare import flows
+from parity.layout.declared import MAPPINGS
 
 
 def show(case: str, sides: dict[str, Layout], console: Console) -> None:
@@ -26,16 +26,14 @@ def _rows(one: Layout, other: Layout) -> list[tuple[str, str, str]]:
     for aspect in MAPPINGS:
         here, there = getattr(one, aspect), getattr(other, aspect)
         for name in {**here, **there}:
-            rows.append((f"{aspect.replace('_', ' ')} {name}", _devices(here.get(name)), _devices(there.get(name))))
-    flows, others = _flows(one), _flows(other)
-    rows += [(label, flows.get(label, "-"), others.get(label, "-")) for label in {**flows, **others}]
+            rows.append((f"{aspect}: {name}", _devices(here.get(name)), _devices(there.get(name))))
+    here, there = flows(one), flows(other)
+    rows += [(label, _bytes(here.get(label)), _bytes(there.get(label))) for label in {**here, **there}]
     return [*rows, ("replicas", str(one.replicas), str(other.replicas))]
 
 
-def _flows(layout: Layout) -> dict[str, str]:
-    """Transfers and collectives with their bytes."""
-    copies = {f"{one.what} {one.source} -> {one.target}": f"{one.bytes} bytes" for one in layout.transfers}
-    return copies | {name: f"{size} bytes" for name, size in layout.collectives.items()}
+def _bytes(size: int | None) -> str:
+    return "-" if size is None else f"{size} bytes"
 
 
 def _devices(devices: list[int] | None) -> str:

@@ -123,7 +123,7 @@ def _explain(case: CaseResult, console: Console) -> None:
         console.print(f"\n{case.case}: {case.verdict}", style=COLOURS[case.verdict])
         if case.first_divergence:
             _place(case.first_divergence, console)
-        elif case.reason:
+        elif case.verdict in ("error", "skipped"):
             console.print(f"  {case.reason}")
         _explain_devices(case, console)
     for finding in case.findings:

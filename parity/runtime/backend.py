@@ -47,6 +47,7 @@ class Backend:
         self.folder = folder
         self.kind = kind
         self.patience = patience
+        self.command = [self.python, "-m", PACKAGES[name]]
         self._groups: dict[Group, list[Child]] = {}
         self._closed = False
         self._starting = threading.Lock()
@@ -88,12 +89,11 @@ class Backend:
 
     def _spawn(self, group: Group) -> None:
         children = self._groups[group] = []
-        command = [self.python, "-m", PACKAGES[self.name]]
         shared = {**environment(self.folder, self.kind), "PARITY_DEVICES": str(Devices(self.kind, group.devices))}
         for rank, own in enumerate(variables(self.name, group.ranks, self.folder)):
             name = f"{self.name} rank {rank}" if group.ranks > 1 else self.name
             log = self.folder / f"{name.replace(' ', '-')}.log"
-            children.append(Child(name, command, shared | own, log))
+            children.append(Child(name, self.command, shared | own, log))
 
     def _stop(self, group: Group) -> None:
         for child in self._groups.pop(group, []):

@@ -16,6 +16,7 @@ from parity.errors import BackendError
 from parity.runtime.job import Answer, Job
 
 LAST_LINES = 8
+SETTLE = 0.02  # seconds
 
 
 class Child:
@@ -72,6 +73,10 @@ class Child:
             with contextlib.suppress(OSError):
                 pipe.close()
 
+    def alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
     def fileno(self) -> int:
         """For select: readable when an answer is there."""
         return self._stdout.fileno()
@@ -98,6 +103,9 @@ def answers(children: Sequence[Child], patience: float, *statuses: str) -> Itera
         if not ready:
             silent = ", ".join(child.name for child in waiting)
             raise BackendError(f"{silent}: no answer within {patience:.0f} s{waiting[0].last_lines()}")
-        for child in ready:
+        if len(waiting) > 1:
+            time.sleep(SETTLE)  # where one rank dies the others lose their connections, and may say so first
+            ready = select.select(waiting, [], [], 0)[0]
+        for child in sorted(ready, key=Child.alive):
             waiting.remove(child)
             yield child.answer(*statuses)

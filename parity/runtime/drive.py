@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from parity.config import weights
-from parity.config.schema import Case
+from parity.config.schema import STAGED, Case
 from parity.data.batches import Dataset
 from parity.layout import canonical
 from parity.layout.canonical import Layout
@@ -89,7 +89,7 @@ def record(job: Job, side: Side) -> None:
         data={"source": job.case.data.source, "sha256": dataset.digest},
         versions=side.versions(),
         environment={"python": platform.python_version(), "machine": platform.machine(), "threads": str(THREADS)},
-        layout=canonical.merge([part.layout for part in parts]),
+        layout=canonical.merge([part.layout for part in parts], job.case.strategy in STAGED),
         replicas=replicas(job.case, rank.of),
         files={name: keys for part in parts for name, keys in part.files.items()},
         same={name: keys for part in parts for name, keys in part.same.items()},
@@ -132,7 +132,8 @@ def _recorders(job: Job, prefix: str, rank: Rank, data: Dataset) -> dict[int, Re
     for replica, ranks in enumerate(replicas(job.case, rank.of)):
         if rank.of == 1 or rank.number in ranks:
             number = ranks[0] if rank.of == 1 else rank.number
-            recorder = Recorder(Path(job.folder) / f"{prefix}{number}", job.case.steps, job.case.every)
+            folder = Path(job.folder) / f"{prefix}{number}"
+            recorder = Recorder(folder, job.case.steps, job.case.every, job.case.accumulate)
             recorder.flipped_axis = data.batch_axis if data.backwards else None
             made[replica] = recorder
     return made

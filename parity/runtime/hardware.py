@@ -13,6 +13,13 @@ COUNT = {
 }
 
 
+def missing(devices: Devices, pythons: dict[str, str]) -> str:
+    """Why nothing can be run on these devices, or ""; fewer GPUs than asked for are shared."""
+    if devices.kind == "cpu" or (shutil.which("nvidia-smi") and _gpus(pythons)):
+        return ""
+    return f"{devices}: there is no GPU here that {' and '.join(pythons)} see{'s' * (len(pythons) == 1)}"
+
+
 def available(pythons: dict[str, str]) -> Devices:
     """The GPUs that every backend sees, or else two CPU devices.
 
@@ -21,8 +28,12 @@ def available(pythons: dict[str, str]) -> Devices:
     """
     if shutil.which("nvidia-smi") is None:
         return WITHOUT_GPU
-    seen = min(_count(python or sys.executable, COUNT[backend]) for backend, python in pythons.items())
+    seen = _gpus(pythons)
     return Devices("gpu", seen) if seen else WITHOUT_GPU
+
+
+def _gpus(pythons: dict[str, str]) -> int:
+    return min(_count(python or sys.executable, COUNT[backend]) for backend, python in pythons.items())
 
 
 def _count(python: str, code: str) -> int:

@@ -1,6 +1,6 @@
 """Which traces a set of cases needs: each case's own, and that of its baseline on a single device.
 
-Trainings that differ in nothing but the case's name are recorded once.
+A baseline that is a case's own training, or another case's baseline, is recorded once.
 """
 
 import shutil
@@ -34,28 +34,28 @@ class Plan:
     """The tasks in the order in which they are to be run. `own`, `baselines`: each case's task, by its number."""
 
     def __init__(self, cases: list[Case], scratch: Path, keep: Path | None) -> None:
-        self.tasks: list[Task] = []
-        self.own: list[Task] = []
+        self.own = [Task(case, (keep or scratch) / case.name, keep is not None) for case in cases]
+        trainings = {_training(task.case): task for task in self.own}
         self.baselines: list[Task | None] = []
-        known: dict[bytes, Task] = {}
         for number, case in enumerate(cases):
-            folder = (keep or scratch) / case.name
-            self.own.append(self._task(known, case, folder, keep is not None, number))
-        for number, case in enumerate(cases):
-            single = None if why_not(case) else baseline(case)
-            folder = scratch / "baselines" / str(number)
-            self.baselines.append(self._task(known, single, folder, False, number) if single else None)
+            if why_not(case):
+                self.baselines.append(None)
+                continue
+            single = baseline(case)
+            task = Task(single, scratch / "baselines" / str(number), False)
+            self.baselines.append(trainings.setdefault(_training(single), task))
+        for number in range(len(cases)):
+            for task in self.needs(number):
+                task.users.add(number)
         # A baseline before its first user, so that what is judged can be deleted early.
-        self.tasks.sort(key=lambda task: (min(task.users), task.case.strategy != "single"))
+        needed = {id(task): task for task in (*self.own, *trainings.values()) if task.users}
+        self.tasks = sorted(needed.values(), key=lambda task: (min(task.users), task.case.strategy != "single"))
 
     def needs(self, number: int) -> list[Task]:
         """The tasks that a case waits for."""
         return [task for task in (self.own[number], self.baselines[number]) if task]
 
-    def _task(self, known: dict[bytes, Task], case: Case, folder: Path, kept: bool, user: int) -> Task:
-        key = msgspec.json.encode(msgspec.structs.replace(case, name=""))
-        if key not in known:
-            known[key] = Task(case, folder, kept)
-            self.tasks.append(known[key])
-        known[key].users.add(user)
-        return known[key]
+
+def _training(case: Case) -> bytes:
+    """All of a case but its name."""
+    return msgspec.json.encode(msgspec.structs.replace(case, name=""))

@@ -1,7 +1,8 @@
 """What a backend's probe writes to: one file per step, each tensor as it happens.
 
 Which kinds a step records: everything in the first and the last step, losses and gradients at every
-k-th between, parameters and buffers before the first, the forward after the last (an evaluation).
+k-th between, parameters and buffers before the first, the forward after the last (an evaluation); and
+the indices of the samples of every step.
 """
 
 from collections import Counter
@@ -16,25 +17,25 @@ from parity.trace import keys
 from parity.trace.tensorfile import Writer
 
 STATE = {"parameter", "buffer"}
-FORWARD = {"sample", "input", "activation"}
-BETWEEN = {"sample", "loss", "gradient"}
+FORWARD = {"input", "activation"}
+BETWEEN = {"loss", "gradient"}
 
 
 class Recorder:
     """Writes the tensors of one run of one rank, or of one replica, into `folder`.
 
-    `steps`: how many training steps will follow. `flipped_axis`: the batch axis of a run whose
-    batches are in reverse order; inputs and activations are turned back, and left out where they do
-    not have that axis.
+    `steps`: how many training steps will follow. `micro_batches`: into how many parts each step's
+    samples are cut. `flipped_axis`: the batch axis of a run whose batches are in reverse order; inputs
+    and activations are turned back, and left out where they do not have that axis.
     """
 
-    def __init__(self, folder: Path, steps: int, every: int) -> None:
+    def __init__(self, folder: Path, steps: int, every: int, micro_batches: int = 1) -> None:
         self.folder = folder
         self.steps = steps
         self.every = every
+        self.micro_batches = micro_batches
         self.flipped_axis: int | None = None
         self._samples: list[Indices] = []
-        self._batch = 0
         self.step: int | None = None
         self.files: dict[str, list[str]] = {}
         self.references: dict[str, list[str]] = {}
@@ -62,11 +63,9 @@ class Recorder:
         if not self.wants(kind):
             return
         if self._writer is None:
-            self._writer = Writer(self.folder / f"{keys.step_file(self.step)}.safetensors", self._room)
-            if self.step is not None and self.step < len(self._samples) and self.wants("sample"):
-                self._writer.add(keys.key("sample", "indices"), self._samples[self.step])
+            self._writer = self._open()
         if self.flipped_axis is not None and kind in ("input", "activation"):
-            if not self._has_batch(kind, array):
+            if not self._has_batch(array):
                 return
             array = np.flip(array, self.flipped_axis)
         plain = keys.key(kind, name)
@@ -80,17 +79,28 @@ class Recorder:
             self.references.setdefault(keys.step_file(self.step), []).append(keys.key(kind, name, self._repeats[plain]))
             self._repeats[plain] += 1
 
-    def _has_batch(self, kind: str, array: NDArray[Any]) -> bool:
-        """Whether the batch stands on its axis, as long as in the inputs: then it can be turned back."""
-        axis = self.flipped_axis
-        if axis is None or array.ndim <= axis:
+    def _open(self) -> Writer:
+        """The file of the present step; it begins with the step's samples."""
+        self._writer = Writer(self.folder / f"{keys.step_file(self.step)}.safetensors", self._room)
+        if (samples := self._drawn()) is not None:
+            self._writer.add(keys.key("sample", "indices"), samples)
+        return self._writer
+
+    def _drawn(self) -> Indices | None:
+        return None if self.step is None or self.step >= len(self._samples) else self._samples[self.step]
+
+    def _has_batch(self, array: NDArray[Any]) -> bool:
+        """Whether the batch stands on its axis, as long as was drawn: then it can be turned back."""
+        axis, drawn = self.flipped_axis, self._drawn()
+        if axis is None or drawn is None or array.ndim <= axis:
             return False
-        if kind == "input":
-            self._batch = array.shape[axis]
-        return bool(array.shape[axis] == self._batch)
+        parts = 1 if self.step == self.steps else self.micro_batches
+        return array.shape[axis] in {len(part) for part in np.array_split(drawn, parts)}
 
     def next_step(self) -> None:
         """Close the present step's file; the next tensors belong to the next step."""
+        if self._writer is None and self._drawn() is not None:
+            self._open()
         if self._writer is not None:
             written = self._writer.close()
             self.files[keys.step_file(self.step)] = written

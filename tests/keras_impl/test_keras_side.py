@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_impl import models, optimizers
 from keras_impl.harness import precision
 from keras_impl.harness import weights as state
-from keras_impl.harness.probe import own
+from keras_impl.harness.replicas import own
 from parity.config import cases, weights
 from parity.data.batches import Dataset
 
@@ -29,7 +29,7 @@ def case(request):
 
 def built(case):
     """The case's model, its variables made, and a batch of inputs."""
-    arrays = [tf.constant(own(array, case.model)) for array in Dataset(case).evaluation().inputs]
+    arrays = [tf.constant(own(array, case.model)) for array in Dataset(case).evaluation()[0].inputs]
     inputs = tuple(tf.cast(array, tf.float32) if array.dtype == tf.float64 else array for array in arrays)
     inputs = inputs if len(inputs) > 1 else inputs[0]
     model = models.build(case.model)
@@ -41,7 +41,7 @@ def test_loading_gives_back_what_was_loaded(case):
     model, _ = built(case)
     initial = weights.initial(case)
     state.load(model, initial)
-    stored = dict(state.parameters(model))
+    stored = {value.name: value.numpy() for value in state.parameters(model)}
     assert stored.keys() == initial.keys()
     for name, array in stored.items():
         assert np.array_equal(array, initial[name].astype(np.float32)), name
@@ -49,7 +49,7 @@ def test_loading_gives_back_what_was_loaded(case):
 
 def test_every_variable_has_a_canonical_name(case):
     model, _ = built(case)
-    named = sum(array.size for named in (state.parameters(model), state.buffers(model)) for _, array in named)
+    named = sum(value.numpy().size for kind in (state.parameters, state.buffers) for value in kind(model))
     assert named == sum(np.prod(variable.shape) for variable in model.variables)
 
 

@@ -110,6 +110,8 @@ class NumpySide:
         return Layout(
             devices=["CPU"] * len(watched),
             parameters={name: list(run.recorders) for name in parameters},
+            compute={name: list(run.recorders) for name in ("linear1", "relu", "linear2")},
+            backward={name: list(run.recorders) for name in ("linear1", "relu", "linear2")},
             replicas=len(watched),
         )
 

@@ -166,8 +166,8 @@ def test_a_container_is_where_its_modules_are() -> None:
     names = {"block": [0, 1], "block.linear": [0], "linear1": None, "linear2": None}
     parameters = {"block.linear.weight": [0], "linear1.weight": None, "linear2.weight": None}
     here = moved(compute=names, parameters=parameters)
-    there = replace(here, compute={"block.linear": [0]})
-    assert differences(SIDES, small_case(), here, there) == []
+    for there in ({"block.linear": [0]}, {"block": [0], "block.linear": [0]}):
+        assert differences(SIDES, small_case(), here, replace(here, compute=there)) == []
     assert differences(SIDES, small_case(), here, replace(here, compute={"block": [0, 1]})) == [
         "compute: block.linear: torch on 0, keras nowhere"
     ]

@@ -56,6 +56,13 @@ def test_a_baseline_is_the_same_mathematics_on_one_device(name: str) -> None:
     assert baseline(single) == single
 
 
+def test_the_options_of_a_strategy_do_not_reach_its_baseline() -> None:
+    plain = baseline(case("simple_block/ddp"))
+    for option in ("local_buffers", "workers", "distribute_dataset"):
+        assert baseline(case("simple_block/ddp", **{option: True})) == plain
+    assert baseline(case("simple_block/pipeline@1f1b")) == baseline(case("simple_block/data_parallel@fit")) == plain
+
+
 # What is run once
 
 

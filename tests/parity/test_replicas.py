@@ -178,7 +178,11 @@ def test_an_update_is_judged_in_its_own_replica(tmp_path: Path) -> None:
     sides = []
     for wrong in (1.0, 1.01):
         updates = [trained[0], trained[1] * wrong]
-        stems = [{"initial": {"parameter/w": SIGNS}, STEP: {"parameter/w": SIGNS - by}} for by in updates]
+        starts = SIGNS, np.roll(SIGNS, 1)
+        stems = [
+            {"initial": {"parameter/w": start}, STEP: {"parameter/w": start - by}}
+            for start, by in zip(starts, updates, strict=True)
+        ]
         sides.append(stems)
     right, wrong_side = sides
     traces = [replicated(tmp_path / str(i), name, side) for i, (name, side) in enumerate(

@@ -217,6 +217,16 @@ def test_what_is_told_fits_80_columns_too(monkeypatch: pytest.MonkeyPatch) -> No
     assert long.replace(" ", "") in text.replace("\n", "").replace(" ", "")
 
 
+def test_layouts_in_80_columns_leave_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "transformer.decoder.layers.0.multihead_attn.in_proj_weight.momentum_buffer"
+    layout = Layout(devices=["NVIDIA H200 (shared)"] * 8, parameters={name: list(range(8))})
+    result = case(checks={"layout": LayoutCheck(sides={"torch": layout, "keras": layout})})
+    text = shown(result, width=NARROW, monkeypatch=monkeypatch).partition("device layouts")[2]
+    assert max(map(len, text.splitlines())) <= NARROW
+    assert "…" not in text.partition("1 case")[0]
+    assert text.count("7 = NVIDIA H200") == 2
+
+
 def test_the_name_of_a_tensor_is_left_out_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "a.weight" in shown(case(), width=WIDE, monkeypatch=monkeypatch)
     text = shown(case("two_linear/single@cross_entropy"), width=NARROW, monkeypatch=monkeypatch)

@@ -6,13 +6,18 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
+from small_cases import small
 
 from parity.runtime.backend import Backend, running
 from parity.runtime.job import Job
 from parity.trace.manifest import Trace
-from small_cases import small
 
 Record = Callable[..., Trace]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """By the number of devices: a group of ranks is started once. Most tests have two."""
+    items.sort(key=lambda item: item.callspec.params.get("devices", 2) if hasattr(item, "callspec") else 2)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,4 @@ TRAINING = {"steps": 2, "optimizer": {"kind": "sgd", "learning_rate": 0.1, "mome
 
 def small(model: str, strategy: str, devices: int, changes: dict) -> Case:
     """A small case of a model under a strategy."""
-    return cases.resolve(
-        f"{model}/single", TRAINING, SMALL[model], {"strategy": strategy, "devices": devices}, changes
-    )
+    return cases.resolve(f"{model}/single", TRAINING, SMALL[model], {"strategy": strategy, "devices": devices}, changes)

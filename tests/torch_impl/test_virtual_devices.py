@@ -129,3 +129,21 @@ def test_nothing_stays_patched():
     with virtual_devices(CPU):
         assert module.parallel_apply is inside
     assert module._get_available_device_type() == "lazy"
+
+
+def test_autocast_does_on_virtual_devices_what_it_does_on_the_cpu():
+    torch.manual_seed(0)
+    plain, ids = Small(), torch.randint(0, 11, (5, 7))
+    moved = copy.deepcopy(plain).to(ONE)
+    outputs = []
+    for model, device in ((plain, CPU), (moved, ONE)):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            outputs.append(model(ids.to(device)))
+            loss = functional.mse_loss(outputs[-1], torch.zeros(5, 4, device=device))
+        assert loss.dtype == torch.float32
+        loss.backward()
+    assert outputs[0].dtype == outputs[1].dtype == torch.bfloat16
+    # Not to the bit: attention has a faster kernel on the CPU itself.
+    torch.testing.assert_close(outputs[1].cpu(), outputs[0], rtol=0.02, atol=0.02)
+    gradients = [model.output.weight.grad.cpu() for model in (plain, moved)]
+    torch.testing.assert_close(*gradients, rtol=0.1, atol=0.1 * gradients[0].abs().max().item())

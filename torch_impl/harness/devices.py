@@ -13,7 +13,7 @@ from parity.errors import UsageError
 from parity.runtime.drive import Rank
 from torch_impl.harness.virtual_devices import TYPE, virtual_devices
 
-BOTH = "cpu:2"  # where nothing else is said
+DEFAULT = "cpu:2"  # where nothing else is said
 
 
 class Machine(NamedTuple):
@@ -54,7 +54,7 @@ def rank() -> Rank:
 
 def find(case: schema.Case) -> Machine:
     """The devices of a case: PARITY_DEVICES says of which kind. Raises UsageError."""
-    kind = devices.parse(os.environ.get("PARITY_DEVICES", BOTH)).kind
+    kind = devices.parse(os.environ.get("PARITY_DEVICES", DEFAULT)).kind
     count = 1 if case.strategy == "single" else case.devices
     own = rank().number if _has_ranks(case) else None
     if kind == "gpu":

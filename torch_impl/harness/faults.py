@@ -13,7 +13,16 @@ from torch.nn import functional
 from torch.utils.data import DistributedSampler
 
 from torch_impl.models import block
-from torch_impl.strategies import all_reduce, branch_parallel, ddp, hybrid, pipeline, round_robin, send_recv
+from torch_impl.strategies import (
+    all_reduce,
+    branch_parallel,
+    ddp,
+    hybrid,
+    pipeline,
+    round_robin,
+    send_recv,
+    tensor_parallel,
+)
 
 Patches = Callable[[], list[mock._patch]]
 ELSEWHERE = 1  # the rank that is at fault, or the device that a layer is missing from
@@ -53,7 +62,7 @@ def _summed_gradients() -> list[mock._patch]:
     return [mock.patch.object(dist, "all_reduce", summed), mock.patch.object(ddp, "place", place)]
 
 
-def _sum(state: None, bucket: dist.GradBucket) -> torch.futures.Future:
+def _sum(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     work = dist.group.WORLD.allreduce([bucket.buffer()])
     return work.get_future().then(lambda future: future.value()[0])
 
@@ -99,7 +108,7 @@ def _at_first_step(happens: Callable[[], None]) -> Patches:
     def patches() -> list[mock._patch]:
         return [
             mock.patch.object(module, "train", _struck(module.train, happens))
-            for module in (all_reduce, ddp, hybrid, pipeline, send_recv)
+            for module in (all_reduce, ddp, hybrid, pipeline, send_recv, tensor_parallel)
         ]
 
     return patches

@@ -51,7 +51,7 @@ class Probe:
                 part.register_post_accumulate_grad_hook(self._on_gradient(name, len(parts)))
         optimizer.register_step_pre_hook(self._on_update)
 
-    def watch_loss(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def loss(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         """The loss, its values recorded."""
 
         def watched(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -63,7 +63,7 @@ def _train(run: Run, machine: Machine, watch: Watch) -> Layout:
     make_optimizer = functools.partial(optimizers.build, case)
     model, optimizer = strategy.place(make_model, make_optimizer, machine.logical, **_options(run))
     probe = Probe(run, whole[0], optimizer, watch, machine.rank or 0)
-    loss = probe.watch_loss(precision.autocast(run.at, kind)(losses.build(case.loss)))
+    loss = probe.loss(precision.autocast(run.at, kind)(losses.build(case.loss)))
     probe.on_step()
     if run.watch:
         watch.start(modules(whole[0]))

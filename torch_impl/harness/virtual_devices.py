@@ -6,18 +6,21 @@ that torch knows and no backend of a plain build uses.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
 import torch
-from torch.nn import Module
+from torch.nn import Module, functional
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 TYPE = "lazy"
 COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
+# What torch.autocast casts, of what is used here (docs.pytorch.org/docs/stable/amp.html, op eligibility):
+# to the lower precision, and to float32.
+LOWER = ("linear", "conv2d", "scaled_dot_product_attention")
+FLOAT32 = {"cpu": ("mse_loss", "cross_entropy"), "cuda": ("mse_loss", "cross_entropy", "layer_norm")}
 
 
 class VirtualTensor(torch.Tensor):
@@ -68,7 +71,8 @@ def virtual_devices(physical: torch.device) -> Iterator[None]:
     """Virtual devices `lazy:i`, as many as are asked for, and nn.DataParallel on them.
 
     nn.DataParallel itself is as it is. Replaced is what it has from CUDA: which type of device there
-    is, its three copying functions in C++ (which a CPU build lacks), and the threads that give each replica a stream of its own.
+    is, its three copying functions in C++ (which a CPU build lacks), and the threads that give each
+    replica a stream of its own. torch.autocast passes virtual tensors over: its casts are made here.
     """
     module = sys.modules["torch.nn.parallel.data_parallel"]  # torch.nn.parallel's attribute is a function
     patches = [
@@ -78,6 +82,9 @@ def virtual_devices(physical: torch.device) -> Iterator[None]:
         mock.patch.object(torch._C, "_gather", _gather, create=True),
         mock.patch.object(torch._C, "_broadcast_coalesced", _broadcast, create=True),
     ]
+    for name in (*LOWER, *FLOAT32[physical.type]):
+        cast = _autocast(getattr(functional, name), physical.type, lower=name in LOWER)
+        patches.append(mock.patch.object(functional, name, cast))
     with ExitStack() as stack:
         for patch in patches:
             stack.enter_context(patch)
@@ -87,43 +94,71 @@ def virtual_devices(physical: torch.device) -> Iterator[None]:
 
 def _compute(func: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     """Run an op on the real tensors, and say that its results are where its arguments are."""
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    wanted = kwargs.get("device")
-    if func in COPIES:
-        device = args[0].device if wanted is None else wanted
+    given: dict[int, torch.Tensor] = {}  # by the real tensor: an op in place returns its argument
+
+    def real(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        inner = value.inner if isinstance(value, VirtualTensor) else value
+        given[id(inner)] = value
+        return inner
+
+    here, named = _mapped(real, args), {name: _mapped(real, value) for name, value in kwargs.items()}
+    device = kwargs.get("device")
+    if device is not None:
+        named["device"] = VirtualDevices.physical if device.type == TYPE else device
+    elif func in COPIES:
+        device = args[0].device
     else:
-        device = _common_device(tensors) if wanted is None else wanted
-    if wanted is not None:
-        kwargs = {**kwargs, "device": VirtualDevices.physical if wanted.type == TYPE else wanted}
-    results = func(*tree_map(_real, args), **tree_map(_real, kwargs))
-    own = {id(_real(tensor)): tensor for tensor in tensors}  # an op in place returns its argument
+        device = _common_device(given.values())
+    results = func(*here, **named)
+    if device.type != TYPE:
+        return results
 
     def virtual(result: Any) -> Any:
-        if not isinstance(result, torch.Tensor) or device.type != TYPE:
+        if not isinstance(result, torch.Tensor):
             return result
-        same = own.get(id(result))
+        same = given.get(id(result))
         if same is not None and same.device == device:
             return same
         # What is on another device now must not share memory with what it was copied from.
         return VirtualTensor(result.clone() if same is not None else result, device)
 
-    return tree_map(virtual, results)
+    return _mapped(virtual, results)
 
 
-def _common_device(tensors: Sequence[torch.Tensor]) -> torch.device:
+def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """The function of a value, or of each one in lists and tuples."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_mapped(function, each) for each in value)
+    return function(value)
+
+
+def _autocast(function: Callable[..., Any], kind: str, lower: bool) -> Callable[..., Any]:
+    """The function with what torch.autocast would do to its arguments, where that is on."""
+
+    def cast(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_autocast_enabled(kind):
+            return function(*args, **kwargs)
+        dtype = torch.get_autocast_dtype(kind) if lower else torch.float32
+
+        def to(value: Any) -> Any:
+            return value.to(dtype) if isinstance(value, VirtualTensor) and value.is_floating_point() else value
+
+        return function(*map(to, args), **{name: to(value) for name, value in kwargs.items()})
+
+    return cast
+
+
+def _common_device(tensors: Iterable[torch.Tensor]) -> torch.device:
     """The device of all tensors; a number of no axes on the CPU may be anywhere."""
-    placed = [tensor.device for tensor in tensors if tensor.dim() or tensor.device.type == TYPE]
-    devices = list(dict.fromkeys(placed))
+    devices = list({tensor.device: None for tensor in tensors if tensor.dim() or tensor.device.type == TYPE})
     if len(devices) > 1:
         raise RuntimeError(
             "Expected all tensors to be on the same device, but found at least two devices, "
             f"{devices[0]} and {devices[1]}!"
         )
     return devices[0] if devices else torch.device("cpu")
-
-
-def _real(value: Any) -> Any:
-    return value.inner if isinstance(value, VirtualTensor) else value
 
 
 def _at(index: int) -> torch.device:

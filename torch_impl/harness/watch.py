@@ -6,6 +6,8 @@ forward pass the innermost module that is being called, in the backward pass the
 made the node of the graph that is being run.
 """
 
+import functools
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -43,14 +45,15 @@ class Watch(TorchDispatchMode):
         self.transfers: list[Transfer] = []
         self.collectives: Counter[str] = Counter()
         self._calls: list[str] = []
+        self._thread = threading.get_ident()
         self._looking = False
         self._open = ExitStack()
 
     def start(self, modules: list[tuple[str, nn.Module]]) -> None:
         """Watch these modules, by name, from now on."""
         for name, module in modules:
-            before = module.register_forward_pre_hook(lambda *_, name=name: self._calls.append(name))
-            behind = module.register_forward_hook(self._on_forward)
+            before = module.register_forward_pre_hook(functools.partial(self._on_call, name))
+            behind = module.register_forward_hook(functools.partial(self._on_return, name))
             self._open.callback(before.remove)
             self._open.callback(behind.remove)
         for name, what in COMM.items():
@@ -120,11 +123,16 @@ class Watch(TorchDispatchMode):
             name = name.rstrip("_")
             self.collectives[NAMES.get(name, name)] += size
 
-    def _on_forward(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+    def _on_call(self, name: str, module: nn.Module, inputs: Any) -> None:
+        if self._is_seen():
+            self._calls.append(name)
+
+    def _on_return(self, name: str, module: nn.Module, inputs: Any, outputs: Any) -> None:
         """The call is over: the nodes that it added to the graph are the module's."""
-        name = self._calls.pop()
-        if not torch.is_grad_enabled():
-            return
+        if self._is_seen():
+            self._calls.pop()
+        elif name:
+            self.compute[name].update(self._devices(outputs))
         known = {tensor.grad_fn for tensor in _tensors(inputs)}
         waiting = [tensor.grad_fn for tensor in _tensors(outputs)]
         while waiting:
@@ -132,6 +140,10 @@ class Watch(TorchDispatchMode):
             if node is not None and node not in known and "module" not in node.metadata:
                 node.metadata["module"] = name
                 waiting += [before for before, _ in node.next_functions]
+
+    def _is_seen(self) -> bool:
+        """Whether ops come past here: a mode is of one thread, and nn.DataParallel on GPUs has one for each."""
+        return threading.get_ident() == self._thread
 
     def _noting(self, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """One of nn.DataParallel's functions: between its many tensors and its one device."""

@@ -18,10 +18,10 @@ class BranchedAttention(nn.Module):
     def __init__(self, attention: nn.MultiheadAttention, devices: list[torch.device]):
         super().__init__()
         self.heads, self.dropout = attention.num_heads, attention.dropout
-        weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
-        layers = [_linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
         self.devices = [devices[i % len(devices)] for i in range(3)]
-        self.query, self.key, self.value = (layer.to(device) for layer, device in zip(layers, self.devices, strict=True))
+        weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
+        layers = [_linear(*each) for each in zip(weights, biases, self.devices, strict=True)]
+        self.query, self.key, self.value = layers
         self.out_proj = attention.out_proj.to(devices[0])
 
     def forward(
@@ -62,7 +62,8 @@ def branch(module: nn.Module, device: torch.device) -> None:
     module.register_forward_pre_hook(lambda _, inputs: tuple(tensor.to(device) for tensor in inputs))
 
 
-def _linear(weight: torch.Tensor, bias: torch.Tensor) -> nn.Linear:
-    layer = nn.Linear(*reversed(weight.shape), device="meta")
-    layer.weight, layer.bias = nn.Parameter(weight.detach().clone()), nn.Parameter(bias.detach().clone())
-    return layer
+def _linear(weight: torch.Tensor, bias: torch.Tensor, device: torch.device) -> nn.Linear:
+    """A layer with these weights, moved to the device."""
+    layer = nn.Linear(*reversed(weight.shape))
+    layer.load_state_dict({"weight": weight, "bias": bias})
+    return layer.to(device)

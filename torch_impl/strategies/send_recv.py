@@ -13,9 +13,7 @@ from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 Activations = tuple[torch.Tensor, ...]
 
 
-def place(
-    make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]
-) -> tuple[Stage, Optimizer]:
+def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]) -> tuple[Stage, Optimizer]:
     """This rank's stage on its device, with an optimizer of its own."""
     rank = dist.get_rank()
     stage = stages(make_model().blocks(), dist.get_world_size())[rank].place(devices[rank])

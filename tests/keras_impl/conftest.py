@@ -1,0 +1,34 @@
+"""Four logical devices, and runs of cases on them in this process."""
+
+import itertools
+import os
+from collections.abc import Callable
+
+import pytest
+
+os.environ.setdefault("PARITY_DEVICES", "cpu:4")  # read when the harness is imported
+
+from keras_impl.harness import run as side
+from parity.config import cases
+from parity.runtime import drive
+from parity.runtime.job import Job
+from parity.trace.manifest import Trace
+
+Record = Callable[..., Trace]
+
+
+@pytest.fixture(scope="session")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """`record("simple_block", strategy="ddp", ...)`: the trace of a float64 run; kept, since tests share some."""
+    numbers, kept = itertools.count(), {}
+
+    def recorded(name: str, fault: str = "", **changes: object) -> Trace:
+        asked = repr((name, fault, sorted(changes.items())))
+        if asked not in kept:
+            folder = tmp_path_factory.mktemp(f"trace{next(numbers)}")
+            case = cases.resolve(f"{name}/single", changes)
+            drive.record(Job(case=case, runs=["high"], folder=str(folder), fault=fault), side)
+            kept[asked] = Trace(folder)
+        return kept[asked]
+
+    return recorded
