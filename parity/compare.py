@@ -48,6 +48,8 @@ def main(argv: Sequence[str]) -> int:
             if isinstance(layout, LayoutCheck) and not args.layout:
                 layout.sides = {}
             report.add(result)
+    order = {name: place for place, name in enumerate(names())}
+    report.cases.sort(key=lambda result: order.get(result.case, len(order)))
     if not args.quiet:
         terminal.show(report, sys.stderr if args.json == "-" else sys.stdout)
     if args.json is not None:

@@ -127,7 +127,7 @@ class Partitions:
         transfers = [
             Transfer(what=self._what(one), source=one.source, target=one.target, bytes=one.bytes) for one in inside
         ]
-        return Evidence(_sorted(compute), _sorted(backward), total(transfers), self._collectives(across))
+        return Evidence(_sorted(compute), _sorted(backward), total(transfers), self._collectives(across, each))
 
     def _what(self, copy: Copy) -> str:
         if copy.made_by.name in self.gradients:
@@ -148,16 +148,16 @@ class Partitions:
             if size := self._bytes(tensor):
                 yield Copy(source, target, size, self.nodes[_name(tensor)])
 
-    def _collectives(self, across: list[Copy]) -> dict[str, int]:
+    def _collectives(self, across: list[Copy], each: int) -> dict[str, int]:
         """What a replica gives into reductions of gradients, or gets of replica 0's buffers."""
         given = defaultdict(lambda: defaultdict(int))
         for node in self.nodes.values():
             if node.op.startswith(REDUCTIONS) and RECORDING not in node.name:
-                given[self._operation(node)][devices.number(node.device), None] += self._bytes(node.input[0])
+                given[self._operation(node)][devices.number(node.device)] += self._bytes(node.input[0])
         for one in across:
             # By way of replica 0: to it what each replica gives, back from it the same for all.
             if one.target < one.source:
-                given[self._operation(one.made_by)][one.source, one.target] += one.bytes
+                given[self._operation(one.made_by)][one.source // each] += one.bytes
         return {operation: max(sizes.values()) for operation, sizes in given.items() if max(sizes.values())}
 
     def _operation(self, node: tf.compat.v1.NodeDef) -> str:

@@ -60,6 +60,10 @@ def obstacle(case: schema.Case) -> str:
     smallest = min(map(len, shards.split(range(batch), case)))
     if smallest < case.accumulate:
         return f"a batch of {batch} leaves one of {case.replicas} replicas {smallest} samples"
+    if case.fit and batch % case.replicas:
+        return (
+            f"fit under MirroredStrategy needs equal parts: {case.replicas} replicas do not divide a batch of {batch}"
+        )
     if case.strategy in ("pipeline", "hybrid") and any(
         len(part) % case.accumulate for part in shards.split(range(batch), case)
     ):

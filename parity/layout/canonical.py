@@ -70,7 +70,7 @@ def merge(parts: list[Layout], staged: bool = False) -> Layout:
         return {name: sorted(seen) for name, seen in devices.items()}
 
     operations = sorted({name for part in parts for name in part.collectives})
-    stages = len(parts) // parts[0].replicas if staged else 1
+    stages = max(len(parts) // parts[0].replicas, 1) if staged else 1
     return Layout(
         devices=parts[0].devices,
         parameters=united("parameters"),
