@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.eager import context  # run metadata of functions have no public door
 
 from keras_impl.harness import devices
 from parity.layout.canonical import Transfer, total
@@ -62,43 +61,13 @@ class Copy(NamedTuple):
     made_by: tf.compat.v1.NodeDef
 
 
-class Watch:
-    """Watches TensorFlow between `start` and `stop`. `each`: logical devices per replica."""
-
-    def __init__(self, each: int):
-        self.each = each
-        self.watching = False
-        self.evidence = Evidence({}, {}, [], {})
-        self._traced: dict[int, tf.Graph] = {}
-
-    def start(self) -> None:
-        context.context().enable_run_metadata()
-        # What was executed since the last export is kept, disabled or not.
-        context.context().export_run_metadata()
-        self.watching = True
-
-    def see(self, tensor: tf.Tensor) -> None:
-        """Remember the graph that is being traced: it knows the shapes."""
-        self._traced[id(tensor.graph)] = tensor.graph
-
-    def stop(self) -> None:
-        """TensorFlow tells of the first execution of a function only, so one step is what there is."""
-        ran = context.context().export_run_metadata().function_graphs
-        context.context().disable_run_metadata()
-        self.watching = False
-        # Of all functions, tf.data's among them, the training step is the one that records.
-        (step,) = (each.partition_graphs for each in ran if _recorded(each.partition_graphs))
-        self.evidence = Partitions(step, list(self._traced.values())).evidence(self.each)
-        self._traced.clear()
-
-
 class Partitions:
     """The executed graphs, their nodes by name."""
 
     def __init__(self, graphs: Iterable[tf.compat.v1.GraphDef], traced: list[tf.Graph]):
         self.traced = {operation.name: operation for graph in traced for operation in graph.get_operations()}
         # Where another function calls the step, as fit's does, both run as one graph, the step's names behind a prefix.
-        self.prefix = _recorded(graphs)[0].partition(RECORDING)[0]
+        self.prefix = recorded(graphs)[0].partition(RECORDING)[0]
         self.nodes = {node.name: node for graph in graphs for node in graph.node}
         self.sends = {_way(node): node for node in self.nodes.values() if node.op in ("_Send", "_HostSend")}
         self.users = defaultdict(list)
@@ -180,7 +149,7 @@ class Partitions:
         return found
 
 
-def _recorded(graphs: Iterable[tf.compat.v1.GraphDef]) -> list[str]:
+def recorded(graphs: Iterable[tf.compat.v1.GraphDef]) -> list[str]:
     """What the probe has put in."""
     return [node.name for graph in graphs for node in graph.node if RECORDING in node.name]
 

@@ -14,8 +14,8 @@ import keras
 import tensorflow as tf
 
 from keras_impl.harness import devices, partitions, weights
-from keras_impl.harness.partitions import Watch
 from keras_impl.harness.replicas import Replica, Replicas
+from keras_impl.harness.watch import Watch
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel
 from parity.config import schema
 
@@ -63,6 +63,8 @@ class Probe:
 
         def watched(*args: Any) -> Any:
             *chains, gradients = args
+            if not self.local:
+                return all_reduce(*args)
             if chains:
                 for number, (chain, stages) in enumerate(zip(chains[0], gradients, strict=True)):
                     self._gradients(number, itertools.chain(*stages), chain.variables, "@local")

@@ -14,13 +14,13 @@ import tensorflow as tf
 from keras_impl.losses import Loss
 from keras_impl.strategies import single
 from keras_impl.strategies.data_parallel import mirrored, mirrored_strategy, outputs, per_replica
-from keras_impl.strategies.single import MicroBatch
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 from parity.data.shards import distributed_sampler
 
 
 def place(
-    make_model: Callable[[], keras.Model],
-    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+    make_model: MakeModel,
+    make_optimizer: MakeOptimizer,
     devices: list[str],
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:

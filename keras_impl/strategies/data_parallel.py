@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from keras_impl.losses import Loss
 from keras_impl.strategies import single
-from keras_impl.strategies.single import MicroBatch
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
 FIRST = 0  # the replica whose batch-norm statistics count
 
 
 def place(
-    make_model: Callable[[], keras.Model],
-    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+    make_model: MakeModel,
+    make_optimizer: MakeOptimizer,
     devices: list[str],
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
@@ -38,8 +38,8 @@ def mirrored_strategy(devices: list[str]) -> tf.distribute.MirroredStrategy:
 
 
 def mirrored(
-    make_model: Callable[[], keras.Model],
-    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+    make_model: MakeModel,
+    make_optimizer: MakeOptimizer,
     strategy: tf.distribute.Strategy,
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:

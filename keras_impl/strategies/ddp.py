@@ -13,12 +13,12 @@ import tensorflow as tf
 from keras_impl.losses import Loss
 from keras_impl.strategies import data_parallel, single
 from keras_impl.strategies.data_parallel import mirrored, mirrored_strategy, per_replica, take_first_buffers
-from keras_impl.strategies.single import MicroBatch
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
 
 def place(
-    make_model: Callable[[], keras.Model],
-    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+    make_model: MakeModel,
+    make_optimizer: MakeOptimizer,
     devices: list[str],
     input_shape: tuple,
     workers: bool = False,

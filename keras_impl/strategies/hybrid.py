@@ -10,23 +10,24 @@ import keras
 import tensorflow as tf
 
 from keras_impl.losses import Loss
-from keras_impl.strategies import send_recv
+from keras_impl.strategies import pipeline, send_recv
 from keras_impl.strategies.pipeline import pipelined
 from keras_impl.strategies.send_recv import Chain, Gradients, received
-from keras_impl.strategies.single import MicroBatch
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
 STAGES = 2  # of each replica
 
 
 def place(
-    make_model: Callable[[], keras.Model],
-    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+    make_model: MakeModel,
+    make_optimizer: MakeOptimizer,
     devices: list[str],
     input_shape: tuple,
+    schedule: str = "gpipe",
 ) -> tuple[list[keras.Model], list[keras.optimizers.Optimizer]]:
     """A model and an optimizer for every STAGES devices; they are to be given the same weights."""
     rows = [devices[start : start + STAGES] for start in range(0, len(devices), STAGES)]
-    pairs = [send_recv.place(make_model, make_optimizer, row, input_shape) for row in rows]
+    pairs = [pipeline.place(make_model, make_optimizer, row, input_shape, schedule) for row in rows]
     models, optimizers = zip(*pairs, strict=True)
     return list(models), list(optimizers)
 
@@ -43,7 +44,7 @@ def train(
 
     @tf.function(autograph=False)
     def train_step(parts: list[list[MicroBatch]]) -> None:
-        local = [pipelined(chain, loss, part, "gpipe") for chain, part in zip(chains, parts, strict=True)]
+        local = [pipelined(chain, loss, part, model[0].schedule) for chain, part in zip(chains, parts, strict=True)]
         reduced = all_reduce(chains, local)
         for chain, own, gradients in zip(chains, optimizer, reduced, strict=True):
             own.apply([gradient for stage in gradients for gradient in stage], chain.variables)

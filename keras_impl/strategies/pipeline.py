@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_impl.losses import Loss
 from keras_impl.strategies import send_recv
 from keras_impl.strategies.send_recv import Chain, Gradients, evaluate
-from keras_impl.strategies.single import MicroBatch
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
 __all__ = ["evaluate", "place", "train"]
 
@@ -20,8 +20,8 @@ Pass = tuple[str, int]  # "forward" or "backward", and the micro-batch
 
 
 def place(
-    make_model: Callable[[], keras.Model],
-    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+    make_model: MakeModel,
+    make_optimizer: MakeOptimizer,
     devices: list[str],
     input_shape: tuple,
     schedule: str = "gpipe",

@@ -4,19 +4,19 @@ The same chain of stages as send_recv's, of one block each, with devices that re
 """
 
 import itertools
-from collections.abc import Callable
 
 import keras
 
 from keras_impl.strategies import send_recv
 from keras_impl.strategies.send_recv import evaluate, train
+from keras_impl.strategies.single import MakeModel, MakeOptimizer
 
 __all__ = ["evaluate", "place", "train"]
 
 
 def place(
-    make_model: Callable[[], keras.Model],
-    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+    make_model: MakeModel,
+    make_optimizer: MakeOptimizer,
     devices: list[str],
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:

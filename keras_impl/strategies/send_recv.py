@@ -13,14 +13,14 @@ import tensorflow as tf
 
 from keras_impl.losses import Loss
 from keras_impl.models.block import as_tuple, stages
-from keras_impl.strategies.single import MicroBatch
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
 Gradients = list[list[tf.Tensor]]  # of each stage's variables
 
 
 def place(
-    make_model: Callable[[], keras.Model],
-    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+    make_model: MakeModel,
+    make_optimizer: MakeOptimizer,
     devices: list[str],
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:

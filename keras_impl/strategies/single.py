@@ -7,12 +7,14 @@ import tensorflow as tf
 
 from keras_impl.losses import Loss
 
+MakeModel = Callable[[], keras.Model]
+MakeOptimizer = Callable[[], keras.optimizers.Optimizer]
 MicroBatch = tuple[tuple[tf.Tensor, ...], tf.Tensor, tf.Tensor]  # inputs, target, share of the step
 
 
 def place(
-    make_model: Callable[[], keras.Model],
-    make_optimizer: Callable[[], keras.optimizers.Optimizer],
+    make_model: MakeModel,
+    make_optimizer: MakeOptimizer,
     devices: list[str],
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:

@@ -69,7 +69,8 @@ def merge(parts: list[Layout], staged: bool = False) -> Layout:
                 devices.setdefault(name, set()).update(seen)
         return {name: sorted(seen) for name, seen in devices.items()}
 
-    operations = sorted({name for part in parts for name in part.collectives})
+    alone = len(parts[0].devices) == 1  # what a rank gives to itself goes nowhere
+    operations = [] if alone else sorted({name for part in parts for name in part.collectives})
     stages = max(len(parts) // parts[0].replicas, 1) if staged else 1
     return Layout(
         devices=parts[0].devices,

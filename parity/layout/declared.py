@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from parity.config.schema import Case
-from parity.layout.canonical import Devices, Layout
+from parity.config.schema import Case, Transformer
+from parity.layout.canonical import Devices, Layout, Transfer
 
 replace = msgspec.structs.replace
 MAPPINGS = ("parameters", "optimizer_state", "compute", "backward")
@@ -93,6 +93,28 @@ def _summed_at_device_0(case: Case, sides: Sides) -> Sides | None:
     return Sides(replace(torch, collectives=others), replace(keras, transfers=kept))
 
 
+def _sent_once(case: Case, sides: Sides) -> Sides | None:
+    """The encoder's output, which the key or value projections of all decoder layers on one device take.
+
+    Each attention's projection there has one tensor copied in PyTorch, so that these are
+    encoder_layers + 2 * decoder_layers; TensorFlow copies the encoder's output for all of them once.
+    """
+    if not isinstance(case.model, Transformer):
+        return None
+    torch, keras = sides
+    layers, decoders = case.model.encoder_layers, case.model.decoder_layers
+    whole, once = layers + 2 * decoders, layers + decoders + 1
+    sizes = {(one.source, one.target): one.bytes for one in torch.transfers if one.what == "activation"}
+
+    def as_often(one: Transfer) -> Transfer:
+        often = sizes.get((one.source, one.target), 0)
+        dealt_out = one.what == "activation" and one.source == 0
+        return replace(one, bytes=often) if dealt_out and one.bytes * whole == often * once else one
+
+    changed = replace(keras, transfers=[as_often(one) for one in keras.transfers])
+    return Sides(torch, changed) if changed != keras else None
+
+
 DECLARED: list[Declared] = [
     Declared(
         ("data_parallel",),
@@ -107,6 +129,13 @@ DECLARED: list[Declared] = [
         "nn.DataParallel scatters, replicates, gathers and adds up through device 0; MirroredStrategy reduces",
         "torch/nn/parallel/data_parallel.py, tensorflow.org/guide/distributed_training",
         _scattered,
+    ),
+    Declared(
+        ("branch_parallel",),
+        "transfers",
+        "TensorFlow copies a tensor once to a device, however many layers take it there; PyTorch for each layer",
+        "tensorflow/core/graph/graph_partition.cc",
+        _sent_once,
     ),
     Declared(
         ("tensor_parallel",),

@@ -71,7 +71,15 @@ def test_it_needs_no_witness_where_rounding_does_little(tmp_path: Path) -> None:
 def test_a_tensor_twice_as_large_is_named(kind: str, name: str, replica: int | None, key: str, tmp_path: Path) -> None:
     found = judged(tmp_path, ddp(2), fault=times(2.0, kind, name, replica))
     assert found.verdict == "diverged"
-    assert found.reason.startswith(f"{key}: ")
+    assert found.reason.startswith(f"step 0, {key}: ")
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_the_first_step_that_differs_is_named(step: int, tmp_path: Path) -> None:
+    """The loss alone, which the training does not come back to."""
+    found = judged(tmp_path, ddp(2), fault=times(2.0, "loss", "loss", step=step))
+    assert found.verdict == "diverged"
+    assert found.reason == f"step {step}, loss/loss: 0.0 bits"
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "match"), (1 + 1e-9, "subprecision"), (1.001, "diverged")])
@@ -89,13 +97,13 @@ def test_a_sum_for_a_mean_is_named(tmp_path: Path) -> None:
 
     found = judged(tmp_path, ddp(2), fault=fault)
     assert found.verdict == "diverged"
-    assert found.reason == "gradient/linear2.weight: 0.0 bits"
+    assert found.reason == "step 0, gradient/linear2.weight: 0.0 bits"
     assert found.worst_name is not None
 
 
 def test_another_training_in_later_steps_is_seen(tmp_path: Path) -> None:
     found = judged(tmp_path, ddp(2), fault=times(1.01, "gradient", "linear1.bias", step=1))
-    assert (found.verdict, found.reason.partition(":")[0]) == ("diverged", "gradient/linear1.bias")
+    assert (found.verdict, found.reason.partition(":")[0]) == ("diverged", "step 1, gradient/linear1.bias")
 
 
 def test_a_weight_decay_shows_in_the_updates(tmp_path: Path) -> None:
@@ -105,7 +113,7 @@ def test_a_weight_decay_shows_in_the_updates(tmp_path: Path) -> None:
         trace = record(tmp_path / str(decay), "torch", ddp(2, **slow), weight_decay=decay)
         found = against_single(single, trace, single)
         assert found.verdict == verdict
-        assert found.reason.startswith("update/") == (verdict == "diverged")
+        assert found.reason.startswith("step 0, update/") == (verdict == "diverged")
 
 
 # By hand: what is compared, and how the loss is put together
@@ -148,7 +156,7 @@ def test_the_loss_is_put_together_by_the_samples_of_its_parts(
     plain = float(np.mean([a for each in parts for key, a in each.items() if key.startswith("loss/")]))
     for wrong in (loss + 1e-3, *([plain] if abs(plain - loss) > 1e-6 else [])):
         found = traces(tmp_path, case, part(7, wrong), *parts)
-        assert (found.verdict, found.reason.partition(":")[0]) == ("diverged", "loss/loss")
+        assert (found.verdict, found.reason.partition(":")[0]) == ("diverged", "step 0, loss/loss")
 
 
 def test_the_losses_of_a_sum_are_added_up(tmp_path: Path) -> None:
@@ -165,7 +173,7 @@ def test_each_kind_is_compared(key: str, tmp_path: Path) -> None:
         own = part(7, 1.0, **{key: SIGNS * factor})
         found = traces(tmp_path, ddp(1), single, own)
         assert (found.verdict, found.compared) == (verdict, 2)
-        assert factor == 1.0 or found.reason.startswith(f"{key}: ")
+        assert factor == 1.0 or found.reason.startswith(f"step 0, {key}: ")
 
 
 @pytest.mark.parametrize("key", ["activation/a", "input/input", "gradient/w@local", "sample/more"])
@@ -187,7 +195,7 @@ def test_replica_0_stands_for_all(tmp_path: Path) -> None:
 )
 def test_a_tensor_that_cannot_be_compared_is_diverged(other: dict[str, Array], said: str, tmp_path: Path) -> None:
     found = traces(tmp_path, ddp(1), part(7, 1.0, **{"gradient/w": SIGNS}), part(7, 1.0, **other))
-    assert (found.verdict, found.reason) == ("diverged", f"gradient/w: {said}")
+    assert (found.verdict, found.reason) == ("diverged", f"step 0, gradient/w: {said}")
 
 
 def test_the_stages_of_a_replica_are_put_together(tmp_path: Path) -> None:

@@ -337,7 +337,7 @@ def test_layouts_are_printed_and_reported_where_they_are_asked_for(flags: list[s
     report = json.loads(compare(*sides, "--quiet", "--json=-", *flags).out)
     layouts = report["cases"][0]["checks"]["layout"]["sides"]
     assert list(layouts) == (["torch", "keras"] if flags else [])
-    assert ("parameters linear1.weight" in compare(*sides, *flags).out) == bool(flags)
+    assert ("parameters: linear1.weight" in compare(*sides, *flags).out) == bool(flags)
 
 
 def test_replicas_are_judged_as_recorded(tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ def test_a_case_that_the_devices_do_not_allow_is_skipped_with_its_reason() -> No
     ended = compare(HYBRID, "--devices=cpu:3", "--json=-", *pythons)
     report = json.loads(ended.out)
     (case,) = report["cases"]
-    assert (ended.status, report["summary"]["skipped"], case["verdict"]) == (0, 1, "skipped")
+    assert (ended.status, report["summary"]["skipped"], case["verdict"]) == (2, 1, "skipped")
     assert "an even number of devices from 4 on, not 3" in case["reason"]
     assert f"  {case['reason']}\n" in ended.err
 
@@ -377,6 +377,48 @@ def test_a_skipped_case_does_not_hide_one_that_fails() -> None:
         "simple_block/hybrid": "skipped",
         "simple_block/single": "error",
     }
+
+
+@pytest.fixture(params=["no driver", "a driver, and frameworks that see no GPU"])
+def without_gpu(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A machine without a GPU, whatever this one has; returns flags for interpreters that start no framework."""
+    monkeypatch.setitem(ENVIRONMENT, "PATH", str(tmp_path))
+    started = tmp_path / "python"
+    code = "import sys\nif '-m' in sys.argv:\n    open(sys.argv[0] + '.ran', 'w')\nprint(0)\n"
+    for path in (started, *([tmp_path / "nvidia-smi"] if request.param != "no driver" else [])):
+        path.write_text(f"#!{sys.executable}\n{code}")
+        path.chmod(0o755)
+    return [f"--torch-python={started}", f"--keras-python={started}"]
+
+
+def test_gpus_that_are_not_there_skip_every_case(without_gpu: list[str], tmp_path: Path) -> None:
+    ended = compare(BLOCK, HYBRID, "--case=simple_block/ddp", "--devices=gpu:2", "--json=-", *without_gpu)
+    report = json.loads(ended.out)
+    reason = "gpu:2: there is no GPU here that torch and keras see"
+    assert (ended.status, report["summary"]) == (
+        2,
+        {"match": 0, "subprecision": 0, "diverged": 0, "error": 0, "skipped": 3},
+    )
+    assert [(case["verdict"], case["reason"]) for case in report["cases"]] == [("skipped", reason)] * 3
+    assert ended.err.count(f"  {reason}\n") == 3
+    assert not (tmp_path / "python.ran").exists()  # no backend was started
+
+
+@pytest.mark.parametrize("backend", ["torch", "keras"])
+def test_recording_on_gpus_that_are_not_there_is_status_3(backend: str, without_gpu: list[str], tmp_path: Path) -> None:
+    flags = f"--backend={backend}", f"--out={tmp_path / 'out'}", BLOCK, "--devices=gpu:2", *without_gpu
+    ended = program("record", *flags)
+    said = f"parity.record: gpu:2: there is no GPU here that {backend} sees\n"
+    assert ended == (3, "", said)
+    assert not (tmp_path / "python.ran").exists()
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_other_devices_are_not_skipped_without_a_gpu(without_gpu: list[str], tmp_path: Path) -> None:
+    ended = compare(BLOCK, "--devices=cpu:2", "--quiet", "--json=-", *without_gpu)
+    (case,) = json.loads(ended.out)["cases"]
+    assert (ended.status, case["verdict"]) == (3, "error")
+    assert (tmp_path / "python.ran").exists()
 
 
 def test_recording_says_what_it_skips(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import fnmatch
 import math
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -268,7 +268,19 @@ REFUSED: list[tuple[str, list[str], str]] = [
     (BLOCK, ["devices=2.0"], "`$.devices`"),
     (BLOCK, ["strategy=pipeline", "pipeline=zigzag"], "`$.pipeline`"),
     (BLOCK, ["strategy=ddp", "accumulate=2", "loss.reduction=sum"], "loss.reduction = 'mean'"),
-    (BLOCK, ["strategy=data_parallel", "accumulate=2", "fit=true"], "accumulate = 1 with fit"),
+    *[
+        (BLOCK, [f"strategy={strategy}", "accumulate=2", *more], f"{strategy!r} takes the batch of a replica whole")
+        for strategy, more in (("data_parallel", []), ("data_parallel", ["fit=true"]), ("all_reduce", []))
+    ],
+    *[
+        (
+            "transformer/single",
+            [f"strategy={strategy}", "pipeline=1f1b"],
+            f"pipeline = '1f1b' needs the strategy 'pipeline', received {strategy!r}",
+        )
+        for strategy in get_args(schema.Strategy)
+        if strategy != "pipeline"
+    ],
 ]
 
 
@@ -285,6 +297,13 @@ def test_options_that_a_strategy_does_not_have_are_refused(name: str, overrides:
         (BLOCK, ["strategy=ddp", "clip_norm=1.0"]),
         (BLOCK, ["strategy=round_robin", "clip_norm=1.0"]),
         (BLOCK, ["strategy=pipeline", "pipeline=1f1b"]),
+        *[("transformer/single", [f"strategy={name}", "pipeline=gpipe"]) for name in get_args(schema.Strategy)],
+        *[
+            ("transformer/single", [f"strategy={name}", "accumulate=2"])
+            for name in get_args(schema.Strategy)
+            if name not in ("data_parallel", "all_reduce")
+        ],
+        *[(BLOCK, [f"strategy={name}", "accumulate=1"]) for name in ("data_parallel", "all_reduce")],
         (BLOCK, ["strategy=tensor_parallel"]),
         ("transformer/single", ["strategy=tensor_parallel"]),
         ("transformer/single", ["strategy=branch_parallel"]),

@@ -10,7 +10,7 @@ import pytest
 from parity.config import cases, devices, schema
 from parity.config.devices import Devices, obstacle
 from parity.errors import UsageError
-from parity.runtime.hardware import available
+from parity.runtime.hardware import available, missing
 
 STACK, BLOCK = "linear_stack/single", "simple_block/single"
 
@@ -182,3 +182,40 @@ def test_the_gpus_are_those_that_both_backends_see(torch: str, keras: str, found
     programs("nvidia-smi", "")
     assert available(pythons) == found
     assert available({**pythons, "keras": "/nonexistent/python"}) == Devices("cpu", 2)
+
+
+BOTH_ABSENT = "gpu:2: there is no GPU here that torch and keras see"
+
+
+@pytest.mark.parametrize(
+    ("torch", "keras", "reason"),
+    [
+        ("print(2)", "print(2)", ""),
+        ("print(1)", "print(4)", ""),  # fewer than asked for are shared
+        ("print(0)", "print(2)", BOTH_ABSENT),
+        ("print(2)", "print(0)", BOTH_ABSENT),
+        ("print(2)", "raise ImportError", BOTH_ABSENT),
+    ],
+)
+def test_gpus_that_are_asked_for_must_be_seen_by_both(torch: str, keras: str, reason: str, programs: Any) -> None:
+    pythons = {"torch": programs("torch-python", torch), "keras": programs("keras-python", keras)}
+    assert missing(Devices("gpu", 2), pythons) == BOTH_ABSENT  # without the driver's tool nobody is asked
+    programs("nvidia-smi", "")
+    assert missing(Devices("gpu", 2), pythons) == reason
+
+
+def test_a_backend_alone_needs_only_the_gpus_that_it_sees(programs: Any) -> None:
+    programs("nvidia-smi", "")
+    one, none = programs("one-python", "print(1)"), programs("none-python", "print(0)")
+    assert missing(Devices("gpu", 1), {"torch": one}) == missing(Devices("gpu", 8), {"keras": one}) == ""
+    assert missing(Devices("gpu", 1), {"keras": none}) == "gpu:1: there is no GPU here that keras sees"
+    assert missing(Devices("gpu", 3), {"torch": none}) == "gpu:3: there is no GPU here that torch sees"
+
+
+def test_cpu_devices_are_never_missing_and_nobody_is_asked(programs: Any, tmp_path: Path) -> None:
+    programs("nvidia-smi", "")
+    asked = programs("python", f"open({str(tmp_path / 'asked')!r}, 'w')")
+    assert missing(Devices("cpu", 8), {"torch": asked, "keras": asked}) == ""
+    assert not (tmp_path / "asked").exists()
+    missing(Devices("gpu", 8), {"torch": asked, "keras": asked})
+    assert (tmp_path / "asked").exists()

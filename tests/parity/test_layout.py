@@ -10,7 +10,7 @@ from synthetic import by_hand, small_case
 
 from parity.layout.canonical import Layout, Transfer, merge, total
 from parity.layout.compare import compare_layouts, differences
-from parity.layout.declared import DECLARED
+from parity.layout.declared import DECLARED, Sides
 from parity.numerics.judge import compare
 from parity.results import LayoutCheck
 from parity.trace.manifest import Trace
@@ -77,6 +77,35 @@ def test_the_parts_of_the_ranks_make_one_layout() -> None:
     assert merge([other, one]).parameters == merge([one, other]).parameters
 
 
+@pytest.mark.parametrize(
+    ("replicas", "staged", "expected"),
+    [
+        (1, False, {"all_reduce": 40, "broadcast": 4}),
+        (2, False, {"all_reduce": 40, "broadcast": 4}),
+        (4, False, {"all_reduce": 40, "broadcast": 4}),
+        (1, True, {"all_reduce": 82, "broadcast": 5}),  # four stages
+        (2, True, {"all_reduce": 52, "broadcast": 4}),  # 10 + 20, and 40 + 12
+        (4, True, {"all_reduce": 40, "broadcast": 4}),  # one stage each
+    ],
+)
+def test_the_stages_of_a_replica_give_a_part_each_into_collectives(
+    replicas: int, staged: bool, expected: dict[str, int]
+) -> None:
+    """What a replica gives, the one that gives most; ranks that are no stages give all of it."""
+    given = [{"all_reduce": 10}, {"all_reduce": 20, "broadcast": 1}, {"all_reduce": 40}, {"all_reduce": 12}]
+    given[3]["broadcast"] = 4
+    common = {"devices": ["CPU"] * 4, "parameters": {}, "replicas": replicas}
+    parts = [Layout(collectives=each, **common) for each in given]
+    assert merge(parts, staged).collectives == expected
+    assert staged or merge(parts).collectives == expected
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+def test_one_process_that_holds_every_stage_has_seen_all(replicas: int) -> None:
+    one = Layout(devices=["CPU"] * 4, parameters={"w": [0, 2]}, collectives={"all_reduce": 8}, replicas=replicas)
+    assert merge([one], staged=True) == merge([one]) == one
+
+
 # Two layouts
 
 WHOLE = Layout(
@@ -106,7 +135,7 @@ DIFFERENCES: list[tuple[dict[str, Any], str]] = [
     ({"parameters": {"linear2.weight": [0]}}, "parameters: linear2.weight: torch on 1, keras on 0"),
     ({"parameters": {"linear2.weight": [0, 1]}}, "parameters: linear2.weight: torch on 1, keras on 0, 1"),
     ({"parameters": {"linear2.weight": None}}, "parameters: linear2.weight: torch on 1, keras nowhere"),
-    ({"parameters": {"more": [0]}}, "parameters: more: torch nowhere, keras on 0"),
+    ({"parameters": {"linear2.bias": [0]}}, "parameters: linear2.bias: torch nowhere, keras on 0"),
     (
         {"optimizer_state": {"linear1.weight.momentum": [1]}},
         "optimizer_state: linear1.weight.momentum: torch on 0, keras on 1",
@@ -151,7 +180,7 @@ def test_all_differences_are_named() -> None:
     found = differences(SIDES, small_case(), WHOLE, moved(**changes))
     aspects = [line.partition(":")[0] for line in found]
     assert aspects == [
-        "parameters", "optimizer_state", "compute", "backward", "transfers", "collectives", "replicas",
+        "parameters", "optimizer_state", "compute", "backward", "collectives", "transfers", "replicas",
     ]  # fmt: skip
 
 
@@ -170,6 +199,67 @@ def test_a_container_is_where_its_modules_are() -> None:
         assert differences(SIDES, small_case(), here, replace(here, compute=there)) == []
     assert differences(SIDES, small_case(), here, replace(here, compute={"block": [0, 1]})) == [
         "compute: block.linear: torch on 0, keras nowhere"
+    ]
+
+
+@pytest.mark.parametrize("aspect", ["compute", "backward"])
+def test_a_module_with_parameters_that_no_side_saw_is_named(aspect: str) -> None:
+    """Two sides that saw nothing agree in nothing."""
+    unseen = moved(**{aspect: {"linear2": None}})
+    spread, alone = small_case(strategy="round_robin"), small_case()
+    assert differences(SIDES, spread, unseen, unseen) == [f"{aspect}: linear2: seen on neither side"]
+    assert differences(SIDES, alone, unseen, unseen) == []  # where all is on one device anyway
+    assert differences(SIDES, spread, unseen, WHOLE) == [f"{aspect}: linear2: torch nowhere, keras on 1"]
+    assert differences(SIDES, spread, WHOLE, unseen) == [f"{aspect}: linear2: torch on 1, keras nowhere"]
+
+
+def test_all_modules_that_no_side_saw_are_named() -> None:
+    blind = moved(compute={"linear1": None, "linear2": None}, backward={"linear1": None, "linear2": None})
+    assert sorted(differences(SIDES, small_case(strategy="pipeline"), blind, blind)) == [
+        f"{aspect}: {name}: seen on neither side"
+        for aspect in ("backward", "compute")
+        for name in ("linear1", "linear2")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        ({"block.attention": [0]}, []),
+        ({"block": [0]}, []),  # a module around it, which a compiled graph tells instead
+        ({"block.attention.projection": [0]}, ["compute: block.attention: seen on neither side"]),
+        ({"block.att": [0]}, ["compute: block.attention: seen on neither side"]),
+        ({"block.attention2": [0]}, ["compute: block.attention: seen on neither side"]),
+        ({"attention": [0]}, ["compute: block.attention: seen on neither side"]),
+    ],
+)
+def test_a_module_is_seen_by_itself_or_a_module_around_it(seen: dict[str, Any], said: list[str]) -> None:
+    layout = Layout(
+        devices=["a"],
+        parameters={"block.attention.weight": [0]},
+        compute=seen,
+        backward={"block.attention": [0]},
+    )
+    assert differences(SIDES, small_case(strategy="round_robin"), layout, layout) == said
+
+
+def test_what_no_side_saw_fails_the_case(tmp_path: Path) -> None:
+    unseen = moved(backward={"linear1": None})
+    found = check(tmp_path, unseen, unseen, strategy="round_robin")
+    assert (found.verdict, found.differences) == ("diverged", ["backward: linear1: seen on neither side"])
+    assert check(tmp_path, unseen, unseen).verdict == "match"  # on a single device
+
+
+def test_differences_are_told_as_they_were_seen() -> None:
+    """Compared is what is left of the layouts without what is declared."""
+    case = small_case(strategy="round_robin")
+    here = moved(parameters={"linear1.weight": [0, 1]}, compute={"linear1": [0, 1]})
+    there = moved(parameters={"linear1.weight": [1]}, compute={"linear1": [1]})
+    assert differences(SIDES, case, WHOLE, WHOLE, Sides(here, there)) == []
+    changed = moved(parameters={"linear1.weight": [1]}, compute={"linear2": [0]})
+    assert differences(SIDES, case, WHOLE, changed, Sides(here, there)) == [
+        "parameters: linear1.weight: torch on 0, 1, keras on 1",
+        "compute: linear2: torch on 1, keras on 1",
     ]
 
 
@@ -199,6 +289,11 @@ def test_another_layout_fails_the_case(tmp_path: Path) -> None:
     assert (wrong.verdict, wrong.checks["layout"].verdict) == ("diverged", "diverged")
     assert wrong.reason == "compute: linear2: torch on 1, keras on 0"
     assert wrong.first_divergence is None
+    more = compare(traces[0], trace(tmp_path / "more", "keras", moved(compute={"linear2": [0]}, replicas=2)))
+    found = more.checks["layout"]
+    assert isinstance(found, LayoutCheck)
+    assert found.differences == ["compute: linear2: torch on 1, keras on 0", "replicas: torch 1, keras 2"]
+    assert more.reason == found.differences[0]  # the others are in the check
     assert (right.verdict, right.checks["layout"].verdict) == ("match", "match")
 
 
@@ -265,9 +360,9 @@ def test_two_traces_of_one_backend_have_nothing_declared(tmp_path: Path) -> None
     assert (found.verdict, found.declared) == ("diverged", [])
 
 
-def spoilt(side: int, **fields: Any) -> tuple[Layout, Layout]:
-    """data_parallel on three devices with one side's entries changed."""
-    layouts = list(data_parallel(3))
+def spoilt(side: int, both: tuple[Layout, Layout], **fields: Any) -> tuple[Layout, Layout]:
+    """Both layouts with one side's entries changed."""
+    layouts = list(both)
     for field, change in fields.items():
         value = getattr(layouts[side], field)
         if isinstance(change, dict):
@@ -283,11 +378,11 @@ def spoilt(side: int, **fields: Any) -> tuple[Layout, Layout]:
     [
         (1, {"parameters": {"linear2.weight": [1]}}, ["parameters: linear2.weight: torch on 0, keras on 1"]),
         (1, {"parameters": {"linear2.weight": [0, 1]}}, ["parameters: linear2.weight: torch on 0, keras on 0, 1"]),
-        (0, {"parameters": {"linear2.weight": [1]}}, ["parameters: linear2.weight: torch on 1, keras on 0"]),
+        (0, {"parameters": {"linear2.weight": [1]}}, ["parameters: linear2.weight: torch on 1, keras on 0, 1, 2"]),
         (
             0,
             {"parameters": {"linear2.weight": [0, 1, 2]}},
-            ["parameters: linear2.weight: torch on 0, 1, 2, keras on 0"],
+            ["parameters: linear2.weight: torch on 0, 1, 2, keras on 0, 1, 2"],
         ),
         (
             1,
@@ -297,7 +392,7 @@ def spoilt(side: int, **fields: Any) -> tuple[Layout, Layout]:
         (
             1,
             {"optimizer_state": {"more": [0, 1, 2]}},
-            ["optimizer_state: more: torch nowhere, keras on 0"],
+            ["optimizer_state: more: torch nowhere, keras on 0, 1, 2"],
         ),
         (1, {"compute": {"linear2": [0]}}, ["compute: linear2: torch on 0, 1, 2, keras on 0"]),
         (0, {"backward": {"linear2": [0]}}, ["backward: linear2: torch on 0, keras on 0, 1, 2"]),
@@ -311,12 +406,12 @@ def spoilt(side: int, **fields: Any) -> tuple[Layout, Layout]:
 def test_what_does_not_fit_the_declaration_stays_a_difference(
     side: int, fields: dict[str, Any], said: list[str], tmp_path: Path
 ) -> None:
-    found = check(tmp_path, *spoilt(side, **fields), **strategy(3))
+    found = check(tmp_path, *spoilt(side, data_parallel(3), **fields), **strategy(3))
     assert (found.verdict, found.differences) == ("diverged", said)
     assert found.declared
 
 
-@pytest.mark.parametrize("returned", [0, 60, 99])
+@pytest.mark.parametrize("returned", [0, 60, 99, 101, 200])
 def test_gradients_that_do_not_all_return_are_not_declared(returned: int, tmp_path: Path) -> None:
     torch, keras = data_parallel(2)
     transfers = [replace(one, bytes=returned) if (one.what, one.target) == ("gradient", 0) else one
@@ -333,6 +428,220 @@ def test_a_side_that_does_not_reduce_at_all_is_not_declared(tmp_path: Path) -> N
     found = check(tmp_path, torch, replace(keras, collectives={}), **strategy())
     assert found.verdict == "diverged"
     assert "transfers: gradient 1 -> 0: torch 100 bytes, keras 0" in found.differences
+
+
+# What is declared: DTensor on every rank against slices under tf.device
+
+REDUCED = 100  # bytes: the parts of the pair's output, and of its input's gradient
+
+
+def tensor_parallel(devices: int, parts: int | None = None) -> tuple[Layout, Layout]:
+    """A pair of split layers before a norm. `parts`: on so many devices, where the layers are too narrow for all."""
+    everywhere, split = list(range(devices)), list(range(parts or devices))
+    pair = {"linear1.weight": split, "linear1.bias": split, "linear2.weight": split}
+    rest = ("linear2.bias", "norm.weight")
+    slots = {f"{name}.momentum": where for name, where in pair.items()}
+    others = tuple(f"{name}.momentum" for name in rest)
+    modules = {"linear1": split, "linear2": split}
+    ways = [("activation", 0, 1, 40), ("activation", 1, 0, 60), ("gradient", 0, 1, 30), ("gradient", 1, 0, 40)]
+    transfers = [
+        copied(what, source * device, target * device, size)
+        for device in split[1:]
+        for what, source, target, size in ways
+    ]
+    common = {"devices": ["CPU"] * devices, "replicas": 1}
+    return (
+        Layout(
+            parameters={**pair, **dict.fromkeys(rest, everywhere)},
+            optimizer_state={**slots, **dict.fromkeys(others, everywhere)},
+            compute={**modules, "norm": everywhere},
+            backward={**modules, "norm": everywhere},
+            collectives={"all_reduce": REDUCED} if devices > 1 else {},
+            **common,
+        ),
+        Layout(
+            parameters={**pair, **{name: [0] for name in rest}},
+            optimizer_state={**slots, **{name: [0] for name in others}},
+            compute={**modules, "norm": [0]},
+            backward={**modules, "norm": [0]},
+            transfers=total(transfers),
+            **common,
+        ),
+    )
+
+
+def slices(devices: int) -> dict[str, Any]:
+    return {"strategy": "tensor_parallel", "devices": devices}
+
+
+def aspects(found: LayoutCheck) -> list[str]:
+    return [line.partition(":")[0] for line in found.declared]
+
+
+BOTH = ["parameters, compute", "collectives"]
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4, 8])
+def test_tensor_parallel_is_declared(devices: int, tmp_path: Path) -> None:
+    found = check(tmp_path, *tensor_parallel(devices), **slices(devices))
+    assert (found.verdict, found.differences) == ("match", [])
+    assert aspects(found) == BOTH
+    assert all("tensor.parallel.html" in line and "tensorflow.org" in line for line in found.declared)
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_layers_too_narrow_for_all_devices_are_declared_too(parts: int, tmp_path: Path) -> None:
+    found = check(tmp_path, *tensor_parallel(4, parts), **slices(4))
+    assert (found.verdict, found.differences, aspects(found)) == ("match", [], BOTH)
+
+
+@pytest.mark.parametrize("strategy", ["branch_parallel", "ddp", "round_robin", "send_recv"])
+def test_tensor_parallel_s_layouts_are_not_declared_for_another_strategy(strategy: str, tmp_path: Path) -> None:
+    model = {"kind": "residual_block"} if strategy == "branch_parallel" else {}
+    found = check(tmp_path, *tensor_parallel(2), strategy=strategy, devices=2, model=model)
+    assert (found.verdict, found.declared) == ("diverged", [])
+    assert {line.partition(":")[0] for line in found.differences} == {
+        "parameters", "optimizer_state", "compute", "backward", "transfers", "collectives",
+    }  # fmt: skip
+
+
+def test_data_parallel_s_layouts_are_not_declared_for_tensor_parallel(tmp_path: Path) -> None:
+    found = check(tmp_path, *data_parallel(2), **slices(2))
+    assert (found.verdict, found.declared) == ("diverged", [])
+
+
+def test_tensor_parallel_on_one_device_has_nothing_to_declare(tmp_path: Path) -> None:
+    found = check(tmp_path, *tensor_parallel(1), **slices(1))
+    assert (found.verdict, found.declared) == ("match", [])
+
+
+@pytest.mark.parametrize("backend", SIDES)
+def test_two_traces_of_one_backend_have_no_tensor_parallel_declared(backend: str, tmp_path: Path) -> None:
+    layouts = tensor_parallel(2)
+    traces = [trace(tmp_path / str(i), backend, layout, **slices(2)) for i, layout in enumerate(layouts)]
+    found = compare_layouts(("reference", "candidate"), *traces)
+    assert (found.verdict, found.declared) == ("diverged", [])
+
+
+def test_the_sides_of_tensor_parallel_are_not_exchanged(tmp_path: Path) -> None:
+    """What PyTorch is declared to do is no excuse for Keras."""
+    torch, keras = tensor_parallel(2)
+    found = check(tmp_path, keras, torch, **slices(2))
+    assert (found.verdict, found.declared) == ("diverged", [])
+    assert "compute: norm: torch on 0, keras on 0, 1" in found.differences
+    assert "collectives: all_reduce: torch 0 bytes, keras 100" in found.differences
+
+
+EVERY = "torch on 0, 1, 2"
+PLACES: list[tuple[int, str, str, list[int] | None, str]] = [
+    # A parameter that no device splits, elsewhere than on device 0 of Keras and on every rank of PyTorch.
+    (1, "parameters", "linear2.bias", [1], f"{EVERY}, keras on 1"),
+    (1, "parameters", "linear2.bias", [0, 1], f"{EVERY}, keras on 0, 1"),
+    (1, "parameters", "linear2.bias", None, f"{EVERY}, keras nowhere"),
+    (0, "parameters", "linear2.bias", [1], "torch on 1, keras on 0"),
+    (0, "parameters", "linear2.bias", [0, 1], "torch on 0, 1, keras on 0"),
+    (0, "parameters", "linear2.bias", None, "torch nowhere, keras on 0"),
+    (1, "optimizer_state", "linear2.bias.momentum", [2], f"{EVERY}, keras on 2"),
+    (0, "optimizer_state", "linear2.bias.momentum", [0, 2], "torch on 0, 2, keras on 0"),
+    (0, "optimizer_state", "more", [0, 1, 2], f"{EVERY}, keras nowhere"),
+    (1, "optimizer_state", "more", [0], "torch nowhere, keras on 0"),
+    (1, "compute", "norm", [2], f"{EVERY}, keras on 2"),
+    (1, "compute", "norm", [0, 2], f"{EVERY}, keras on 0, 2"),
+    (1, "compute", "norm", None, f"{EVERY}, keras nowhere"),
+    (0, "compute", "norm", [0, 2], "torch on 0, 2, keras on 0"),
+    (0, "backward", "norm", [1], "torch on 1, keras on 0"),
+    (1, "backward", "norm", [1], f"{EVERY}, keras on 1"),
+    # A part of a split layer on other devices than its own.
+    (1, "parameters", "linear1.weight", [0, 1], f"{EVERY}, keras on 0, 1"),
+    (1, "parameters", "linear1.weight", [1], f"{EVERY}, keras on 1"),
+    (0, "parameters", "linear1.weight", [0], "torch on 0, keras on 0, 1, 2"),
+    (0, "parameters", "linear1.weight", [1, 2], "torch on 1, 2, keras on 0, 1, 2"),
+    (1, "compute", "linear2", [0, 1], f"{EVERY}, keras on 0, 1"),
+    (0, "compute", "linear2", [0, 1], "torch on 0, 1, keras on 0, 1, 2"),
+    (0, "backward", "linear1", [0], "torch on 0, keras on 0, 1, 2"),
+    (1, "backward", "linear1", [1, 2], f"{EVERY}, keras on 1, 2"),
+]
+
+
+@pytest.mark.parametrize(("side", "aspect", "name", "where", "said"), PLACES)
+def test_a_place_that_tensor_parallel_does_not_declare_stays_a_difference(
+    side: int, aspect: str, name: str, where: list[int] | None, said: str, tmp_path: Path
+) -> None:
+    layouts = list(tensor_parallel(3))
+    places = {**getattr(layouts[side], aspect), name: where}
+    layouts[side] = replace(layouts[side], **{aspect: {key: on for key, on in places.items() if on is not None}})
+    found = check(tmp_path, *layouts, **slices(3))
+    assert (found.verdict, found.differences) == ("diverged", [f"{aspect}: {name}: {said}"])
+    assert aspects(found) == BOTH
+
+
+@pytest.mark.parametrize(
+    ("side", "fields", "said"),
+    [
+        (1, {"transfers": [copied("activation", 1, 2, 4)]}, "transfers: activation 1 -> 2: torch 0 bytes, keras 4"),
+        (1, {"transfers": [copied("gradient", 2, 1, 4)]}, "transfers: gradient 2 -> 1: torch 0 bytes, keras 4"),
+        (0, {"collectives": {"all_gather": 4}}, "collectives: all_gather: torch 4 bytes, keras 0"),
+        (1, {"collectives": {"broadcast": 4}}, "collectives: broadcast: torch 0 bytes, keras 4"),
+        (1, {"collectives": {"all_reduce": 100}}, "collectives: all_reduce: torch 0 bytes, keras 100"),
+        (0, {"replicas": 3}, "replicas: torch 3, keras 1"),
+    ],
+)
+def test_a_flow_that_tensor_parallel_does_not_declare_stays_a_difference(
+    side: int, fields: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    found = check(tmp_path, *spoilt(side, tensor_parallel(3), **fields), **slices(3))
+    assert (found.verdict, found.differences, aspects(found)) == ("diverged", [said], BOTH)
+
+
+def way(device: int, size: int) -> Transfer:
+    """What a device sends to device 0 forward; 40 more come backward."""
+    return copied("activation", device, 0, size)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(59, 60), (60, 61), (61, 61), (0, 60), (0, 0), (20, 100), (160, 160), (60, 0)],
+)
+def test_parts_that_are_not_those_of_the_sum_are_not_declared(first: int, second: int, tmp_path: Path) -> None:
+    """All is told, and not what is left of it: what each of devices 1 and 2 sends forward, in the place of 60 bytes."""
+    torch, keras = tensor_parallel(3)
+    others = [one for one in keras.transfers if (one.what, one.target) != ("activation", 0)]
+    sent = [way(device, size) for device, size in ((1, first), (2, second)) if size]
+    found = check(tmp_path, torch, replace(keras, transfers=total([*others, *sent])), **slices(3))
+    assert (found.verdict, aspects(found)) == ("diverged", BOTH[:1])
+    expected = ["collectives: all_reduce: torch 100 bytes, keras 0"]
+    expected += [
+        f"transfers: {one.what} {one.source} -> {one.target}: torch 0 bytes, keras {one.bytes}"
+        for one in total([*others, *sent])
+    ]
+    assert found.differences == expected
+
+
+def test_a_sum_of_nothing_is_not_declared(tmp_path: Path) -> None:
+    torch, keras = tensor_parallel(3)
+    found = check(tmp_path, replace(torch, collectives={}), keras, **slices(3))
+    assert (found.verdict, aspects(found)) == ("diverged", BOTH[:1])
+    assert [line.partition(":")[0] for line in found.differences] == ["transfers"] * len(keras.transfers)
+    found = check(tmp_path, torch, replace(keras, transfers=[]), **slices(3))
+    assert (found.verdict, aspects(found)) == ("diverged", BOTH[:1])
+    assert found.differences == ["collectives: all_reduce: torch 100 bytes, keras 0"]
+
+
+def test_ranks_that_copy_are_not_declared(tmp_path: Path) -> None:
+    """Ranks of PyTorch that also send each other tensors do something else."""
+    torch, keras = tensor_parallel(3)
+    found = check(tmp_path, replace(torch, transfers=[copied("gradient", 1, 2, 4)]), keras, **slices(3))
+    assert (found.verdict, aspects(found)) == ("diverged", BOTH[:1])
+    assert "transfers: gradient 1 -> 2: torch 4 bytes, keras 0" in found.differences
+    assert "collectives: all_reduce: torch 100 bytes, keras 0" in found.differences
+
+
+def test_where_only_the_sums_differ_only_they_are_declared(tmp_path: Path) -> None:
+    """Ranks that hold nothing but the split layers."""
+    torch, keras = tensor_parallel(2)
+    places = {aspect: getattr(keras, aspect) for aspect in ("parameters", "optimizer_state", "compute", "backward")}
+    found = check(tmp_path, replace(torch, **places), keras, **slices(2))
+    assert (found.verdict, found.differences, aspects(found)) == ("match", [], BOTH[1:])
 
 
 def test_every_declaration_has_a_reason_and_a_source() -> None:

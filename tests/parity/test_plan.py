@@ -1,5 +1,6 @@
 """Which trainings a set of cases needs: each its own and its baseline on one device, each training once."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -96,17 +97,44 @@ def test_a_chosen_case_is_the_baseline_of_another(tmp_path: Path) -> None:
     assert plan.needs(0) == [plan.own[0], plan.own[2]] and plan.needs(2) == [plan.own[2]]
 
 
-def test_cases_that_differ_in_their_name_alone_are_run_once(tmp_path: Path) -> None:
-    plan = planned(tmp_path, "simple_block/single", "simple_block/single@fit", fit=False)
-    assert plan.own[0] is plan.own[1] and plan.own[0].users == {0, 1}
-    assert len(planned(tmp_path, "simple_block/single", "simple_block/single@fit").tasks) == 2
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_cases_that_differ_in_their_name_alone_have_a_training_each(order: tuple[int, ...], tmp_path: Path) -> None:
+    """And one of the two is the baseline of the third."""
+    names = ["simple_block/single", "simple_block/single@fit", "simple_block/ddp"]
+    plan = planned(tmp_path, *(names[n] for n in order), fit=False)
+    one, other, spread = map(order.index, range(3))
+    assert len(plan.tasks) == len({task.folder for task in plan.tasks}) == 3
+    assert [task.case.name for task in plan.own] == [names[n] for n in order]
+    assert (plan.baselines[one], plan.baselines[other]) == (None, None)
+    assert plan.baselines[spread] in (plan.own[one], plan.own[other])
+    users = [task.users for task in (plan.own[one], plan.own[other])]
+    assert {frozenset(each) for each in users} in (
+        {frozenset({one, spread}), frozenset({other})},
+        {frozenset({one}), frozenset({other, spread})},
+    )
+
+
+def test_what_is_kept_has_both_of_two_equal_trainings(tmp_path: Path) -> None:
+    names = "simple_block/single", "simple_block/single@fit", "simple_block/ddp"
+    plan = planned(tmp_path / "scratch", *names, keep=tmp_path / "keep", fit=False)
+    for task in plan.tasks:
+        made(task)
+    for number in range(3):
+        for task in plan.needs(number):
+            task.release(number)
+    assert all((tmp_path / "keep" / name / "trace").exists() for name in names)
 
 
 @pytest.mark.parametrize("changes", [{"seed": 1}, {"steps": 2}, {"devices": 3}, {"precision": "float16"}])
 def test_a_baseline_is_trained_as_its_case_is(changes: dict[str, Any], tmp_path: Path) -> None:
     chosen = [case("simple_block/ddp", **changes), case("simple_block/ddp")]
     assert len(Plan(chosen, tmp_path, None).tasks) == 4
-    assert len(Plan([chosen[0], chosen[0]], tmp_path, None).tasks) == 2
+    plan = Plan([chosen[0], case("simple_block/round_robin", **changes)], tmp_path, None)
+    assert plan.baselines[0] is plan.baselines[1] is not None
+    assert len(plan.tasks) == 3
+    plan = Plan([chosen[0], case("simple_block/single", **changes)], tmp_path, None)
+    assert plan.baselines[0] is plan.own[1]
+    assert len(plan.tasks) == 2
 
 
 @pytest.mark.parametrize("pattern", ["simple_block/*", "linear_stack/*", "*"])

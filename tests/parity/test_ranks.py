@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import select
 import socket
 import sys
 import threading
@@ -13,13 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import NumpySide
+from msgspec.structs import replace
+from synthetic import NumpySide, record_with, small_case
 
 from parity.config import cases
-from parity.errors import UsageError
+from parity.errors import BackendError, UsageError
 from parity.layout.canonical import Layout, Transfer
-from parity.runtime import byhand, drive
+from parity.runtime import byhand, child, drive
 from parity.runtime.backend import Backend, feed, running
+from parity.runtime.child import Child, answers
 from parity.runtime.drive import Rank, Run
 from parity.runtime.job import Job
 from parity.runtime.ranks import variables
@@ -128,6 +131,65 @@ def test_a_rank_that_fails_is_named_and_ends_the_job_at_once(what: str, stage: S
     backend.close()
 
 
+SAYS = f'{PRELUDE}say("error", "connection closed by peer"); time.sleep(600)'
+ENDS = f'{PRELUDE}note("segmentation fault"); os._exit(9)'
+
+
+@pytest.mark.parametrize("dead", range(RANKS))
+def test_of_ranks_that_answer_at_the_same_time_the_dead_one_is_named(dead: int, tmp_path: Path) -> None:
+    """The others lose their connections to it, and say so."""
+    children = []
+    try:
+        for rank in range(RANKS):
+            command = [sys.executable, "-c", ENDS if rank == dead else SAYS]
+            children.append(Child(f"rank {rank}", command, dict(os.environ), tmp_path / f"{rank}.log"))
+        deadline = time.monotonic() + 20
+        while len(select.select(children, [], [], 0)[0]) < RANKS or children[dead].alive():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert [each.alive() for each in children] == [rank != dead for rank in range(RANKS)]
+        with pytest.raises(BackendError) as error:
+            list(answers(children, 20.0, "done"))
+        assert str(error.value) == f"rank {dead}: the process ended with status 9\n    segmentation fault"
+    finally:
+        for each in children:
+            each.stop()
+
+
+def test_a_rank_that_dies_just_after_another_has_complained_is_named(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "SETTLE", 2.0)  # "just after", on a machine that is busy
+    said = stage.folder / "said"
+    dies = f"""say("ready")
+sys.stdin.readline()
+while not os.path.exists({str(said)!r}):
+    time.sleep(0.001)
+os._exit(9)
+"""
+    says = f"""say("ready")
+sys.stdin.readline()
+say("error", "connection closed by peer")
+open({str(said)!r}, "w").close()
+time.sleep(600)
+"""
+    backend = stage.backend(only_rank_1(dies, says))
+    with running([backend]):
+        answer = backend.do(job(stage.folder))
+    assert answer.status == "error"
+    assert answer.message.startswith("torch rank 1: the process ended with status 9")
+
+
+def test_a_rank_that_complains_while_all_live_is_named_at_once(stage: Stage) -> None:
+    complains = 'say("ready"); sys.stdin.readline(); say("error", "ValueError: 3"); time.sleep(600)'
+    backend = stage.backend(only_rank_1(complains))
+    with running([backend]):
+        start = time.monotonic()
+        answer = backend.do(job(stage.folder))
+    assert (answer.status, answer.message) == ("error", "torch rank 1: ValueError: 3")
+    assert time.monotonic() - start < 10.0
+
+
 @pytest.mark.parametrize("where", ["at work", "while it starts"])
 def test_a_rank_that_hangs_is_named_within_the_patience(where: str, stage: Stage) -> None:
     before = 'say("ready"); sys.stdin.readline(); ' if where == "at work" else ""
@@ -162,14 +224,14 @@ def test_an_interpreter_that_is_missing_leaves_nothing(stage: Stage) -> None:
 
 def test_what_a_rank_started_ends_with_it(stage: Stage) -> None:
     """A loader's worker process, say."""
-    child = stage.folder / "child"
+    started = stage.folder / "child"
     code = (
         "import subprocess\n"
-        f'open({str(child)!r}, "w").write(str(subprocess.Popen(["sleep", "600"]).pid)); say("ready")\n'
+        f'open({str(started)!r}, "w").write(str(subprocess.Popen(["sleep", "600"]).pid)); say("ready")\n'
         "sys.stdin.readline(); time.sleep(600)"
     )
     stage.backend(only_rank_1(code), 1.5).do(job(stage.folder))
-    assert not alive(int(child.read_text()))
+    assert not alive(int(started.read_text()))
 
 
 def alive(pid: int) -> bool:
@@ -356,6 +418,64 @@ def test_rank_0_puts_the_parts_together(tmp_path: Path) -> None:
     assert list(trace.open("low", "step-000000")) == ["loss/loss"]
     left = {path.name for path in Path(task.folder).iterdir()}
     assert left == {"manifest.json", "low"}  # the parts are gone
+
+
+class Summing(Stages):
+    """Each rank gives so many bytes into a collective: one more than twice the rank before."""
+
+    def __init__(self, number: int, of: int, replicas: int) -> None:
+        super().__init__(number, of)
+        self.replicas = replicas
+
+    def run(self, run: Run) -> Layout:
+        given = {"all_reduce": 2 ** (self.place.number + 1) - 1}
+        return replace(super().run(run), collectives=given, replicas=self.replicas)
+
+
+@pytest.mark.parametrize(
+    ("name", "replicas", "collectives"),
+    [
+        ("simple_block/hybrid", 2, 7 + 15),  # ranks 2 and 3 are the stages of the second replica
+        ("linear_stack/pipeline", 1, 1 + 3 + 7 + 15),
+        ("linear_stack/send_recv", 1, 1 + 3 + 7 + 15),
+        ("simple_block/ddp", 4, 15),
+        ("simple_block/tensor_parallel", 1, 15),
+    ],
+)
+def test_the_collectives_of_a_replica_are_those_of_all_its_stages(
+    name: str, replicas: int, collectives: int, tmp_path: Path
+) -> None:
+    task = job(tmp_path, name, 4, steps=1)
+    together([Summing(number, 4, replicas) for number in range(4)], task)
+    assert Trace(Path(task.folder)).manifest.layout.collectives == {"all_reduce": collectives}
+
+
+class Parts(NumpySide):
+    """Notes the inputs of each micro-batch as an activation, in the order of the batch."""
+
+    def run(self, run: Run) -> Layout:
+        (recorder,) = run.recorders.values()
+        recorder.next_step()
+        for (micro_batches,) in run.dataset.steps():
+            recorder.drew(np.concatenate([batch.indices for batch in micro_batches]))
+            for batch in micro_batches:
+                recorder.add("activation", "inputs", batch.inputs[0])
+            recorder.next_step()
+        (batch,) = run.dataset.evaluation()
+        recorder.drew(batch.indices)
+        recorder.add("activation", "inputs", batch.inputs[0])
+        recorder.next_step()
+        return Layout(devices=["CPU"], parameters={})
+
+
+@pytest.mark.parametrize(("batch", "parts"), [(8, 1), (8, 4), (7, 3)])
+def test_the_witness_turns_every_micro_batch_back(batch: int, parts: int, tmp_path: Path) -> None:
+    trace = record_with(Parts("torch"), tmp_path, small_case(data={"batch": batch}, accumulate=parts, steps=2))
+    for stem, count in (("step-000000", parts), ("step-000001", parts), ("step-000002", 1)):
+        high, witness = trace.open("high", stem), trace.open("witness", stem)
+        assert list(high) == list(witness)
+        assert len(high) == 1 + count
+        assert [key for key in high if not np.array_equal(high[key], witness[key])] == []
 
 
 class Failing(Stages):

@@ -3,6 +3,7 @@
 import copy
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -96,6 +97,24 @@ def test_another_shard_is_told_by_its_samples(replicas: int, tmp_path: Path) -> 
     assert first(result) == (0, "sample", "indices", replicas - 1)
     assert result.reason == "whole numbers differ"
     assert result.checks["input"].verdict == result.checks["gradient"].verdict == "diverged"
+
+
+class LateShard(NumpySide):
+    """The last replica trains on the samples of the first in the second step alone."""
+
+    def run(self, run: Run) -> Layout:
+        right, wrong = run.dataset.steps(), Shifted.of(run.dataset).steps()
+        steps = [one if step != 1 else other for step, (one, other) in enumerate(zip(right, wrong, strict=True))]
+        with mock.patch.object(Dataset, "steps", lambda dataset: iter(steps)):
+            return super().run(run)
+
+
+@pytest.mark.parametrize("every", [1, 100])
+def test_another_shard_is_told_in_a_step_of_which_only_the_samples_are_stored(every: int, tmp_path: Path) -> None:
+    result = pair(tmp_path, 2, LateShard("keras"), every=every)
+    assert first(result) == (1, "sample", "indices", 1)
+    samples = result.checks["sample"]
+    assert isinstance(samples, Check) and samples.compared == 2 * 4  # three steps and the evaluation
 
 
 def test_samples_of_another_number_are_told_too(tmp_path: Path) -> None:

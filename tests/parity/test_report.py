@@ -7,6 +7,7 @@ import pytest
 
 from parity.config import cases
 from parity.layout.canonical import Layout, Transfer
+from parity.layout.compare import differences
 from parity.report import terminal
 from parity.results import Against, CaseResult, Check, Divergence, Finding, LayoutCheck, Report
 
@@ -100,20 +101,33 @@ def test_a_skipped_case_says_why() -> None:
     assert "2 cases: 1 match, 1 skipped\n" in text
 
 
-def test_skipped_cases_alone_are_no_failure_and_none_at_all_are() -> None:
+def test_a_report_in_which_nothing_was_compared_ends_with_2() -> None:
+    """Without a case, or with skipped ones alone; beside one that was compared a skipped one changes nothing."""
     report = Report()
     assert (report.status(strict=False), report.status(strict=True)) == (2, 2)
     report.add(CaseResult(case="a/hybrid", verdict="skipped", reason="too few devices"))
+    assert (report.status(strict=False), report.status(strict=True)) == (2, 2)
+    report.add(case())
     assert (report.status(strict=False), report.status(strict=True)) == (0, 0)
     report.add(case(verdict="diverged"))
     assert report.status(strict=False) == 1
+    report.add(case(verdict="error"))
+    assert report.status(strict=False) == 3
+
+
+@pytest.mark.parametrize("verdict", ["error", "skipped", "diverged", "subprecision"])
+def test_the_reason_is_told_where_nothing_else_tells_it(verdict: str) -> None:
+    """Of what was compared the place, the layouts or the training on a single device are told."""
+    text = shown(case(verdict=verdict, reason="for a reason", checks={}))
+    assert ("for a reason" in text) == (verdict in ("error", "skipped"))
+    assert f"\nsimple_block/ddp: {verdict}\n" in text
 
 
 def test_the_differences_of_the_layouts_are_told() -> None:
     lines = [f"compute: layer{i}: torch on 0, keras on 1" for i in range(terminal.MOST_LINES)]
     check = LayoutCheck(verdict="diverged", differences=lines)
-    text = shown(case(verdict="diverged", reason="; ".join(lines), checks={"layout": check}))
-    assert all(f"\n  {line}\n" in text for line in lines)
+    text = shown(case(verdict="diverged", reason=lines[0], checks={"layout": check}))
+    assert all(text.count(f"\n  {line}\n") == 1 for line in lines)
     assert " more" not in text
     check.differences = [*lines, "compute: last", "compute: very last"]
     text = shown(case(verdict="diverged", checks={"layout": check}))
@@ -164,18 +178,27 @@ def test_both_layouts_are_printed_side_by_side() -> None:
         "torch keras",
         "devices 0 = CPU (virtual) 0 = CPU (logical)",
         "1 = CPU (virtual) 1 = CPU (logical)",
-        "parameters linear1.weight 0 0, 1",
-        "parameters linear2.weight 1 1",
-        "optimizer state linear1.weight.momentum 0 -",
-        "compute linear1 0 0",
-        "compute linear2 1 -",
-        "compute relu - 1",
-        "backward linear1 0 -",
-        "activation 0 -> 1 64 bytes -",
-        "all_reduce 800 bytes -",
-        "gradient 1 -> 0 - 32 bytes",
+        "parameters: linear1.weight 0 0, 1",
+        "parameters: linear2.weight 1 1",
+        "optimizer_state: linear1.weight.momentum 0 -",
+        "compute: linear1 0 0",
+        "compute: linear2 1 -",
+        "compute: relu - 1",
+        "backward: linear1 0 -",
+        "transfers: activation 0 -> 1 64 bytes -",
+        "collectives: all_reduce 800 bytes -",
+        "transfers: gradient 1 -> 0 - 32 bytes",
         "replicas 1 2",
     ]
+
+
+def test_a_difference_is_told_by_the_name_of_its_row() -> None:
+    found = differences(("torch", "keras"), cases.resolve("simple_block/round_robin"), ONE, OTHER)
+    text = shown(case(checks={"layout": LayoutCheck(sides={"torch": ONE, "keras": OTHER})}))
+    rows = " ".join(text.partition("device layouts\n")[2].split())
+    labels = [line.partition(": torch ")[0] for line in found if ": torch " in line]
+    assert len(labels) == 8
+    assert [label for label in labels if f" {label} " not in rows] == []
 
 
 def test_layouts_are_not_printed_where_they_were_not_asked_for() -> None:
