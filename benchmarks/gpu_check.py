@@ -27,9 +27,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from parity import cli
+from parity import cli, results
 from parity.config import cases
-from parity.config.devices import Devices, obstacle, parse
+from parity.config.devices import Devices, Kind, obstacle, parse
 from parity.config.schema import Case, Strategy
 from parity.numerics.judge import compare
 from parity.runtime.backend import PACKAGES, Backend, feed, running
@@ -99,17 +99,16 @@ def _checks(patterns: list[str], devices: Devices, sides: list[str]) -> Iterator
             case = cases.resolve(name, small, {"steps": 2, "devices": devices.number, "precision": precision})
             if not obstacle(case):
                 yield Check(case, precision)
-    for side in sides:
+    for side in sides if devices.kind == "gpu" else ():
         case = cases.resolve("linear_stack/single", {"steps": 2, "devices": devices.number})
         yield Check(case, "float32", tf32=side)
 
 
 def _rows(sides: list[str], devices: Devices, args: argparse.Namespace, deadline: float) -> Iterator[Row]:
     checks = list(_checks(args.case, devices, sides))
+    kinds: list[Kind] = list(dict.fromkeys([devices.kind, "cpu"]))
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
-        on = {kind: [Backend(side, "", _folder(scratch, kind), kind) for side in sides] for kind in ("gpu", "cpu")}
-        if devices.kind == "cpu":
-            on["gpu"] = on["cpu"]
+        on = {kind: [Backend(side, "", _folder(scratch, kind, side), kind) for side in sides] for kind in kinds}
         with running([backend for backends in on.values() for backend in backends]):
             for check in checks:
                 if time.monotonic() > deadline:
@@ -125,26 +124,33 @@ def _row(check: Check, on: dict[str, list[Backend]], out: Path) -> Iterator[Row]
     for (kind, side), answer in failed.items():
         yield Row(check.name, f"{side} {kind}", "error", False, reason=answer.message)
     traces = {place: Trace(out / place[0] / check.name / place[1]) for place in answers if place not in failed}
-    pairs = [("torch", "gpu", "keras", "gpu"), *((side, "cpu", side, "gpu") for side in PACKAGES)]
+    main, *others = on
+    pairs = [("torch", main, "keras", main), *((side, other, side, main) for side in PACKAGES for other in others)]
+    seconds = {f"{side} {kind}": round(answer.seconds, 2) for (kind, side), answer in answers.items()}
     for one, here, other, there in pairs:
         if (here, one) in traces and (there, other) in traces:
-            result = compare(traces[here, one], traces[there, other])
-            noisy = any(finding.id == "precision.noise" for finding in result.findings)
-            seen = noisy or result.verdict == "diverged"
-            allowed = bool(check.tf32) and (one != other or check.tf32 == one)
-            yield Row(
-                check=check.name,
-                sides=f"{one} {here}, {other} {there}",
-                verdict=result.verdict,
-                expected=seen if allowed else result.verdict == "match" and not result.findings,
-                worst_bits=min(
-                    (c.worst_bits for c in result.checks.values() if getattr(c, "worst_bits", None)), default=None
-                ),
-                layout=getattr(result.checks["layout"], "differences", []),
-                findings=[f"{finding.id}: {finding.message}" for finding in result.findings],
-                seconds={f"{side} {kind}": round(answer.seconds, 2) for (kind, side), answer in answers.items()},
-                reason=result.reason,
-            )
+            sides = f"{one} {here}, {other} {there}"
+            yield _judged(check, sides, compare(traces[here, one], traces[there, other]), seconds)
+
+
+def _judged(check: Check, sides: str, result: results.CaseResult, seconds: dict[str, float]) -> Row:
+    """TF32 on one of the two sides must be seen; all else must match."""
+    faulty = check.tf32 and check.tf32 in sides.replace(f"{check.tf32} cpu", "")
+    bits = [
+        check.worst_bits for check in result.checks.values() if isinstance(check, results.Check) and check.worst_bits
+    ]
+    clean = result.verdict == "match" and not result.findings
+    return Row(
+        check=check.name,
+        sides=sides,
+        verdict=result.verdict,
+        expected=not clean if faulty else clean,
+        worst_bits=min(bits, default=None),
+        layout=getattr(result.checks["layout"], "differences", []),
+        findings=[f"{finding.id}: {finding.message}" for finding in result.findings],
+        seconds=seconds,
+        reason=result.reason,
+    )
 
 
 def _record(check: Check, backends: list[Backend], out: Path) -> Iterator[tuple[str, Any]]:
@@ -191,8 +197,8 @@ def _driver() -> str:
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
-def _folder(scratch: str, kind: str) -> Path:
-    folder = Path(scratch) / kind
+def _folder(scratch: str, kind: str, side: str) -> Path:
+    folder = Path(scratch) / f"{kind}-{side}"
     folder.mkdir()
     return folder
 

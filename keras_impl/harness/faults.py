@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -25,7 +25,7 @@ from parity.config import schema
 from parity.data import shards
 from parity.data.batches import Dataset
 
-Patches = Callable[[], list[mock._patch]]
+Patches = Callable[[], list[AbstractContextManager]]
 
 
 def _constant(kind: type, name: str, value: float) -> Patches:
@@ -56,6 +56,16 @@ def _rounded_dense() -> list[mock._patch]:
         return tf.cast(product, x.dtype) + self.bias.value
 
     return [mock.patch.object(keras.layers.Dense, "call", call)]
+
+
+@contextmanager
+def _tf32() -> Iterator[None]:
+    """Products on GPUs may round their factors to 10 bits."""
+    tf.config.experimental.enable_tensor_float_32_execution(True)
+    try:
+        yield
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 def _summed() -> list[mock._patch]:
@@ -181,6 +191,7 @@ FAULTS: dict[str, tuple[Patches, str]] = {
     "adamw.weight_decay": (_constant(optimizers.AdamW, "decay", 0.004), ""),
     "relu.dropped_in_float32": (_identity_relu, "float32"),
     "matmul.bfloat16_in_float32": (_rounded_dense, "float32"),
+    "precision.tf32": (lambda: [_tf32()], "float32"),
     "gradient.sum": (_summed, ""),
     "shard.rotated": (_rotated_shards, ""),
     "sampler.epoch": (_same_epoch, ""),

@@ -4,6 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import keras
+import tensorflow as tf
+
+# Float32 is float32: TF32 keeps 10 bits of its 23. By default TensorFlow uses it on GPUs.
+tf.config.experimental.enable_tensor_float_32_execution(False)
 
 MIXED = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 

@@ -203,6 +203,19 @@ def test_a_case_that_only_one_folder_has(tmp_path: Path) -> None:
     assert "two traces of two_linear/single" in complaint(compare(tmp_path / "a", tmp_path / "b"))
 
 
+def test_the_report_is_in_the_order_of_the_cases(tmp_path: Path) -> None:
+    """However the folders of the traces are called."""
+    content = {run: {"step-000000": {"loss/loss": np.asarray(1.0)}} for run in ("low", "high")}
+    folders = {"transformer/single": "a", "simple_block/single": "b", "linear_stack/single": "c"}
+    for side in ("torch", "keras"):
+        for name, folder in folders.items():
+            by_hand(tmp_path / side / folder, content, side, case=cases.resolve(name))
+    ended = compare(tmp_path / "torch", tmp_path / "keras", "--json=-")
+    assert [case["case"] for case in json.loads(ended.out)["cases"]] == sorted(folders, key=cases.names().index)
+    rows = [line.split()[0] for line in ended.err.splitlines() if line.partition(" ")[0] in folders]
+    assert rows == sorted(folders, key=cases.names().index) == list(reversed(folders))
+
+
 def test_traces_with_nothing_in_them_are_not_a_match(tmp_path: Path) -> None:
     for name in ("torch", "keras"):
         by_hand(tmp_path / name, {}, name)
@@ -373,10 +386,9 @@ def test_a_skipped_case_does_not_hide_one_that_fails() -> None:
     pythons = "--torch-python=/nonexistent/python", "--keras-python=/nonexistent/python"
     ended = compare(HYBRID, BLOCK, "--devices=cpu:2", "--quiet", "--json=-", *pythons)
     assert ended.status == 3
-    assert {case["case"]: case["verdict"] for case in json.loads(ended.out)["cases"]} == {
-        "simple_block/hybrid": "skipped",
-        "simple_block/single": "error",
-    }
+    found = [(case["case"], case["verdict"]) for case in json.loads(ended.out)["cases"]]
+    assert found == sorted(found, key=lambda pair: cases.names().index(pair[0]))  # the skipped one was known first
+    assert dict(found) == {"simple_block/hybrid": "skipped", "simple_block/single": "error"}
 
 
 @pytest.fixture(params=["no driver", "a driver, and frameworks that see no GPU"])

@@ -117,6 +117,16 @@ OBSTACLES: list[tuple[str, dict[str, Any], str]] = [
         {"strategy": "hybrid", "devices": 4, "data": {"batch": 33}, "accumulate": 2},
         "torch.distributed.pipelining needs 2 micro-batches of one size",
     ),
+    *[
+        (STACK, {"strategy": "data_parallel", "devices": n, "data": {"batch": batch}, "fit": fit}, "")
+        for n, batch, fit in ((4, 32, True), (3, 33, True), (3, 32, False))
+    ],
+    (STACK, {"strategy": "single", "devices": 3, "data": {"batch": 32}, "fit": True}, ""),
+    (
+        STACK,
+        {"strategy": "data_parallel", "devices": 3, "data": {"batch": 32}, "fit": True},
+        "fit under MirroredStrategy needs equal parts: 3 replicas do not divide a batch of 32",
+    ),
     (STACK, {**PIPELINE, "pipeline": "1f1b", "devices": 4, "accumulate": 4}, ""),
     (STACK, {**PIPELINE, "pipeline": "gpipe", "devices": 4, "accumulate": 2}, ""),
     (
@@ -137,7 +147,7 @@ def test_the_obstacles(name: str, changes: dict[str, Any], reason: str) -> None:
     [
         (1, {"hybrid"}),
         (2, {"hybrid"}),
-        (3, {"hybrid", "send_recv", "pipeline"}),
+        (3, {"hybrid", "send_recv", "pipeline", "data_parallel"}),
         (4, {"send_recv", "pipeline"}),
         (8, {"send_recv", "pipeline", "hybrid", "data_parallel"}),
     ],

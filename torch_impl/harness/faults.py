@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -24,7 +24,7 @@ from torch_impl.strategies import (
     tensor_parallel,
 )
 
-Patches = Callable[[], list[mock._patch]]
+Patches = Callable[[], list[AbstractContextManager]]
 ELSEWHERE = 1  # the rank that is at fault, or the device that a layer is missing from
 
 
@@ -43,6 +43,19 @@ def _rounded_linear() -> list[mock._patch]:
         return product if bias is None else product + bias
 
     return [mock.patch.object(functional, "linear", rounded)]
+
+
+@contextmanager
+def _tf32() -> Iterator[None]:
+    """Products on GPUs may round their factors to 10 bits."""
+    backends = torch.backends.cuda.matmul, torch.backends.cudnn
+    for backend in backends:
+        backend.allow_tf32 = True
+    try:
+        yield
+    finally:
+        for backend in backends:
+            backend.allow_tf32 = False
 
 
 def _summed_gradients() -> list[mock._patch]:
@@ -136,6 +149,7 @@ def _hang() -> None:
 FAULTS: dict[str, tuple[Patches, str]] = {
     "relu.dropped_in_float32": (_identity_relu, "float32"),
     "matmul.bfloat16_in_float32": (_rounded_linear, "float32"),
+    "precision.tf32": (lambda: [_tf32()], "float32"),
     "gradient.sum": (_summed_gradients, ""),
     "shard.rotated": (list, ""),  # in the data: see `rotated`
     "placement.layer": (_layer_elsewhere, ""),

@@ -6,6 +6,10 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+# Float32 is float32: TF32 keeps 10 bits of its 23. By default torch allows it in convolutions on GPUs.
+torch.backends.cuda.matmul.allow_tf32 = False
+torch.backends.cudnn.allow_tf32 = False
+
 MIXED = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
