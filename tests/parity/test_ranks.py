@@ -159,12 +159,13 @@ def test_of_ranks_that_answer_at_the_same_time_the_dead_one_is_named(dead: int, 
 def test_a_rank_that_dies_just_after_another_has_complained_is_named(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child, "SETTLE", 2.0)  # "just after", on a machine that is busy
+    monkeypatch.setattr(child, "SETTLE", 1.0)  # "just after", on a machine that is busy
     said = stage.folder / "said"
     dies = f"""say("ready")
 sys.stdin.readline()
 while not os.path.exists({str(said)!r}):
     time.sleep(0.001)
+time.sleep(0.2)
 os._exit(9)
 """
     says = f"""say("ready")
