@@ -43,7 +43,9 @@ def _places(names: tuple[str, str], case: Case, one: Layout, other: Layout, seen
                 places = [_said(getattr(layout, aspect).get(name)) for layout in seen]
                 yield f"{aspect}: {name}: {names[0]} {places[0]}, {names[1]} {places[1]}"
         if aspect in ("compute", "backward") and case.strategy != "single":
-            yield from (f"{aspect}: {name}: seen on neither side" for name in _unseen(one.parameters, here, there))
+            yield from (
+                f"{aspect}: {name}: seen on neither side" for name in sorted(_unseen(one.parameters, here, there))
+            )
 
 
 def _flows(names: tuple[str, str], one: Layout, other: Layout) -> Iterator[str]:

@@ -33,47 +33,78 @@ class Declared(NamedTuple):
     apply: Callable[[Case, Sides], Sides | None]
 
 
-def _on_device_0(mapping: dict[str, Devices], case: Case) -> dict[str, Devices]:
-    """What every one of the case's devices holds, on device 0 alone."""
-    everywhere = list(range(case.devices))
-    return {name: [0] if devices == everywhere else devices for name, devices in mapping.items()}
+def _once(kept: dict[str, Devices], copied: dict[str, Devices], everywhere: Devices) -> dict[str, Devices]:
+    """`copied`, with device 0 alone in the place of all devices where `kept` has device 0 alone."""
+    return {
+        name: [0] if devices == everywhere and kept.get(name) == [0] else devices for name, devices in copied.items()
+    }
 
 
 def _copies(case: Case, sides: Sides) -> Sides | None:
+    """What nn.DataParallel has on device 0, and MirroredStrategy on each."""
     torch, keras = sides
-    changed = replace(
-        keras,
-        parameters=_on_device_0(keras.parameters, case),
-        optimizer_state=_on_device_0(keras.optimizer_state, case),
-    )
+    everywhere = list(range(case.devices))
+    held = {
+        aspect: _once(getattr(torch, aspect), getattr(keras, aspect), everywhere)
+        for aspect in ("parameters", "optimizer_state")
+    }
+    changed = replace(keras, **held)
     return Sides(torch, changed) if changed != keras else None
 
 
 def _scattered(case: Case, sides: Sides) -> Sides | None:
-    """nn.DataParallel's copies between device 0 and the others against one reduction of the gradients."""
+    """nn.DataParallel's copies between device 0 and each other one against a reduction of the gradients."""
     torch, keras = sides
-    kept = [one for one in torch.transfers if 0 not in (one.source, one.target) or one.what == "activation"]
-    returned = sum(one.bytes for one in torch.transfers if one.what == "gradient" and one.target == 0)
     reduced = keras.collectives.get("all_reduce", 0)
-    others = {name: size for name, size in keras.collectives.items() if name != "all_reduce"}
-    if kept == torch.transfers or not reduced or returned != reduced * (case.devices - 1):
+    ways = {(one.what, one.source, one.target): one.bytes for one in torch.transfers}
+    others = range(1, case.devices)
+    gradients = [ways.pop(("gradient", device, 0), 0) for device in others]
+    outputs = [(ways.pop(("output", device, 0), 0), ways.pop(("gradient", 0, device), 0)) for device in others]
+    copies = {ways.pop(("parameter", 0, device), 0) for device in others}
+    inputs = [ways.pop(("input", 0, device), 0) for device in others]
+    usual = set(gradients) == {reduced} and all(there == back for there, back in outputs)
+    if not reduced or not usual or len(copies) != 1 or 0 in copies or 0 in inputs:
         return None
-    return Sides(replace(torch, transfers=kept), replace(keras, collectives=others))
+    kept = [one for one in torch.transfers if (one.what, one.source, one.target) in ways]
+    collectives = {name: size for name, size in keras.collectives.items() if name != "all_reduce"}
+    return Sides(replace(torch, transfers=kept), replace(keras, collectives=collectives))
 
 
-def _once(case: Case, sides: Sides) -> Sides | None:
-    """What every rank holds or computes in PyTorch, and device 0 alone in Keras."""
+def _is_split(name: str) -> bool:
+    """Whether a parameter, a slot or a module belongs to a pair of split layers, or to what is between them."""
+    parts = name.split(".")
+    at = next((place for place, part in enumerate(parts) if part in ("linear1", "linear2", "relu", "dropout")), None)
+    return at is not None and parts[at : at + 2] != ["linear2", "bias"]
+
+
+def _repeated(case: Case, sides: Sides) -> Sides | None:
+    """What every rank holds or computes in PyTorch, and device 0 alone in Keras: all but the split layers."""
     torch, keras = sides
     everywhere = list(range(case.devices))
 
     def once(aspect: str) -> dict[str, Devices]:
-        there = getattr(keras, aspect)
-        return {
-            name: [0] if devices == everywhere and there.get(name) == [0] else devices
-            for name, devices in getattr(torch, aspect).items()
-        }
+        here = getattr(torch, aspect)
+        whole = {name: devices for name, devices in here.items() if not _is_split(name)}
+        return {**here, **_once(getattr(keras, aspect), whole, everywhere)}
 
     changed = replace(torch, **{aspect: once(aspect) for aspect in MAPPINGS})
+    return Sides(changed, keras) if changed != torch else None
+
+
+def _empty_parts(case: Case, sides: Sides) -> Sides | None:
+    """Ranks that hold no part of a layer, since it is too narrow, and multiply by nothing all the same."""
+    torch, keras = sides
+
+    def holding(name: str, devices: Devices) -> Devices:
+        block = name.rpartition(".")[0]
+        held = torch.parameters.get(f"{block}.linear1.weight" if block else "linear1.weight", devices)
+        return [device for device in devices if device in held] if _is_split(name) else devices
+
+    changed = replace(
+        torch,
+        compute={name: holding(name, devices) for name, devices in torch.compute.items()},
+        backward={name: holding(name, devices) for name, devices in torch.backward.items()},
+    )
     return Sides(changed, keras) if changed != torch else None
 
 
@@ -81,14 +112,18 @@ def _summed_at_device_0(case: Case, sides: Sides) -> Sides | None:
     """An all_reduce of parts against copies of the parts to device 0, and of what they are made of from there."""
     torch, keras = sides
     reduced = torch.collectives.get("all_reduce", 0)
-    sent = [
-        sum(one.bytes for one in keras.transfers if (one.source, one.target) == (device, 0))
-        for device in range(1, case.devices)
-    ]
+    ways = {(one.what, one.source, one.target): one.bytes for one in keras.transfers}
     # A layer too narrow for all devices leaves the last ones without a part.
-    if torch.transfers or not reduced or set(sent) - {0} != {reduced}:
+    users = [device for device in range(1, case.devices) if ("activation", 0, device) in ways]
+    given = set()
+    for device in users:
+        outputs, inputs = ways.pop(("activation", device, 0), 0), ways.pop(("activation", 0, device))
+        upstream, returned = ways.pop(("gradient", 0, device), 0), ways.pop(("gradient", device, 0), 0)
+        given.add((inputs, outputs == upstream, outputs + returned))
+    usual = len(given) == 1 and all(same and size == reduced for _, same, size in given)
+    if torch.transfers or not reduced or not usual or users != list(range(1, len(users) + 1)):
         return None
-    kept = [one for one in keras.transfers if 0 not in (one.source, one.target)]
+    kept = [one for one in keras.transfers if (one.what, one.source, one.target) in ways]
     others = {name: size for name, size in torch.collectives.items() if name != "all_reduce"}
     return Sides(replace(torch, collectives=others), replace(keras, transfers=kept))
 
@@ -142,7 +177,14 @@ DECLARED: list[Declared] = [
         "parameters, compute",
         "every rank runs the whole program but for the split layers; under tf.device all else is on device 0 once",
         "docs.pytorch.org/docs/stable/distributed.tensor.parallel.html, tensorflow.org/guide/gpu",
-        _once,
+        _repeated,
+    ),
+    Declared(
+        ("tensor_parallel",),
+        "compute",
+        "a layer too narrow for all devices has no part on the last ones: the ranks there multiply by an empty matrix",
+        "docs.pytorch.org/docs/stable/distributed.tensor.html (uneven sharding)",
+        _empty_parts,
     ),
     Declared(
         ("tensor_parallel",),

@@ -31,29 +31,30 @@ def against_single(single: Trace, trace: Trace, witness: Trace | None) -> Agains
             _whole(trace, "low", stem),
             witness.open("witness", stem) if witness else None,
         )
-        number = keys.step_of(stem) or 0
+        number = keys.step_of(stem)
+        place = "before the first step" if number is None else f"step {number}"
         for key in step.reference_high:
             kind, name = keys.split(key)
             if kind not in SAME or name.endswith(keys.LOCAL):
                 continue
             if mismatch := step.mismatch(key, ("single", trace.case.strategy)):
-                _note(found, number, key, Judgement("diverged", None, by_bits=False), mismatch)
+                _note(found, place, key, Judgement("diverged", None, by_bits=False), mismatch)
                 continue
             spread = kernel.measure(step.runs(key))
             if kind == "parameter" and before is not None:
                 update = kernel.measure(step.changes(key, before))
-                stored = spread.scale * max(number - recorded, 1)
-                _note(found, number, keys.key(keys.UPDATE, name), judge.high(update, stored))
-            _note(found, number, key, judge.high(spread))
+                stored = spread.scale * max((number or 0) - recorded, 1)
+                _note(found, place, keys.key(keys.UPDATE, name), judge.high(update, stored))
+            _note(found, place, key, judge.high(spread))
         if any(key.startswith("parameter/") for key in step.reference_high):
-            before, recorded = step, number
+            before, recorded = step, number or 0
     return found
 
 
-def _note(found: Against, step: int, key: str, judgement: Judgement, reason: str = "") -> None:
+def _note(found: Against, place: str, key: str, judgement: Judgement, reason: str = "") -> None:
     found.compared += 1
     if judgement.verdict != "match" and found.verdict == "match":
-        found.reason = f"step {step}, {key}: {reason or f'{max(judgement.bits or 0.0, 0.0):.1f} bits'}"
+        found.reason = f"{place}, {key}: {reason or f'{max(judgement.bits or 0.0, 0.0):.1f} bits'}"
     found.verdict = worst([found.verdict, judgement.verdict])
     bits = judgement.bits
     if judgement.by_bits and bits is not None and (found.worst_bits is None or bits < found.worst_bits):
