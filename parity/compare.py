@@ -158,7 +158,8 @@ def _conclude(args: argparse.Namespace, case: Case, own: Task, single: Task | No
     else:
         result = _judge(Trace(own.folder / "torch"), Trace(own.folder / "keras"), report)
         result.case = case.name  # a training that two cases share is recorded under the name of one
-        result.against_single = {name: _against(case, own, single, name) for name in own.answers}
+        if case.strategy != "single":
+            result.against_single = {name: _against(case, own, single, name) for name in own.answers}
         result.verdict = worst([result.verdict, *(against.verdict for against in result.against_single.values())])
     result.seconds = {name: round(answer.seconds, 3) for name, answer in own.answers.items()}
     return result
