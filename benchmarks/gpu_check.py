@@ -33,7 +33,7 @@ from parity.config.devices import Devices, Kind, obstacle, parse
 from parity.config.schema import Case, Strategy
 from parity.numerics.judge import compare
 from parity.runtime.backend import PACKAGES, Backend, feed, running
-from parity.runtime.hardware import COUNT
+from parity.runtime.hardware import COUNT, crowded
 from parity.runtime.job import Job
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -93,11 +93,13 @@ def main() -> int:
 
 
 def _checks(patterns: list[str], devices: Devices, sides: list[str]) -> Iterator[Check]:
-    for pattern, precision in [(p, "float32") for p in patterns or STRATEGIES] + [(p, "bfloat16") for p in HALF]:
+    for pattern, precision in [(p, "float32") for p in patterns or STRATEGIES] + [
+        (p, "bfloat16") for p in patterns or HALF
+    ]:
         for name in fnmatch.filter(cases.names(), pattern):
             small = SMALL.get(name.partition("/")[0], {})
             case = cases.resolve(name, small, {"steps": 2, "devices": devices.number, "precision": precision})
-            if not obstacle(case):
+            if not (obstacle(case) or crowded(case, devices, dict.fromkeys(sides, ""))):
                 yield Check(case, precision)
     for side in sides if devices.kind == "gpu" else ():
         case = cases.resolve("linear_stack/single", {"steps": 2, "devices": devices.number})

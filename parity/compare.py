@@ -25,7 +25,7 @@ from parity.numerics.judge import compare, side_names
 from parity.report import as_json, terminal
 from parity.results import Against, CaseResult, LayoutCheck, Report, worst
 from parity.runtime.backend import Backend, feed, running
-from parity.runtime.hardware import missing
+from parity.runtime.hardware import crowded, missing
 from parity.runtime.job import Job
 from parity.runtime.plan import Plan, Task
 from parity.trace.manifest import Trace, find
@@ -119,7 +119,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
     runnable = []
     absent = missing(devices, cli.pythons(args))
     for case in chosen:
-        if reason := absent or obstacle(case):
+        if reason := absent or obstacle(case) or crowded(case, devices, cli.pythons(args)):
             yield CaseResult(case=case.name, verdict="skipped", reason=reason)
         else:
             runnable.append(case)

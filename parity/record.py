@@ -9,7 +9,7 @@ from parity.config.devices import obstacle
 from parity.config.schema import Case
 from parity.errors import BackendError, UsageError
 from parity.runtime.backend import PACKAGES, Backend, running
-from parity.runtime.hardware import missing
+from parity.runtime.hardware import crowded, missing
 from parity.runtime.job import Job
 from parity.trace import keys
 
@@ -28,10 +28,18 @@ def main(argv: Sequence[str]) -> int:
         raise BackendError(absent)
     python = cli.pythons(args)[args.backend]
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
+        chosen = [case for case in chosen if not _skipped(case, crowded(case, devices, cli.pythons(args)))]
         failed = _record(Backend(args.backend, python, Path(scratch), devices.kind), chosen, args.out)
     if failed:
         raise BackendError(f"{failed} of {len(chosen)} cases failed")
     return 0
+
+
+def _skipped(case: Case, reason: str) -> bool:
+    """Whether a case cannot be run on these devices; if so that is said."""
+    if reason := obstacle(case) or reason:
+        print(f"{case.name}  skipped: {reason}", flush=True)
+    return bool(reason)
 
 
 def _record(backend: Backend, chosen: list[Case], out: Path) -> int:
@@ -39,9 +47,6 @@ def _record(backend: Backend, chosen: list[Case], out: Path) -> int:
     failed = 0
     with running([backend]):
         for case in chosen:
-            if reason := obstacle(case):
-                print(f"{case.name}  skipped: {reason}", flush=True)
-                continue
             folder = out / case.name / backend.name
             answer = backend.do(Job(case=case, runs=list(keys.RUNS), folder=str(folder.absolute())))
             if answer.status == "usage":

@@ -1,10 +1,12 @@
 """Which devices this machine has that both backends see."""
 
+import functools
 import shutil
 import subprocess
 import sys
 
 from parity.config.devices import Devices
+from parity.config.schema import STAGED, Case
 
 WITHOUT_GPU = Devices("cpu", 2)
 COUNT = {
@@ -18,6 +20,18 @@ def missing(devices: Devices, pythons: dict[str, str]) -> str:
     if devices.kind == "cpu" or (shutil.which("nvidia-smi") and _gpus(pythons)):
         return ""
     return f"{devices}: there is no GPU here that {' and '.join(pythons)} see{'s' * (len(pythons) == 1)}"
+
+
+def crowded(case: Case, devices: Devices, pythons: dict[str, str]) -> str:
+    """Why a case cannot be run on fewer GPUs than it has devices, or "".
+
+    NCCL wants a GPU for each rank; gloo, which does not, neither sends nor gathers what is on a GPU
+    (docs.pytorch.org/docs/stable/distributed.html, "Backends").
+    """
+    if devices.kind == "cpu" or case.strategy not in (*STAGED, "tensor_parallel"):
+        return ""
+    there = _gpus(pythons)
+    return f"{case.strategy} needs {devices.number} GPUs, there are {there}" if there < devices.number else ""
 
 
 def available(pythons: dict[str, str]) -> Devices:
@@ -36,6 +50,7 @@ def _gpus(pythons: dict[str, str]) -> int:
     return min(_count(python or sys.executable, COUNT[backend]) for backend, python in pythons.items())
 
 
+@functools.cache
 def _count(python: str, code: str) -> int:
     """What a program prints; a framework that is not there sees no GPU."""
     try:

@@ -59,19 +59,21 @@ def test_it_needs_no_witness_where_rounding_does_little(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "replica", "key"),
+    ("kind", "name", "replica", "where"),
     [
-        ("gradient", "linear2.bias", None, "gradient/linear2.bias"),
-        ("gradient", "linear2.bias@local", 1, "gradient/linear2.bias"),
-        ("loss", "loss", 0, "loss/loss"),
-        ("loss", "loss", 1, "loss/loss"),
-        ("parameter", "linear1.weight", 0, "parameter/linear1.weight"),
+        ("gradient", "linear2.bias", None, "step 0, gradient/linear2.bias"),
+        ("gradient", "linear2.bias@local", 1, "step 0, gradient/linear2.bias"),
+        ("loss", "loss", 0, "step 0, loss/loss"),
+        ("loss", "loss", 1, "step 0, loss/loss"),
+        ("parameter", "linear1.weight", 0, "before the first step, parameter/linear1.weight"),
     ],
 )
-def test_a_tensor_twice_as_large_is_named(kind: str, name: str, replica: int | None, key: str, tmp_path: Path) -> None:
+def test_a_tensor_twice_as_large_is_named(
+    kind: str, name: str, replica: int | None, where: str, tmp_path: Path
+) -> None:
     found = judged(tmp_path, ddp(2), fault=times(2.0, kind, name, replica))
     assert found.verdict == "diverged"
-    assert found.reason.startswith(f"step 0, {key}: ")
+    assert found.reason.startswith(f"{where}: ")
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])

@@ -276,6 +276,24 @@ def test_the_names_of_the_devices_are_shown_and_not_compared() -> None:
 # Whole traces
 
 
+def sending(layout: Layout, sizes: dict[tuple[str, int, int], int]) -> Layout:
+    """The layout with other bytes on some ways; 0: none."""
+    ways = {(one.what, one.source, one.target): one.bytes for one in layout.transfers} | sizes
+    return replace(layout, transfers=total(copied(*way, size) for way, size in ways.items() if size))
+
+
+def told(side: int, collective: str, transfers: list[Transfer]) -> list[str]:
+    """What is said of a flow that is not declared: every copy of one side, all of the other one's collective."""
+    both = ["torch 0 bytes, keras {}", "torch {} bytes, keras 0"]
+    lines = [f"collectives: {collective}: {both[side].format(100)}"]
+    copies = [f"transfers: {one.what} {one.source} -> {one.target}: " for one in transfers]
+    return lines + [way + both[1 - side].format(one.bytes) for way, one in zip(copies, transfers, strict=True)]
+
+
+def aspects(found: LayoutCheck) -> list[str]:
+    return [line.partition(":")[0] for line in found.declared]
+
+
 def trace(folder: Path, backend: str, layout: Layout, **changes: Any) -> Trace:
     content = {run: {"step-000000": {"loss/loss": np.asarray(1.0)}} for run in ("low", "high")}
     return by_hand(folder, content, backend, small_case(**changes), layout=layout)
@@ -307,14 +325,15 @@ def test_another_layout_fails_the_case(tmp_path: Path) -> None:
 
 
 def data_parallel(devices: int) -> tuple[Layout, Layout]:
-    """As the two frameworks are documented to do it, with 100 bytes of gradients."""
-    others, everywhere = range(1, devices), list(range(devices))
+    """As the two frameworks are documented to do it: 100 bytes of gradients, 20 of buffers, uneven parts of a batch."""
+    everywhere = list(range(devices))
     modules = {"linear1": everywhere, "linear2": everywhere}
-    ways = [("input", 0, 1, 40), ("parameter", 0, 1, 120), ("output", 1, 0, 20), ("gradient", 0, 1, 20)]
-    ways += [("gradient", 1, 0, 100)]
-    transfers = [
-        copied(what, source * device, target * device, size) for device in others for what, source, target, size in ways
-    ]
+    transfers = []
+    for device in everywhere[1:]:
+        samples = 11 - device
+        transfers += [copied("input", 0, device, 4 * samples), copied("parameter", 0, device, 120)]
+        transfers += [copied("output", device, 0, 2 * samples), copied("gradient", 0, device, 2 * samples)]
+        transfers += [copied("gradient", device, 0, 100)]
     common = {"devices": ["CPU"] * devices, "compute": modules, "backward": modules, "replicas": devices}
     names, slots = ("linear1.weight", "linear2.weight"), ("linear1.weight.momentum",)
     return (
@@ -341,7 +360,7 @@ def strategy(devices: int = 2) -> dict[str, Any]:
 def test_data_parallel_is_declared(devices: int, tmp_path: Path) -> None:
     found = check(tmp_path, *data_parallel(devices), **strategy(devices))
     assert (found.verdict, found.differences) == ("match", [])
-    assert [line.partition(":")[0] for line in found.declared] == ["parameters", "transfers"]
+    assert aspects(found) == ["parameters", "transfers"]
     assert all("DataParallel" in line and "tensorflow.org" in line for line in found.declared)
 
 
@@ -387,8 +406,8 @@ def spoilt(side: int, both: tuple[Layout, Layout], **fields: Any) -> tuple[Layou
         (0, {"parameters": {"linear2.weight": [1]}}, ["parameters: linear2.weight: torch on 1, keras on 0, 1, 2"]),
         (
             0,
-            {"parameters": {"linear2.weight": [0, 1, 2]}},
-            ["parameters: linear2.weight: torch on 0, 1, 2, keras on 0, 1, 2"],
+            {"parameters": {"linear2.weight": [0, 1]}},
+            ["parameters: linear2.weight: torch on 0, 1, keras on 0, 1, 2"],
         ),
         (
             1,
@@ -405,7 +424,12 @@ def spoilt(side: int, both: tuple[Layout, Layout], **fields: Any) -> tuple[Layou
         (0, {"transfers": [copied("gradient", 1, 2, 4)]}, ["transfers: gradient 1 -> 2: torch 4 bytes, keras 0"]),
         (0, {"transfers": [copied("activation", 0, 1, 4)]}, ["transfers: activation 0 -> 1: torch 4 bytes, keras 0"]),
         (1, {"transfers": [copied("activation", 0, 1, 4)]}, ["transfers: activation 0 -> 1: torch 0 bytes, keras 4"]),
+        (0, {"transfers": [copied("input", 1, 2, 4)]}, ["transfers: input 1 -> 2: torch 4 bytes, keras 0"]),
+        (0, {"transfers": [copied("parameter", 1, 0, 4)]}, ["transfers: parameter 1 -> 0: torch 4 bytes, keras 0"]),
+        (0, {"transfers": [copied("output", 0, 1, 4)]}, ["transfers: output 0 -> 1: torch 4 bytes, keras 0"]),
+        (1, {"transfers": [copied("gradient", 1, 0, 4)]}, ["transfers: gradient 1 -> 0: torch 0 bytes, keras 4"]),
         (1, {"collectives": {"broadcast": 4}}, ["collectives: broadcast: torch 0 bytes, keras 4"]),
+        (0, {"collectives": {"all_reduce": 100}}, ["collectives: all_reduce: torch 100 bytes, keras 0"]),
         (1, {"replicas": 2}, ["replicas: torch 3, keras 2"]),
     ],
 )
@@ -417,16 +441,61 @@ def test_what_does_not_fit_the_declaration_stays_a_difference(
     assert found.declared
 
 
+@pytest.mark.parametrize("aspect", ["parameters", "optimizer_state"])
+def test_what_pytorch_holds_everywhere_is_not_declared(aspect: str, tmp_path: Path) -> None:
+    """It is a difference where Keras has it on device 0, and none where Keras has it everywhere too."""
+    torch, keras = data_parallel(3)
+    spread = replace(torch, **{aspect: getattr(keras, aspect)})
+    found = check(tmp_path / "swapped", spread, replace(keras, **{aspect: getattr(torch, aspect)}), **strategy(3))
+    assert found.differences == [
+        f"{aspect}: {name}: torch on 0, 1, 2, keras on 0" for name in sorted(getattr(torch, aspect))
+    ]
+    assert check(tmp_path / "alike", spread, keras, **strategy(3)).differences == []
+
+
+def test_copies_on_both_sides_are_nothing_to_declare(tmp_path: Path) -> None:
+    torch, keras = data_parallel(3)
+    torch = replace(torch, parameters=keras.parameters, optimizer_state=keras.optimizer_state)
+    found = check(tmp_path, torch, keras, **strategy(3))
+    assert (found.differences, aspects(found)) == ([], ["transfers"])
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {("gradient", 1, 0): 50, ("gradient", 2, 0): 150},  # as much as it should be, but not of each device
+        {("gradient", 1, 0): 200, ("gradient", 2, 0): 0},
+        {("gradient", 1, 0): 99},
+        {("output", 1, 0): 21},
+        {("output", 1, 0): 0},
+        {("gradient", 0, 2): 0},
+        {("gradient", 0, 1): 18, ("gradient", 0, 2): 20},  # of each other's outputs
+        {("parameter", 0, 1): 0},
+        {("parameter", 0, 1): 0, ("parameter", 0, 2): 0},
+        {("parameter", 0, 2): 119},
+        {("parameter", 0, 1): 110, ("parameter", 0, 2): 130},
+        {("input", 0, 2): 0},
+        {("input", 0, 1): 0, ("input", 0, 2): 76},
+    ],
+)
+def test_other_copies_than_those_that_data_parallel_declares_are_all_told(
+    sizes: dict[tuple[str, int, int], int], tmp_path: Path
+) -> None:
+    torch, keras = data_parallel(3)
+    torch = sending(torch, sizes)
+    found = check(tmp_path, torch, keras, **strategy(3))
+    assert (found.verdict, aspects(found)) == ("diverged", ["parameters"])
+    assert found.differences == told(0, "all_reduce", torch.transfers)
+
+
 @pytest.mark.parametrize("returned", [0, 60, 99, 101, 200])
 def test_gradients_that_do_not_all_return_are_not_declared(returned: int, tmp_path: Path) -> None:
     torch, keras = data_parallel(2)
-    transfers = [replace(one, bytes=returned) if (one.what, one.target) == ("gradient", 0) else one
-                 for one in torch.transfers]  # fmt: skip
-    found = check(tmp_path, replace(torch, transfers=transfers), keras, **strategy())
+    found = check(tmp_path, sending(torch, {("gradient", 1, 0): returned}), keras, **strategy())
     assert found.verdict == "diverged"
     assert "collectives: all_reduce: torch 0 bytes, keras 100" in found.differences
     assert "transfers: parameter 0 -> 1: torch 120 bytes, keras 0" in found.differences
-    assert [line.partition(":")[0] for line in found.declared] == ["parameters"]
+    assert aspects(found) == ["parameters"]
 
 
 def test_a_side_that_does_not_reduce_at_all_is_not_declared(tmp_path: Path) -> None:
@@ -441,35 +510,38 @@ def test_a_side_that_does_not_reduce_at_all_is_not_declared(tmp_path: Path) -> N
 REDUCED = 100  # bytes: the parts of the pair's output, and of its input's gradient
 
 
-def tensor_parallel(devices: int, parts: int | None = None) -> tuple[Layout, Layout]:
+def tensor_parallel(devices: int, parts: int | None = None, block: str = "") -> tuple[Layout, Layout]:
     """A pair of split layers before a norm. `parts`: on so many devices, where the layers are too narrow for all."""
     everywhere, split = list(range(devices)), list(range(parts or devices))
-    pair = {"linear1.weight": split, "linear1.bias": split, "linear2.weight": split}
-    rest = ("linear2.bias", "norm.weight")
-    slots = {f"{name}.momentum": where for name, where in pair.items()}
-    others = tuple(f"{name}.momentum" for name in rest)
-    modules = {"linear1": split, "linear2": split}
-    ways = [("activation", 0, 1, 40), ("activation", 1, 0, 60), ("gradient", 0, 1, 30), ("gradient", 1, 0, 40)]
+    pair = dict.fromkeys((f"{block}linear1.weight", f"{block}linear1.bias", f"{block}linear2.weight"), split)
+    rest = (f"{block}linear2.bias", f"{block}norm.weight")
+    slots, others = ({f"{name}.momentum": on for name, on in held.items()} for held in (pair, dict.fromkeys(rest, [0])))
+    modules = (f"{block}linear1", f"{block}relu", f"{block}linear2")
+    # The input and its gradient have 40 bytes, the part of the output and its gradient 60.
+    ways = [("activation", 0, 1, 40), ("activation", 1, 0, 60), ("gradient", 0, 1, 60), ("gradient", 1, 0, 40)]
     transfers = [
         copied(what, source * device, target * device, size)
         for device in split[1:]
         for what, source, target, size in ways
     ]
     common = {"devices": ["CPU"] * devices, "replicas": 1}
+    # A rank without a part runs the program all the same.
+    ranks = dict.fromkeys((*modules, f"{block}norm"), everywhere)
+    devices_of = {**dict.fromkeys(modules, split), f"{block}norm": [0]}
     return (
         Layout(
             parameters={**pair, **dict.fromkeys(rest, everywhere)},
             optimizer_state={**slots, **dict.fromkeys(others, everywhere)},
-            compute={**modules, "norm": everywhere},
-            backward={**modules, "norm": everywhere},
+            compute=ranks,
+            backward=ranks,
             collectives={"all_reduce": REDUCED} if devices > 1 else {},
             **common,
         ),
         Layout(
-            parameters={**pair, **{name: [0] for name in rest}},
-            optimizer_state={**slots, **{name: [0] for name in others}},
-            compute={**modules, "norm": [0]},
-            backward={**modules, "norm": [0]},
+            parameters={**pair, **dict.fromkeys(rest, [0])},
+            optimizer_state={**slots, **others},
+            compute=devices_of,
+            backward=devices_of,
             transfers=total(transfers),
             **common,
         ),
@@ -480,24 +552,32 @@ def slices(devices: int) -> dict[str, Any]:
     return {"strategy": "tensor_parallel", "devices": devices}
 
 
-def aspects(found: LayoutCheck) -> list[str]:
-    return [line.partition(":")[0] for line in found.declared]
-
-
 BOTH = ["parameters, compute", "collectives"]
+NARROW = ["parameters, compute", "compute", "collectives"]
+BLOCKS = ["", "encoder.layers.0."]
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("devices", [2, 3, 4, 8])
-def test_tensor_parallel_is_declared(devices: int, tmp_path: Path) -> None:
-    found = check(tmp_path, *tensor_parallel(devices), **slices(devices))
+def test_tensor_parallel_is_declared(devices: int, block: str, tmp_path: Path) -> None:
+    found = check(tmp_path, *tensor_parallel(devices, block=block), **slices(devices))
     assert (found.verdict, found.differences) == ("match", [])
     assert aspects(found) == BOTH
     assert all("tensor.parallel.html" in line and "tensorflow.org" in line for line in found.declared)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("parts", [2, 3])
-def test_layers_too_narrow_for_all_devices_are_declared_too(parts: int, tmp_path: Path) -> None:
-    found = check(tmp_path, *tensor_parallel(4, parts), **slices(4))
+def test_layers_too_narrow_for_all_devices_are_declared_too(parts: int, block: str, tmp_path: Path) -> None:
+    found = check(tmp_path, *tensor_parallel(4, parts, block), **slices(4))
+    assert (found.verdict, found.differences, aspects(found)) == ("match", [], NARROW)
+
+
+def test_a_pair_whose_input_needs_no_gradient_is_declared(tmp_path: Path) -> None:
+    """The first layers of a model: the sum of the outputs is the only one."""
+    torch, keras = tensor_parallel(3)
+    first = sending(keras, {("gradient", device, 0): 0 for device in (1, 2)})
+    found = check(tmp_path, replace(torch, collectives={"all_reduce": 60}), first, **slices(3))
     assert (found.verdict, found.differences, aspects(found)) == ("match", [], BOTH)
 
 
@@ -512,8 +592,17 @@ def test_tensor_parallel_s_layouts_are_not_declared_for_another_strategy(strateg
 
 
 def test_data_parallel_s_layouts_are_not_declared_for_tensor_parallel(tmp_path: Path) -> None:
-    found = check(tmp_path, *data_parallel(2), **slices(2))
-    assert (found.verdict, found.declared) == ("diverged", [])
+    torch, keras = data_parallel(2)
+    found = check(tmp_path, torch, keras, **slices(2))
+    assert found.verdict == "diverged"
+    assert not set(BOTH) & set(aspects(found))
+    for aspect in ("parameters", "optimizer_state"):
+        said = [line for line in found.differences if line.startswith(f"{aspect}: ")]
+        assert said == [f"{aspect}: {name}: torch on 0, keras on 0, 1" for name in sorted(getattr(torch, aspect))]
+    assert [line for line in found.differences if "bytes" in line] == [
+        "collectives: all_reduce: torch 0 bytes, keras 100",
+        *told(0, "all_reduce", torch.transfers)[1:],
+    ]
 
 
 def test_tensor_parallel_on_one_device_has_nothing_to_declare(tmp_path: Path) -> None:
@@ -560,8 +649,16 @@ PLACES: list[tuple[int, str, str, list[int] | None, str]] = [
     # A part of a split layer on other devices than its own.
     (1, "parameters", "linear1.weight", [0, 1], f"{EVERY}, keras on 0, 1"),
     (1, "parameters", "linear1.weight", [1], f"{EVERY}, keras on 1"),
-    (0, "parameters", "linear1.weight", [0], "torch on 0, keras on 0, 1, 2"),
-    (0, "parameters", "linear1.weight", [1, 2], "torch on 1, 2, keras on 0, 1, 2"),
+    (0, "parameters", "linear1.bias", [0], "torch on 0, keras on 0, 1, 2"),
+    (0, "parameters", "linear2.weight", [1, 2], "torch on 1, 2, keras on 0, 1, 2"),
+    # All of a split layer on device 0, as what is not split.
+    (1, "parameters", "linear1.weight", [0], f"{EVERY}, keras on 0"),
+    (1, "parameters", "linear1.bias", [0], f"{EVERY}, keras on 0"),
+    (1, "parameters", "linear2.weight", [0], f"{EVERY}, keras on 0"),
+    (1, "optimizer_state", "linear2.weight.momentum", [0], f"{EVERY}, keras on 0"),
+    (1, "compute", "linear1", [0], f"{EVERY}, keras on 0"),
+    (1, "compute", "relu", [0], f"{EVERY}, keras on 0"),
+    (1, "backward", "linear2", [0], f"{EVERY}, keras on 0"),
     (1, "compute", "linear2", [0, 1], f"{EVERY}, keras on 0, 1"),
     (0, "compute", "linear2", [0, 1], "torch on 0, 1, keras on 0, 1, 2"),
     (0, "backward", "linear1", [0], "torch on 0, keras on 0, 1, 2"),
@@ -569,16 +666,77 @@ PLACES: list[tuple[int, str, str, list[int] | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("side", "aspect", "name", "where", "said"), PLACES)
-def test_a_place_that_tensor_parallel_does_not_declare_stays_a_difference(
-    side: int, aspect: str, name: str, where: list[int] | None, said: str, tmp_path: Path
-) -> None:
-    layouts = list(tensor_parallel(3))
+def elsewhere(side: int, aspect: str, name: str, where: list[int] | None, both: tuple[Layout, Layout]) -> list[Layout]:
+    """Both layouts with one entry of one side elsewhere; None: nowhere."""
+    layouts = list(both)
     places = {**getattr(layouts[side], aspect), name: where}
     layouts[side] = replace(layouts[side], **{aspect: {key: on for key, on in places.items() if on is not None}})
+    return layouts
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize(("side", "aspect", "name", "where", "said"), PLACES)
+def test_a_place_that_tensor_parallel_does_not_declare_stays_a_difference(
+    side: int, aspect: str, name: str, where: list[int] | None, said: str, block: str, tmp_path: Path
+) -> None:
+    name = f"{block}{name}"
+    layouts = elsewhere(side, aspect, name, where, tensor_parallel(3, block=block))
     found = check(tmp_path, *layouts, **slices(3))
     assert (found.verdict, found.differences) == ("diverged", [f"{aspect}: {name}: {said}"])
     assert aspects(found) == BOTH
+
+
+@pytest.mark.parametrize(("where", "said"), [([0], "0"), ([1, 2], "1, 2")])
+def test_a_weight_that_ranks_lack_and_devices_hold_is_named(where: list[int], said: str, tmp_path: Path) -> None:
+    """Ranks without a part are declared where the devices have none either."""
+    layouts = elsewhere(0, "parameters", "linear1.weight", where, tensor_parallel(3))
+    found = check(tmp_path, *layouts, **slices(3))
+    assert found.verdict == "diverged"
+    assert f"parameters: linear1.weight: torch on {said}, keras on 0, 1, 2" in found.differences
+
+
+ALL = "torch on 0, 1, 2, 3"
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize(
+    ("side", "aspect", "name", "where", "said"),
+    [
+        (0, "compute", "linear2", [0], "torch on 0, keras on 0, 1"),  # rank 1 has a part
+        (0, "compute", "linear1", [1, 2, 3], "torch on 1, 2, 3, keras on 0, 1"),
+        (0, "backward", "relu", [0, 2, 3], "torch on 0, 2, 3, keras on 0, 1"),
+        (0, "compute", "linear1", [2, 3], "torch on 2, 3, keras on 0, 1"),
+        (1, "compute", "linear1", [0], f"{ALL}, keras on 0"),
+        (1, "compute", "relu", [0], f"{ALL}, keras on 0"),
+        (1, "backward", "linear2", [0, 1, 2], f"{ALL}, keras on 0, 1, 2"),
+        # A module that is not split, and what is held, of which no rank without a part has any.
+        (0, "compute", "norm", [0, 1], "torch on 0, 1, keras on 0"),
+        (1, "compute", "norm", [0, 1], f"{ALL}, keras on 0, 1"),
+        (1, "parameters", "linear1.weight", [0, 1, 2], "torch on 0, 1, keras on 0, 1, 2"),
+        (0, "parameters", "linear2.weight", [0, 1, 2, 3], f"{ALL}, keras on 0, 1"),
+        (0, "parameters", "linear1.bias", [0, 1, 2, 3], f"{ALL}, keras on 0, 1"),
+        (0, "optimizer_state", "linear1.weight.momentum", [0, 1, 2, 3], f"{ALL}, keras on 0, 1"),
+    ],
+)
+def test_another_place_than_an_empty_part_s_stays_a_difference(
+    side: int, aspect: str, name: str, where: list[int], said: str, block: str, tmp_path: Path
+) -> None:
+    name = f"{block}{name}"
+    found = check(tmp_path, *elsewhere(side, aspect, name, where, tensor_parallel(4, 2, block)), **slices(4))
+    assert (found.verdict, found.differences) == ("diverged", [f"{aspect}: {name}: {said}"])
+    assert aspects(found) == NARROW
+
+
+def test_an_empty_part_is_one_of_its_own_block(tmp_path: Path) -> None:
+    """Beside a pair too narrow for all devices one that is wide enough."""
+    layouts = tensor_parallel(4, 2, "narrow.")
+    held, ran = {"wide.linear1.weight": [0, 1, 2, 3]}, {"wide.linear1": [0, 1, 2, 3]}
+    for side in (0, 1):
+        layouts = spoilt(side, layouts, parameters=held, compute=ran, backward=ran)
+    found = check(tmp_path / "right", *layouts, **slices(4))
+    assert (found.verdict, found.differences, aspects(found)) == ("match", [], NARROW)
+    found = check(tmp_path / "wrong", *spoilt(1, layouts, compute={"wide.linear1": [0, 1]}), **slices(4))
+    assert found.differences == [f"compute: wide.linear1: {ALL}, keras on 0, 1"]
 
 
 @pytest.mark.parametrize(
@@ -599,9 +757,11 @@ def test_a_flow_that_tensor_parallel_does_not_declare_stays_a_difference(
     assert (found.verdict, found.differences, aspects(found)) == ("diverged", [said], BOTH)
 
 
-def way(device: int, size: int) -> Transfer:
-    """What a device sends to device 0 forward; 40 more come backward."""
-    return copied("activation", device, 0, size)
+def test_a_device_that_is_given_nothing_and_sends_something_is_named(tmp_path: Path) -> None:
+    torch, keras = tensor_parallel(3, 2)
+    found = check(tmp_path, torch, sending(keras, {("activation", 2, 0): 60}), **slices(3))
+    assert found.differences == ["transfers: activation 2 -> 0: torch 0 bytes, keras 60"]
+    assert aspects(found) == NARROW
 
 
 @pytest.mark.parametrize(
@@ -611,16 +771,56 @@ def way(device: int, size: int) -> Transfer:
 def test_parts_that_are_not_those_of_the_sum_are_not_declared(first: int, second: int, tmp_path: Path) -> None:
     """All is told, and not what is left of it: what each of devices 1 and 2 sends forward, in the place of 60 bytes."""
     torch, keras = tensor_parallel(3)
-    others = [one for one in keras.transfers if (one.what, one.target) != ("activation", 0)]
-    sent = [way(device, size) for device, size in ((1, first), (2, second)) if size]
-    found = check(tmp_path, torch, replace(keras, transfers=total([*others, *sent])), **slices(3))
+    keras = sending(keras, {("activation", 1, 0): first, ("activation", 2, 0): second})
+    found = check(tmp_path, torch, keras, **slices(3))
     assert (found.verdict, aspects(found)) == ("diverged", BOTH[:1])
-    expected = ["collectives: all_reduce: torch 100 bytes, keras 0"]
-    expected += [
-        f"transfers: {one.what} {one.source} -> {one.target}: torch 0 bytes, keras {one.bytes}"
-        for one in total([*others, *sent])
-    ]
-    assert found.differences == expected
+    assert found.differences == told(1, "all_reduce", keras.transfers)
+
+
+WAYS = [("activation", 0), ("activation", 1), ("gradient", 0), ("gradient", 1)]
+
+
+def silent(device: int) -> dict[tuple[str, int, int], int]:
+    """No copies between device 0 and this one."""
+    return {(what, back * device, (1 - back) * device): 0 for what, back in WAYS}
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        # Device 0 sends nothing.
+        {("activation", 0, device): 0 for device in (1, 2, 3)},
+        {("activation", 0, device): 0 for device in (1, 2, 3)} | {("gradient", 0, device): 0 for device in (1, 2, 3)},
+        {("gradient", 0, device): 0 for device in (1, 2, 3)},
+        {("gradient", 0, 2): 0},
+        # A gap.
+        silent(1),
+        silent(2),
+        silent(1) | silent(2),
+        {("activation", 0, 1): 0},
+        {("activation", 0, 2): 0},
+        # As much as it should be, but not on each way.
+        {("activation", 0, 1): 30, ("activation", 0, 2): 50},
+        {("activation", 1, 0): 50, ("gradient", 1, 0): 50},
+        {("activation", device, 0): 40 for device in (1, 2, 3)} | {("gradient", device, 0): 60 for device in (1, 2, 3)},
+        {("activation", 1, 0): 59, ("gradient", 0, 1): 59, ("activation", 2, 0): 61, ("gradient", 0, 2): 61},
+        {("gradient", 1, 0): 30, ("gradient", 2, 0): 50},
+        {("gradient", 0, 1): 50, ("gradient", 0, 2): 70},
+        # What a device gives into the sum is not the sum's size.
+        {("gradient", 3, 0): 0},
+        {(what, 0, device): 60 for what in ("activation", "gradient") for device in (1, 2, 3)}
+        | {("activation", device, 0): 60 for device in (1, 2, 3)}
+        | {("gradient", device, 0): 60 for device in (1, 2, 3)},
+    ],
+)
+def test_other_copies_than_those_of_the_sum_are_all_told(
+    sizes: dict[tuple[str, int, int], int], tmp_path: Path
+) -> None:
+    torch, keras = tensor_parallel(4)
+    keras = sending(keras, sizes)
+    found = check(tmp_path, torch, keras, **slices(4))
+    assert (found.verdict, aspects(found)) == ("diverged", BOTH[:1])
+    assert found.differences == told(1, "all_reduce", keras.transfers)
 
 
 def test_a_sum_of_nothing_is_not_declared(tmp_path: Path) -> None:
