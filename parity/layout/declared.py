@@ -94,16 +94,18 @@ def _repeated(case: Case, sides: Sides) -> Sides | None:
 def _empty_parts(case: Case, sides: Sides) -> Sides | None:
     """Ranks that hold no part of a layer, since it is too narrow, and multiply by nothing all the same."""
     torch, keras = sides
+    everywhere = list(range(case.devices))
 
-    def holding(name: str, devices: Devices) -> Devices:
+    def holding(aspect: str, name: str, devices: Devices) -> Devices:
         block = name.rpartition(".")[0]
-        held = torch.parameters.get(f"{block}.linear1.weight" if block else "linear1.weight", devices)
-        return [device for device in devices if device in held] if _is_split(name) else devices
+        held = torch.parameters.get(f"{block}.linear1.weight" if block else "linear1.weight")
+        usual = _is_split(name) and devices == everywhere and getattr(keras, aspect).get(name) == held
+        return held if usual and held else devices
 
     changed = replace(
         torch,
-        compute={name: holding(name, devices) for name, devices in torch.compute.items()},
-        backward={name: holding(name, devices) for name, devices in torch.backward.items()},
+        compute={name: holding("compute", name, devices) for name, devices in torch.compute.items()},
+        backward={name: holding("backward", name, devices) for name, devices in torch.backward.items()},
     )
     return Sides(changed, keras) if changed != torch else None
 
@@ -114,14 +116,19 @@ def _summed_at_device_0(case: Case, sides: Sides) -> Sides | None:
     reduced = torch.collectives.get("all_reduce", 0)
     ways = {(one.what, one.source, one.target): one.bytes for one in keras.transfers}
     # A layer too narrow for all devices leaves the last ones without a part.
-    users = [device for device in range(1, case.devices) if ("activation", 0, device) in ways]
+    holders = {device for name, held in keras.parameters.items() if name.endswith("linear1.weight") for device in held}
+    users = sorted(holders - {0})
+    # At half precision Keras's gradients of the inputs are of half the width: they are cast when all are added.
+    widths = (1,) if case.precision == "float32" else (1, 2)
     given = set()
     for device in users:
-        outputs, inputs = ways.pop(("activation", device, 0), 0), ways.pop(("activation", 0, device))
+        outputs, inputs = ways.pop(("activation", device, 0), 0), ways.pop(("activation", 0, device), 0)
         upstream, returned = ways.pop(("gradient", 0, device), 0), ways.pop(("gradient", device, 0), 0)
-        given.add((inputs, outputs == upstream, outputs + returned))
-    usual = len(given) == 1 and all(same and size == reduced for _, same, size in given)
-    if torch.transfers or not reduced or not usual or users != list(range(1, len(users) + 1)):
+        given.add((inputs, outputs, upstream, returned))
+    if torch.transfers or not reduced or len(given) != 1:
+        return None
+    ((inputs, outputs, upstream, returned),) = given
+    if not inputs or outputs != upstream or reduced not in [outputs + returned * width for width in widths]:
         return None
     kept = [one for one in keras.transfers if (one.what, one.source, one.target) in ways]
     others = {name: size for name, size in torch.collectives.items() if name != "all_reduce"}
@@ -141,12 +148,30 @@ def _sent_once(case: Case, sides: Sides) -> Sides | None:
     whole, once = layers + 2 * decoders, layers + decoders + 1
     sizes = {(one.source, one.target): one.bytes for one in torch.transfers if one.what == "activation"}
 
+    widths = (1,) if case.precision == "float32" else (1, 2)
+
     def as_often(one: Transfer) -> Transfer:
         often = sizes.get((one.source, one.target), 0)
         dealt_out = one.what == "activation" and one.source == 0
-        return replace(one, bytes=often) if dealt_out and one.bytes * whole == often * once else one
+        usual = dealt_out and often * once in [one.bytes * whole * width for width in widths]
+        return replace(one, bytes=often) if usual else one
 
     changed = replace(keras, transfers=[as_often(one) for one in keras.transfers])
+    return Sides(torch, changed) if changed != keras else None
+
+
+def _cast_before_the_copy(case: Case, sides: Sides) -> Sides | None:
+    """At half precision: a Keras layer casts its input where it comes from, torch.autocast in the op itself."""
+    if case.precision == "float32":
+        return None
+    torch, keras = sides
+    sizes = {(one.what, one.source, one.target): one.bytes for one in torch.transfers}
+
+    def wide(one: Transfer) -> Transfer:
+        size = sizes.get((one.what, one.source, one.target))
+        return replace(one, bytes=size) if size == 2 * one.bytes else one
+
+    changed = replace(keras, transfers=[wide(one) for one in keras.transfers])
     return Sides(torch, changed) if changed != keras else None
 
 
@@ -164,6 +189,13 @@ DECLARED: list[Declared] = [
         "nn.DataParallel scatters, replicates, gathers and adds up through device 0; MirroredStrategy reduces",
         "torch/nn/parallel/data_parallel.py, tensorflow.org/guide/distributed_training",
         _scattered,
+    ),
+    Declared(
+        ("branch_parallel",),
+        "transfers",
+        "at half precision a Keras layer casts its input before it is copied, torch.autocast in the op behind the copy",
+        "docs.pytorch.org/docs/stable/amp.html, keras.io/api/mixed_precision",
+        _cast_before_the_copy,
     ),
     Declared(
         ("branch_parallel",),
