@@ -45,7 +45,8 @@ def show(report: Report, file: TextIO) -> None:
         if isinstance(layout, LayoutCheck) and layout.sides:
             layouts.show(case.case, layout.sides, console)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.summary.items() if count)
-    console.print(f"{len(report.cases)} {'case' if len(report.cases) == 1 else 'cases'}: {counts}")
+    nothing = "; nothing was compared" if report.status(strict=False) == 2 else ""
+    console.print(f"{len(report.cases)} {'case' if len(report.cases) == 1 else 'cases'}: {counts}{nothing}")
     for line in LEGEND:
         console.print(line, style="dim")
 
