@@ -161,15 +161,15 @@ def _sent_once(case: Case, sides: Sides) -> Sides | None:
 
 
 def _cast_before_the_copy(case: Case, sides: Sides) -> Sides | None:
-    """At half precision: a Keras layer casts its input where it comes from, torch.autocast in the op itself."""
+    """At half precision some of what is copied is float32 in PyTorch: up to twice the bytes, and never fewer."""
     if case.precision == "float32":
         return None
     torch, keras = sides
     sizes = {(one.what, one.source, one.target): one.bytes for one in torch.transfers}
 
     def wide(one: Transfer) -> Transfer:
-        size = sizes.get((one.what, one.source, one.target))
-        return replace(one, bytes=size) if size == 2 * one.bytes else one
+        size = sizes.get((one.what, one.source, one.target), 0)
+        return replace(one, bytes=size) if one.bytes <= size <= 2 * one.bytes else one
 
     changed = replace(keras, transfers=[wide(one) for one in keras.transfers])
     return Sides(torch, changed) if changed != keras else None
@@ -191,9 +191,10 @@ DECLARED: list[Declared] = [
         _scattered,
     ),
     Declared(
-        ("branch_parallel",),
+        ("branch_parallel", "round_robin", "send_recv", "pipeline", "hybrid"),
         "transfers",
-        "at half precision a Keras layer casts its input before it is copied, torch.autocast in the op behind the copy",
+        "at half precision a Keras layer takes and gives half floats; torch.autocast casts in the ops that want them, "
+        "behind a copy, and leaves what norms and embeddings give in float32",
         "docs.pytorch.org/docs/stable/amp.html, keras.io/api/mixed_precision",
         _cast_before_the_copy,
     ),
