@@ -22,6 +22,7 @@ ROWS = [
     ("simple_block/data_parallel", 3, SMALL),
     ("simple_block/ddp@uneven", 3, SMALL),
     ("simple_block/ddp@accumulate", 3, SMALL),
+    ("simple_block/ddp@dataset", 3, {"data": {"batch": 13}, **SMALL}),
     ("simple_block/all_reduce", 3, {"steps": 4}),
     ("simple_block/tensor_parallel", 3, SMALL),
     ("simple_block/send_recv", 3, SMALL),

@@ -15,10 +15,11 @@ def split(batch: Sequence[int] | Indices, case: schema.Case) -> list[Indices]:
     """A batch cut into consecutive parts, one for each replica, as the case's strategy cuts it.
 
     nn.DataParallel scatters by torch.chunk: parts of ceil(samples / replicas), the last ones smaller
-    or empty. Elsewhere the program that calls decides: parts as equal as can be.
+    or empty; so does tf.distribute's experimental_distribute_dataset. Elsewhere the program that calls
+    decides: parts as equal as can be.
     """
     whole = np.asarray(batch, np.int64)
-    if case.strategy == "data_parallel":
+    if case.strategy == "data_parallel" or case.distribute_dataset:
         size = -(-len(whole) // case.replicas)
         return [whole[i * size : (i + 1) * size] for i in range(case.replicas)]
     return np.array_split(whole, case.replicas)

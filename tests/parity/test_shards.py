@@ -43,6 +43,8 @@ def sizes(strategy: str, devices: int, batch: int) -> list[int]:
 def test_data_parallel_scatters_as_torch_chunk_does(batch: int, devices: int, chunks: list[int]) -> None:
     """`chunks`: the sizes of torch.arange(batch).chunk(devices); torch leaves the empty ones away."""
     assert sizes("data_parallel", devices, batch) == chunks + [0] * (devices - len(chunks))
+    dealt = shards.split(range(batch), cases.resolve("simple_block/ddp@dataset", {"devices": devices}))
+    assert list(map(len, dealt)) == sizes("data_parallel", devices, batch)  # as TensorFlow deals out
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "all_reduce"])
