@@ -49,6 +49,14 @@ def show(report: Report, file: TextIO) -> None:
     console.print(f"{len(report.cases)} {'case' if len(report.cases) == 1 else 'cases'}: {counts}{nothing}")
     for line in LEGEND:
         console.print(line, style="dim")
+    for line, count in _declared(report).items():
+        console.print(f"declared in {count} {'case' if count == 1 else 'cases'}: {line}", style="dim")
+
+
+def _declared(report: Report) -> Counter[str]:
+    """The differences of layouts that are by design, and in how many cases each occurred."""
+    checks = [case.checks.get("layout") for case in report.cases]
+    return Counter(line for check in checks if isinstance(check, LayoutCheck) for line in check.declared)
 
 
 def _devices(report: Report, side: str) -> str:

@@ -254,3 +254,10 @@ def test_the_name_of_a_tensor_is_left_out_where_it_does_not_fit(monkeypatch: pyt
     assert "a.weight" in shown(case(), width=WIDE, monkeypatch=monkeypatch)
     text = shown(case("two_linear/single@cross_entropy"), width=NARROW, monkeypatch=monkeypatch)
     assert "a.weight" not in text and "worst " not in text.partition("\n\n")[0].splitlines()[2]
+
+
+def test_what_is_declared_is_printed_once_with_the_number_of_its_cases() -> None:
+    by_design = {"layout": LayoutCheck(declared=["parameters: by design (source)"])}
+    text = shown(case("a/ddp", checks=by_design), case("b/ddp", checks=by_design), case("c/ddp"))
+    assert text.splitlines()[-1] == "declared in 2 cases: parameters: by design (source)"
+    assert "declared in" not in shown(case("c/ddp"))
