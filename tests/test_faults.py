@@ -1,8 +1,7 @@
 """Planted mistakes: each is found and placed, on a case that is shown to match without it."""
 
 import pytest
-
-from parity.results import CaseResult
+from judged import passes_strict
 
 SMALL_TRANSFORMER = {"model": {"vocabulary": 100, "d_model": 32, "feed_forward": 64}, "data": {"batch": 4}}
 SMALL_BLOCK = {"model": {"out_channels": 4}, "data": {"batch": 4, "size": 16}}
@@ -21,10 +20,6 @@ PLANTED = [
     ("matmul.bfloat16_in_float32", "keras", "linear_stack/single", {}, (0, "activation", "layers.0")),
     ("matmul.bfloat16_in_float32", "torch", "simple_block/single", {}, (0, "activation", "linear1")),
 ]  # fmt: skip
-
-
-def passes_strict(result: CaseResult) -> bool:
-    return result.verdict == "match" and not result.findings
 
 
 @pytest.mark.parametrize(("fault", "side", "name", "changes", "place"), PLANTED)

@@ -1,9 +1,10 @@
 """Mistakes of distribution, planted: each is found and named, on a case that is shown to match without it."""
 
 import pytest
+from judged import passes_strict
 
 from parity.config import cases
-from parity.results import CaseResult, LayoutCheck
+from parity.results import LayoutCheck
 from parity.runtime.job import Job
 
 ROTATED = ("sample", "indices", 1)
@@ -29,14 +30,10 @@ MISPLACED = [
 ]
 
 
-def matches(result: CaseResult) -> bool:
-    return result.verdict == "match" and not result.findings
-
-
 @pytest.mark.parametrize(("fault", "side", "name", "changes", "place"), PLANTED)
 def test_a_planted_mistake_is_found_and_placed(run, fault, side, name, changes, place):
     clean = run(name, changes)
-    assert matches(clean), clean
+    assert passes_strict(clean), clean
     faulty = run(name, changes, **{side: fault})
     assert faulty.verdict == "diverged"
     first = faulty.first_divergence
@@ -46,7 +43,7 @@ def test_a_planted_mistake_is_found_and_placed(run, fault, side, name, changes, 
 @pytest.mark.parametrize(("fault", "side", "name", "difference"), MISPLACED)
 def test_a_misplaced_computation_is_found_and_named(run, fault, side, name, difference):
     clean = run(name)
-    assert matches(clean), clean
+    assert passes_strict(clean), clean
     faulty = run(name, **{side: fault})
     layout = faulty.checks["layout"]
     assert isinstance(layout, LayoutCheck)

@@ -6,7 +6,7 @@ import pytest
 
 from parity.config import cases
 from parity.runtime.backend import Backend, running
-from parity.runtime.job import Answer, Job
+from parity.runtime.job import Job
 
 PATIENCE = 12.0  # seconds; the processes need about four to start
 
@@ -34,21 +34,17 @@ def processes(mark: str) -> list[int]:
     return found
 
 
-def answer_of(backend: Backend, folder: Path, fault: str = "") -> Answer:
-    return backend.do(job(folder, fault))
-
-
 @pytest.mark.parametrize(("fault", "said"), FAILURES)
 def test_a_rank_that_fails_ends_its_case_alone(tmp_path, fault, said):
     backend = Backend("torch", "", tmp_path, patience=PATIENCE)
     with running([backend]):
-        failed = answer_of(backend, tmp_path / "failed", fault)
+        failed = backend.do(job(tmp_path / "failed", fault))
         assert failed.status == "error"
         assert said in failed.message
         assert "rank 1" in failed.message
         assert processes(str(tmp_path)) == []
         assert not (tmp_path / "failed" / "manifest.json").exists()
-        assert answer_of(backend, tmp_path / "next").status == "done"
+        assert backend.do(job(tmp_path / "next")).status == "done"
         assert len(processes(str(tmp_path))) == 2
     assert processes(str(tmp_path)) == []
 

@@ -1,8 +1,7 @@
 """Every strategy on other numbers of devices than the default, and what its layout must show."""
 
 import pytest
-
-from parity.results import CaseResult
+from judged import passes_strict
 
 SMALL = {"steps": 2}
 SMALL_BLOCK = {"steps": 2, "model": {"out_channels": 4}, "data": {"size": 16, "batch": 6}}
@@ -40,12 +39,8 @@ ROWS = [
 ]
 
 
-def matches(result: CaseResult) -> bool:
-    return result.verdict == "match" and not result.findings
-
-
 @pytest.mark.parametrize(("name", "devices", "changes"), sorted(ROWS, key=lambda row: row[1]))
 def test_a_strategy_on_so_many_devices(run, name, devices, changes):
     result = run(name, {**changes, "devices": devices})
-    assert matches(result), result
+    assert passes_strict(result), result
     assert len(result.devices["torch"]) == len(result.devices["keras"]) == devices

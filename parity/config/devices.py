@@ -28,12 +28,14 @@ def parse(text: str) -> Devices:
     return Devices("cpu" if found[1] == "cpu" else "gpu", int(found[2]))
 
 
+def has_ranks(case: schema.Case) -> bool:
+    """Whether PyTorch runs the case's strategy in one process per device."""
+    return case.strategy in ("ddp", "all_reduce", "tensor_parallel", *schema.STAGED)
+
+
 def processes(case: schema.Case, backend: str) -> int:
     """How many processes a backend runs a case in, one rank each."""
-    if backend == "keras":
-        return case.devices if case.workers else 1
-    ranks = ("ddp", "all_reduce", "tensor_parallel", *schema.STAGED)
-    return case.devices if case.strategy in ranks else 1
+    return case.devices if (case.workers if backend == "keras" else has_ranks(case)) else 1
 
 
 def blocks(model: schema.Model) -> int:

@@ -679,9 +679,13 @@ def test_a_place_that_tensor_parallel_does_not_declare_stays_a_difference(
     name = f"{block}{name}"
     layouts = elsewhere(side, aspect, name, where, tensor_parallel(3, block=block))
     found = check(tmp_path, *layouts, **slices(3))
-    assert (found.verdict, *places(found)) == ("diverged", f"{aspect}: {name}: {said}")
-    # The copies are declared for devices that hold a part, and stay where they are not these.
-    assert aspects(found) == BOTH or (name, side) == (f"{block}linear1.weight", 1)
+    only_it_differs(found, f"{aspect}: {name}: {said}", BOTH, unless=(name, side) == (f"{block}linear1.weight", 1))
+
+
+def only_it_differs(found: LayoutCheck, said: str, declared: list[str], unless: bool) -> None:
+    """`unless`: the devices that hold Keras's parts differ, for which its copies are declared: these stay then."""
+    assert (found.verdict, *places(found)) == ("diverged", said)
+    assert unless or (found.differences, aspects(found)) == ([said], declared)
 
 
 def places(found: LayoutCheck) -> list[str]:
@@ -726,8 +730,7 @@ def test_another_place_than_an_empty_part_s_stays_a_difference(
 ) -> None:
     name = f"{block}{name}"
     found = check(tmp_path, *elsewhere(side, aspect, name, where, tensor_parallel(4, 2, block)), **slices(4))
-    assert (found.verdict, *places(found)) == ("diverged", f"{aspect}: {name}: {said}")
-    assert aspects(found) == NARROW or (name, side) == (f"{block}linear1.weight", 1)
+    only_it_differs(found, f"{aspect}: {name}: {said}", NARROW, unless=(name, side) == (f"{block}linear1.weight", 1))
 
 
 def test_an_empty_part_is_one_of_its_own_block(tmp_path: Path) -> None:

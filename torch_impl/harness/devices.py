@@ -56,7 +56,7 @@ def find(case: schema.Case) -> Machine:
     """The devices of a case: PARITY_DEVICES says of which kind. Raises UsageError."""
     kind = devices.parse(os.environ.get("PARITY_DEVICES", DEFAULT)).kind
     count = 1 if case.strategy == "single" else case.devices
-    own = rank().number if _has_ranks(case) else None
+    own = rank().number if devices.has_ranks(case) else None
     if kind == "gpu":
         return _gpus(count, own)
     if own is not None:
@@ -79,10 +79,6 @@ def _gpus(count: int, own: int | None) -> Machine:
 
 def _virtual(count: int, physical: torch.device, name: str) -> Machine:
     return Machine([torch.device(TYPE, i) for i in range(count)], [name] * count, physical, None)
-
-
-def _has_ranks(case: schema.Case) -> bool:
-    return case.strategy in ("ddp", "all_reduce", "tensor_parallel", *schema.STAGED)
 
 
 def join(device: torch.device) -> None:
