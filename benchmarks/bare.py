@@ -29,6 +29,7 @@ class Unprobed:
     """In the place of a probe: watches nothing, passes on that a step ended."""
 
     trained: dict[str, Any] = {}
+    modules: dict[str, str] = {}
 
     def __init__(self, first: Any, *_: Any) -> None:
         # torch's gets the run, Keras's its replicas; both have the recorders.

@@ -19,11 +19,10 @@ from pathlib import Path
 
 import bare
 
-from parity.compare import RUNS
 from parity.config import cases
 from parity.config.devices import obstacle, parse
 from parity.runtime.backend import Backend, feed, running
-from parity.runtime.job import Job
+from parity.runtime.job import RUNS, Job
 from parity.runtime.plan import Plan
 
 GOAL = 1.5

@@ -39,6 +39,11 @@ class Parser(argparse_flags.ArgumentParser):
 def add_case_flags(parser: argparse.ArgumentParser) -> None:
     """The flags that say what to run, and by which interpreters."""
     add_training_flags(parser)
+    add_pythons(parser)
+
+
+def add_pythons(parser: argparse.ArgumentParser) -> None:
+    """The flags that name the interpreters."""
     add = parser.add_argument
     add("--torch-python", default="", metavar="PYTHON", help="the interpreter for the PyTorch side")
     add("--keras-python", default="", metavar="PYTHON", help="the interpreter for the Keras side")
@@ -114,6 +119,13 @@ def end(program: str, main: Callable[[Sequence[str]], int]) -> NoReturn:
         traceback.print_exc()
         status = 3
     sys.exit(status)
+
+
+def whole(text: str) -> int:
+    """A whole number from 0 on, for a flag."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"received {text!r}, expected a whole number of 0 or more")
+    return int(text)
 
 
 def _count(text: str) -> int:

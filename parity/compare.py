@@ -19,20 +19,20 @@ from parity.config.baseline import why_not
 from parity.config.cases import names
 from parity.config.devices import obstacle
 from parity.config.schema import Case
+from parity.diagnose.diagnosis import explained
 from parity.errors import UsageError
 from parity.numerics.against import against_single
-from parity.numerics.judge import compare, side_names
+from parity.numerics.judge import side_names
 from parity.report import as_json, terminal
 from parity.results import Against, CaseResult, LayoutCheck, Report, worst
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.hardware import crowded, missing
-from parity.runtime.job import Job
+from parity.runtime.job import RUNS, Job
 from parity.runtime.plan import Plan, Task
 from parity.trace.manifest import Trace, find
 
 EPILOG = """Status: 0 all match; 1 something diverged (with --strict also: is subprecision or noisier than it
 should be); 2 usage, config or trace error, or nothing was compared; 3 a backend failed."""
-RUNS = {"torch": ["low", "high", "witness"], "keras": ["low", "high"]}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -183,7 +183,7 @@ def _judge(one: Trace, other: Trace, report: Report) -> CaseResult:
             name,
             {**trace.manifest.versions, **trace.manifest.environment},
         )
-    return compare(reference, candidate)
+    return explained(reference, candidate)
 
 
 @contextlib.contextmanager

@@ -7,10 +7,15 @@ library's own stream of normals, which may change between versions.
 
 The hash is SplitMix64's output function (Steele, Lea, Flood: "Fast splittable pseudorandom number
 generators", OOPSLA 2014; constants of its reference implementation by S. Vigna).
+
+Dropout masks are drawn at every step on both sides, in the graph: a shorter hash of 32 bits, all in
+int64, which every framework has on every device (C. Wellons' lowbias32, found by search for the least
+bias, github.com/skeeto/hash-prospector). {torch,keras}_impl/dropout.py are the same in tensors.
 """
 
 import hashlib
 import math
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +24,14 @@ from parity.numerics import precision
 
 Bits = NDArray[np.uint64]
 Floats = NDArray[np.float64]
+Words = TypeVar("Words", int, NDArray[np.int64])
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+WORD = 2**32 - 1
+# As signed numbers of 32 bits: a word times one of them stays within int64.
+GOLDEN32 = 0x9E3779B9 - 2**32
+MIX32 = (0x7FEB352D, 0x846CA68B - 2**32)
 
 
 def bits(seed: int, name: str, size: int) -> Bits:
@@ -52,6 +62,33 @@ def normal(seed: int, name: str, shape: tuple[int, ...]) -> Floats:
 def permutation(seed: int, name: str, size: int) -> NDArray[np.int64]:
     """A random order of 0..size-1."""
     return np.argsort(bits(seed, name, size), kind="stable").astype(np.int64)
+
+
+def keep(
+    seed: int, name: str, replica: int, step: int, call: int, shape: tuple[int, ...], rate: float
+) -> NDArray[np.bool_]:
+    """Which elements the dropout of one module keeps: each with the probability 1 - rate.
+
+    `call`: the number of the module's call in this step. Elements are counted row by row, in PyTorch's shape.
+    """
+    first, second = (mix32(mix32(word + step) + call) for word in mask_key(seed, name, replica))
+    numbers = np.arange(math.prod(shape), dtype=np.int64)
+    kept: NDArray[np.bool_] = mix32((numbers * GOLDEN32 + first) ^ second) >= round(rate * 2**32)
+    return kept.reshape(shape)
+
+
+def mask_key(seed: int, name: str, replica: int) -> tuple[int, int]:
+    """What the masks of a module in a replica are drawn from, besides step and call: two words of 32 bits."""
+    key = int(_key(seed, f"dropout/{replica}/{name}"))
+    return key & WORD, key >> 32
+
+
+def mix32(x: Words) -> Words:
+    """The lower 32 bits of x, hashed."""
+    x = x & WORD
+    x = ((x ^ (x >> 16)) * MIX32[0]) & WORD
+    x = ((x ^ (x >> 15)) * MIX32[1]) & WORD
+    return x ^ (x >> 16)
 
 
 def one_ulp_away(values: Floats, seed: int, name: str) -> Floats:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from parity.compare import RUNS
 from parity.config import cases
+from parity.config.schema import Case
 from parity.numerics.judge import compare
 from parity.results import CaseResult
 from parity.runtime.backend import Backend, feed, running
-from parity.runtime.job import Job
+from parity.runtime.job import RUNS, Job
 from parity.trace.manifest import Trace
 
 Compare = Callable[..., CaseResult]
@@ -31,11 +31,11 @@ def backends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Backend]
 
 @pytest.fixture(scope="session")
 def run(backends: list[Backend], tmp_path_factory: pytest.TempPathFactory) -> Compare:
-    """Run one case on both sides and judge it: `run(name, changes, torch="fault", keras="fault")`."""
+    """Run one case on both sides and judge it: `run(name or case, changes, torch="fault", keras="fault")`."""
     numbers = itertools.count()
 
-    def compared(name: str, changes: dict | None = None, **faults: str) -> CaseResult:
-        case = cases.resolve(name, changes or {})
+    def compared(name: str | Case, changes: dict | None = None, **faults: str) -> CaseResult:
+        case = name if isinstance(name, Case) else cases.resolve(name, changes or {})
         folder = tmp_path_factory.mktemp(f"case{next(numbers)}")
         jobs = {
             backend: [

@@ -2,6 +2,8 @@
 
 import pytest
 
+from parity.diagnose.planted import ALL, resolve
+
 BLOCK = {"model": {"out_channels": 4}, "data": {"batch": 8, "size": 16}}
 SATURATED = {"weight_scale": {"linear1.weight": 50.0, "linear2.weight": 50.0}}
 
@@ -42,3 +44,8 @@ def test_half_precision_matches(run, name, precision):
     result = run(name, {**small.get(name, {}), "precision": precision})
     assert (result.verdict, result.findings) == ("match", [])
     assert all(precision in dtypes for dtypes in result.casts.values())
+
+
+def test_the_specimen_matches(run):
+    result = run(next(resolve(fault) for fault in ALL if fault.case == "specimen/single"))
+    assert (result.verdict, result.findings) == ("match", [])

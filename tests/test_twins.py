@@ -22,6 +22,7 @@ EXCEPTIONS = {
         "clip_by_global_norm": "torch clips gradients in place, reached through their parameters",
         "on_device_of_variable": "torch computes where its tensors are",
     },
+    "dropout.py": {"number": "a DTensor knows its part of the whole; Keras's axes stand in another order"},
     "models/residual_block.py": {"BatchNorm2d": "torch.nn has it; Keras's own keeps the biased variance"},
     "models/transformer.py": {
         "Transformer.forward": "a Keras model takes one structure of inputs",
@@ -54,7 +55,10 @@ EXCEPTIONS = {
         "input_shape": "a Keras model makes its variables when it is built",
     },
     "harness/devices.py": {"*": "TensorFlow makes logical devices; torch has ranks, or virtual devices"},
-    "harness/faults.py": {"rotated": "planted in the batches, which each rank draws for itself"},
+    "harness/masks.py": {
+        "Masks": "torch's functions are replaced while it trains; Keras's layers drop in a graph that is traced once",
+        "Dropping": "a torch mask is drawn for the module that is being called",
+    },
     "harness/partitions.py": {"*": "TensorFlow tells what ran as graphs; torch's dispatch mode sees the ops"},
     "harness/precision.py": {
         "cast": "torch.autocast wraps calls; Keras's policy is a property of the layers",
@@ -65,6 +69,12 @@ EXCEPTIONS = {
         "modules": "the names of Keras's layers stand in weights.py",
     },
     "harness/replicas.py": {"*": "one program records all replicas; a torch process has one, or hooks that tell"},
+    "harness/specimen.py": {
+        "Conv2d": "torch.nn has it; Keras's own pads otherwise",
+        "MaxPool2d": "torch.nn has it; Keras's own pads otherwise",
+        "Flatten": "torch.nn has it; Keras's own counts the channels last",
+        "GELU": "torch.nn has it; Keras's own rounds a constant through float32",
+    },
     "harness/virtual_devices.py": {"*": "TensorFlow has logical devices of its own"},
     "harness/watch.py": {"Watch": "a dispatch mode sees ops as they run; TensorFlow tells of a step when it is over"},
     "harness/weights.py": {

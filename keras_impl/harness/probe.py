@@ -8,18 +8,29 @@ the model is traced by itself, and has a recorder of its own.
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from keras_impl.harness import devices, partitions, weights
-from keras_impl.harness.replicas import Replica, Replicas
+from keras_impl.harness import devices, kinds, partitions, weights
+from keras_impl.harness.replicas import Handed, Replica, Replicas
 from keras_impl.harness.watch import Watch
-from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel
+from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel, SplitDropout
 from parity.config import schema
+from parity.trace.recorder import FORWARD
 
 OUTPUT = "(model)"  # the name of the whole model's result; no attribute can have it
+BETWEEN = ("relu", "dropout")  # in tensor_parallel: a part of a hidden layer each, and not compared
+SPLIT = ("linear1", "linear2")  # in tensor_parallel: what goes into them is a part, or copied to each device
+
+
+class _Seen(NamedTuple):
+    """A tensor that is to be recorded."""
+
+    kind: str
+    name: str
+    tensor: tf.Tensor
 
 
 class Probe:
@@ -31,7 +42,9 @@ class Probe:
         self.gathered = self.sink.gathered
         self.local = case.replicas > 1 or case.clip_norm is not None
         self._owner = next(iter(replicas))
-        self._seen: dict[int, list[tuple[str, tf.Tensor]]] = defaultdict(list)
+        self.modules: dict[str, str] = {}  # the kinds of those that were called
+        self._seen: dict[int, list[_Seen]] = defaultdict(list)
+        self._held: dict[int, dict[int, tf.Tensor]] = defaultdict(dict)  # of this forward pass, by id
         for number, replica in {id(replica.model): (number, replica) for number, replica in replicas.items()}.values():
             self._attach(number, replica)
 
@@ -41,13 +54,14 @@ class Probe:
         def watched(outputs: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
             value = loss(outputs, target)
             self._flush()
+            self._held.pop(self._here(), None)  # the forward pass is over
             if self.gathered:
-                self._emit("loss", [("loss", value), ("samples", tf.shape(target)[0])])
+                self._emit([_Seen("loss", "loss", value), _Seen("loss", "samples", tf.shape(target)[0])])
                 return value
             # fit hands class ids over as floats.
             ids = self.case.loss.kind == "cross_entropy"
-            self._emit("input", [("target", tf.cast(target, tf.int64) if ids else target)])
-            self._emit("loss", [("loss", value)])
+            self._emit([_Seen("input", "target", tf.cast(target, tf.int64) if ids else target)])
+            self._emit([_Seen("loss", "loss", value)])
             return value
 
         return watched
@@ -56,6 +70,7 @@ class Probe:
         """After an update (and once before the first): the state of every replica."""
         if self.watch.watching:
             self.watch.stop()
+        self._held.clear()
         self.sink.end_step()
 
     def reduction(self, all_reduce: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,39 +91,54 @@ class Probe:
         return watched
 
     def _attach(self, number: int, replica: Replica) -> None:
-        for path, layer in weights.named_layers(replica.model):
+        named = list(weights.named_layers(replica.model))
+        owners = {path.rpartition(".")[0] for path, _ in named}
+        for path, layer in named:
             if isinstance(layer, ColumnParallel):
                 for i, shard in enumerate(layer.shards):
-                    shard.call = self._on_call(number, f"{path}@shard{i}", shard.call)
+                    shard.call = self._on_call(number, f"{path}@shard{i}", shard)
             else:
-                layer.call = self._on_call(number, path, layer.call)
-            if isinstance(layer, RowParallel):
+                layer.call = self._on_call(number, path, layer, path not in owners)
+            if isinstance(layer, (RowParallel, SplitDropout)):
                 for shard in layer.shards:
                     shard.call = _within(path, shard.call)
         replica.optimizer.apply = self._on_apply(replica, replica.optimizer.apply)
         reduce = replica.optimizer._all_reduce_sum_gradients
         replica.optimizer._all_reduce_sum_gradients = self._on_reduced(number, reduce)
 
-    def _on_call(self, number: int, path: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The activations of one forward are handed over together, when the whole model returns."""
-        recorded = self._is_recorded(path)
+    def _on_call(self, number: int, path: str, layer: keras.Layer, leaf: bool = True) -> Callable[..., Any]:
+        """What happens in one forward is handed over together, when the whole model returns."""
+        recorded, takes, call = self._is_recorded(path), self._takes(path), layer.call
+        module, kind = path.partition("@")[0], kinds.kind(layer)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             self._owner = number
             if not path:
-                self._emit("input", [("input", tensor) for tensor in tf.nest.flatten(args[0])])
-            outputs = _within(path.partition("@")[0], call)(*args, **kwargs)
+                self._see("input", "input", tf.nest.flatten(args[0]))
+            elif takes:
+                self._see("input", path, kinds.arguments(layer, args, leaf))
+            outputs = _within(module, call)(*args, **kwargs)
             if recorded:
-                self._seen[self._here()] += [(path or OUTPUT, tensor) for tensor in tf.nest.flatten(outputs)]
+                self._see("activation", path or OUTPUT, tf.nest.flatten(outputs))
+            if recorded and module:
+                self.modules[module] = kind
             if not path or tf.executing_eagerly():
                 self._flush()
             return outputs
 
         return watched
 
+    def _see(self, kind: str, name: str, tensors: list[tf.Tensor]) -> None:
+        self._seen[self._here()] += [_Seen(kind, name, tensor) for tensor in tensors]
+
     def _is_recorded(self, path: str) -> bool:
-        between = self.case.strategy == "tensor_parallel" and path.rpartition(".")[2] in ("relu", "dropout")
+        between = self.case.strategy == "tensor_parallel" and path.rpartition(".")[2] in BETWEEN
         return not between and not (self.gathered and not path)
+
+    def _takes(self, path: str) -> bool:
+        """Whether what goes into a module is whole."""
+        name = path.rpartition(".")[2].partition("@")[0]
+        return not (self.case.strategy == "tensor_parallel" and name in (*BETWEEN, *SPLIT))
 
     def _on_apply(self, replica: Replica, apply: Callable[..., None]) -> Callable[..., None]:
         def watched(gradients: list[tf.Tensor], variables: list[keras.Variable] | None = None) -> None:
@@ -135,8 +165,8 @@ class Probe:
         pairs = zip(gradients, variables, strict=True)
         values = {id(variable): tf.convert_to_tensor(gradient) for gradient, variable in pairs if gradient is not None}
         with tf.name_scope(f"{partitions.RECORDING}/"):
-            named = [(name + suffix, tensor) for name, tensor in weights.gradients(self.replicas[number].model, values)]
-        self._emit("gradient", named, number)
+            named = list(weights.gradients(self.replicas[number].model, values))
+        self._emit([_Seen("gradient", name + suffix, tensor) for name, tensor in named], number)
 
     def _here(self) -> int:
         """The replica whose code runs, or is traced."""
@@ -146,24 +176,32 @@ class Probe:
         return self._owner
 
     def _flush(self) -> None:
-        self._emit("activation", self._seen.pop(self._here(), []))
+        self._emit(self._seen.pop(self._here(), []))
 
-    def _emit(self, kind: str, named: list[tuple[str, tf.Tensor]], number: int | None = None) -> None:
-        """Record tensors now, or in a graph whenever it is executed, each where it is."""
+    def _emit(self, seen: list[_Seen], number: int | None = None) -> None:
+        """Record tensors, each where it is."""
         number = self._here() if number is None else number
+        for device, group in itertools.groupby(seen, lambda each: devices.host(each.tensor.device)):
+            self._hand_over(number, device, list(group))
+
+    def _hand_over(self, number: int, device: str, group: list[_Seen]) -> None:
+        """Now, or in a graph whenever it is executed."""
+        handed = [Handed(each.kind, each.name, id(each.tensor), self._is_known(number, each)) for each in group]
+        tensors = [each.tensor for each, one in zip(group, handed, strict=True) if not one.is_alias]
         if tf.executing_eagerly():
-            self.sink.receive(number, kind, [name for name, _ in named], [tensor.numpy() for _, tensor in named])
+            self.sink.receive(number, handed, [tensor.numpy() for tensor in tensors])
             return
-        for device, group in itertools.groupby(named, lambda pair: devices.host(pair[1].device)):
-            names, tensors = zip(*group, strict=True)
-            self.watch.see(tensors[0])
-            with tf.name_scope(f"{partitions.RECORDING}/"), tf.device(device):
-                tf.numpy_function(
-                    lambda *arrays, names=names: self.sink.receive(number, kind, names, arrays),
-                    tensors,
-                    [],
-                    stateful=True,
-                )
+        self.watch.see(group[0].tensor)
+        with tf.name_scope(f"{partitions.RECORDING}/"), tf.device(device):
+            tf.numpy_function(lambda *arrays: self.sink.receive(number, handed, arrays), tensors, [], stateful=True)
+
+    def _is_known(self, number: int, seen: _Seen) -> bool:
+        """Whether the tensor was recorded in this forward pass already; from now on it is."""
+        held = self._held[number]
+        known = id(seen.tensor) in held
+        if seen.kind in FORWARD:
+            held[id(seen.tensor)] = seen.tensor
+        return known
 
 
 def _within(path: str, call: Callable[..., Any]) -> Callable[..., Any]:

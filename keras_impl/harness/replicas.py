@@ -18,6 +18,7 @@ from parity.trace.recorder import Recorder
 # From a model's axis order to PyTorch's, by the number of axes of the tensor.
 LAYOUTS: dict[type, dict[int, str]] = {
     schema.ResidualBlock: {4: "n h w c -> n c h w"},
+    schema.Specimen: {4: "n h w c -> n c h w"},
     schema.Transformer: {2: "n t -> t n", 3: "n t d -> t n d"},
 }
 
@@ -37,6 +38,20 @@ class Replica(NamedTuple):
     place: int
 
 
+class Handed(NamedTuple):
+    """A tensor that is handed over. `known`: it was before in this forward pass, as the same `token`."""
+
+    kind: str
+    name: str
+    token: int
+    known: bool
+
+    @property
+    def is_alias(self) -> bool:
+        """Whether its values do not come along: what goes into a module often came out of another."""
+        return self.known and self.kind == "input"
+
+
 class Replicas:
     """Those of which this process records something, by number."""
 
@@ -48,21 +63,32 @@ class Replicas:
         self.gathered = case.strategy == "data_parallel"
         self._first: dict[str, np.ndarray] = {}  # replica 0's gradients of this step
         self._losses: dict[int, list[Sequence[np.ndarray]]] = defaultdict(list)
+        self._keys: dict[tuple[int, int], str] = {}  # by replica and token
 
-    def receive(self, number: int, kind: str, names: Sequence[str], arrays: Sequence[np.ndarray]) -> None:
-        """What happened in a replica during a step."""
+    def receive(self, number: int, handed: Sequence[Handed], arrays: Sequence[np.ndarray]) -> None:
+        """What happened in a replica during a step: one part of it, all recorded or none."""
         recorder = self.by_number[number].recorder
-        if not recorder.wants(kind):
+        if not recorder.wants(handed[0].kind):
             return
-        if kind == "loss" and self.gathered:
+        if handed[0].kind == "loss" and self.gathered:
             self._gather(number, arrays)
             return
-        for name, array in zip(names, arrays, strict=True):
-            pattern = None if kind == "gradient" else self.layouts.get(array.ndim)
-            if kind == "gradient" and self._is_known(number, name, array):
-                recorder.same(kind, name)
-            else:
-                recorder.add(kind, name, rearrange(array, pattern) if pattern else array)
+        values = iter(arrays)
+        for one in handed:
+            if not one.is_alias:
+                self._add(number, one, next(values))
+            elif key := self._keys.get((number, one.token)):
+                recorder.alias(one.kind, one.name, key)
+
+    def _add(self, number: int, one: Handed, array: np.ndarray) -> None:
+        recorder = self.by_number[number].recorder
+        pattern = None if one.kind == "gradient" else self.layouts.get(array.ndim)
+        if one.kind == "gradient" and self._is_known(number, one.name, array):
+            recorder.same(one.kind, one.name)
+            return
+        key = recorder.add(one.kind, one.name, rearrange(array, pattern) if pattern else array)
+        if key and not one.known:
+            self._keys[number, one.token] = key
 
     def end_step(self) -> None:
         """After an update (and once before the first): the state of every replica."""
@@ -72,6 +98,7 @@ class Replicas:
                 self._record_state(replica, first)
             replica.recorder.next_step()
         self._first.clear()
+        self._keys.clear()
 
     def _record_state(self, replica: Replica, first: dict[str, weights.Value]) -> None:
         """`first`: the values of the first replica, which fills it."""

@@ -10,15 +10,15 @@ import keras
 import tensorflow as tf
 
 from keras_impl import losses, models, optimizers
-from keras_impl.harness import data, devices, faults, precision, weights
+from keras_impl.harness import data, devices, faults, precision, specimen, weights
 from keras_impl.harness.devices import rank
+from keras_impl.harness.masks import Masks
 from keras_impl.harness.probe import Probe
-from keras_impl.harness.replicas import Replica
+from keras_impl.harness.replicas import LAYOUTS, Replica
 from keras_impl.harness.watch import Watch
 from keras_impl.strategies import ddp
 from parity.config import schema
-from parity.layout.canonical import Layout
-from parity.runtime.drive import Run
+from parity.runtime.drive import Account, Run
 
 __all__ = ["NAME", "rank", "run", "versions"]
 
@@ -34,31 +34,40 @@ def versions() -> dict[str, str]:
     return {"keras": keras.__version__, "tensorflow": tf.__version__}
 
 
-def run(run: Run) -> Layout:
-    """Train the case's model, recording; say what happened where."""
+def run(run: Run) -> Account:
+    """Train the case's model, recording."""
     case = run.case
     strategy = importlib.import_module(f"keras_impl.strategies.{case.strategy}")
     keras.utils.clear_session()
     with precision.policy(run.at), faults.planted(run.fault, run.at):
-        make_model = functools.partial(models.build, case.model)
+        build = specimen.build if isinstance(case.model, schema.Specimen) else models.build
+        make_model = functools.partial(build, case.model)
         make_optimizer = functools.partial(optimizers.build, case)
         places = devices.names(case.devices)
         model, optimizer = strategy.place(make_model, make_optimizer, places, data.input_shape(run), **_options(case))
         replicas = _replicas(run, model, optimizer)
         for replica in replicas.values():
             weights.load(replica.model, run.weights)
+        masks = Masks(case.seed, LAYOUTS.get(type(case.model), {}))
+        for number, replica in replicas.items():
+            masks.attach(replica.model, number)
         watch = Watch(case.devices // case.replicas)
         probe = Probe(replicas, case, watch)
         loss = probe.loss(losses.build(case.loss))
         probe.on_step()
+
+        def on_step() -> None:
+            probe.on_step()
+            masks.on_step()
+
         if run.watch:
             watch.start()
         train = strategy.fit if case.fit else strategy.train
         with _own_reduction(strategy, probe):
-            train(model, optimizer, loss, data.steps(run), probe.on_step)
+            train(model, optimizer, loss, data.steps(run), on_step)
         strategy.evaluate(model, data.evaluation(run))
         probe.on_step()
-    return watch.layout(case, replicas.values())
+    return Account(watch.layout(case, replicas.values()), probe.modules)
 
 
 def _options(case: schema.Case) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from einops import rearrange
 
 from keras_impl.models.transformer import MultiheadAttention
-from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel
+from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel, SplitDropout
 from parity.random import Floats
 
 
@@ -32,6 +32,7 @@ class Rule(NamedTuple):
 
 LINEAR = (Rule("weight", ("kernel",), "i o -> o i"), Rule("bias", ("bias",), "o -> o"))
 CONVOLUTION = (Rule("weight", ("kernel",), "h w i o -> o i h w"), Rule("bias", ("bias",), "o -> o"))
+TRANSPOSED_CONVOLUTION = (Rule("weight", ("kernel",), "h w o i -> i o h w"), Rule("bias", ("bias",), "o -> o"))
 NORM = (Rule("weight", ("gamma",), "c -> c"), Rule("bias", ("beta",), "c -> c"))
 STATISTICS = (Rule("running_mean", ("moving_mean",), "c -> c"), Rule("running_var", ("moving_variance",), "c -> c"))
 ATTENTION = (
@@ -45,7 +46,9 @@ ROWS = (Rule("weight", ("shards.*.kernel",), "i o -> o i", axis=1), Rule("bias",
 RULES: dict[type, tuple[Rule, ...]] = {
     keras.layers.Dense: LINEAR,
     keras.layers.Conv2D: CONVOLUTION,
+    keras.layers.Conv2DTranspose: TRANSPOSED_CONVOLUTION,
     keras.layers.BatchNormalization: NORM + STATISTICS,
+    keras.layers.GroupNormalization: NORM,
     keras.layers.LayerNormalization: NORM,
     keras.layers.Embedding: (Rule("weight", ("embeddings",), "v d -> v d"),),
     MultiheadAttention: ATTENTION,
@@ -54,7 +57,7 @@ RULES: dict[type, tuple[Rule, ...]] = {
 }
 # Layers inside these are parts of one PyTorch module: they have no activations of their own there,
 # and all that is not in a rule of the whole (an out_proj) keeps its own name.
-WHOLE = (MultiheadAttention, ColumnParallel, RowParallel)
+WHOLE = (MultiheadAttention, ColumnParallel, RowParallel, SplitDropout)
 # PyTorch's name of each optimizer slot, and the attribute that holds it in Keras.
 SLOTS = {"momentum_buffer": "momentums", "exp_avg": "_momentums", "exp_avg_sq": "_velocities"}
 

@@ -103,7 +103,7 @@ def outputs(model: keras.Model, inputs: list[tuple[tf.Tensor, ...]]) -> tf.Tenso
 def take_first_buffers(model: keras.Model) -> None:
     """In a replica: its batch-norm statistics become replica 0's. By itself each keeps its own."""
     replica = tf.distribute.get_replica_context()
-    buffers = [variable.value for variable in model.non_trainable_variables]
+    buffers = [variable.value for variable in model.non_trainable_weights]  # no seeds of dropout among them
     if not buffers:
         return
     # tf.distribute has no broadcast: a sum to which only replica 0 contributes.

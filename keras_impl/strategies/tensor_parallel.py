@@ -31,28 +31,50 @@ def place(
     def make_split() -> keras.Model:
         model = make_model()
         if isinstance(model, SimpleBlock):
-            model.call = split(model, model.relu, devices)
+            model.call = split(model, lambda number, x, training: model.relu(x), devices)
         else:
             for layer in (*model.transformer.encoder.blocks, *model.transformer.decoder.blocks):
-                layer.feed_forward = split(layer, tf.nn.relu, devices)
+                layer.feed_forward = split_feed_forward(layer, devices)
         return model
 
     return single.place(make_split, make_optimizer, devices, input_shape)
 
 
+def split_feed_forward(layer: keras.Layer, devices: list[str]) -> Callable[..., tf.Tensor]:
+    """A transformer layer's feed_forward, on all devices; its layers are replaced."""
+    untrack(layer, layer.dropout)
+    layer.dropout = dropout = SplitDropout(layer.dropout.rate, layer.linear1.units, devices, name="dropout")
+
+    def between(number: int, x: tf.Tensor, training: bool) -> tf.Tensor:
+        return dropout.shards[number](tf.nn.relu(x), training=training)
+
+    return split(layer, between, devices)
+
+
 def split(owner: keras.Layer, between: Callable, devices: list[str]) -> Callable[..., tf.Tensor]:
-    """What linear1, `between` and linear2 of `owner` compute, on all devices; both layers are replaced."""
+    """What linear1, `between` and linear2 of `owner` compute, on all devices; both layers are replaced.
+
+    `between` is told which device's part it is called with.
+    """
     hidden, units = owner.linear1.units, owner.linear2.units
-    for replaced in (owner.linear1, owner.linear2):
-        owner._tracker.untrack(replaced)  # Keras keeps what an attribute has named once, and has no public way out
+    untrack(owner, owner.linear1, owner.linear2)
     owner.linear1 = column = ColumnParallel(hidden, devices, name="linear1")
     owner.linear2 = row = RowParallel(units, hidden, devices, name="linear2")
 
     def shard(number: int) -> Callable[..., tf.Tensor]:
-        return on(devices[number], lambda x: row.shards[number](between(column.shards[number](x))))
+        def compute(x: tf.Tensor, training: bool) -> tf.Tensor:
+            return row.shards[number](between(number, column.shards[number](x), training))
+
+        return on(devices[number], compute)
 
     shards = [shard(number) for number in range(len(column.shards))]
-    return lambda x, training=False: row([compute(x) for compute in shards])
+    return lambda x, training=False: row([compute(x, training=training) for compute in shards])
+
+
+def untrack(owner: keras.Layer, *replaced: keras.Layer) -> None:
+    """Let go of layers: Keras keeps what an attribute has named once, and has no public way out."""
+    for layer in replaced:
+        owner._tracker.untrack(layer)
 
 
 def shard_sizes(units: int, parts: int) -> list[int]:
@@ -76,6 +98,15 @@ class ColumnParallel(keras.layers.Layer):
     def build(self, input_shape: tuple) -> None:
         for shard in self.shards:
             shard.build(input_shape)
+
+
+class SplitDropout(keras.layers.Layer):
+    """Dropout of features that are spread over the devices: each drops its own part."""
+
+    def __init__(self, rate: float, units: int, devices: list[str], name: str):
+        super().__init__(name=name)
+        self.sizes = shard_sizes(units, len(devices))
+        self.shards = [keras.layers.Dropout(rate, name=f"shard{i}") for i in range(len(self.sizes))]
 
 
 class RowParallel(keras.layers.Layer):

@@ -13,6 +13,8 @@ def why_not(case: Case) -> str:
         return "the samples come in the order of the sampler"
     if isinstance(case.model, ResidualBlock) and case.replicas * case.accumulate > 1:
         return "batch norm takes the statistics of each part of the batch"
+    if case.dropout and case.replicas * case.accumulate > 1:
+        return "each replica and each micro-batch draws dropout masks of its own"
     return ""
 
 

@@ -49,6 +49,8 @@ def blocks(model: schema.Model) -> int:
             return 2
         case schema.Transformer():
             return model.encoder_layers + model.decoder_layers
+        case schema.Specimen():
+            return 1
 
 
 def obstacle(case: schema.Case) -> str:

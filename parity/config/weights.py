@@ -53,6 +53,8 @@ def specify(model: schema.Model) -> Iterator[Weight]:
             yield from _residual_block(model)
         case schema.Transformer():
             yield from _transformer(model)
+        case schema.Specimen():
+            yield from _specimen(model)
 
 
 def _constant(value: float) -> Draw:
@@ -78,6 +80,13 @@ def _linear(name: str, inputs: int, outputs: int) -> Iterator[Weight]:
 def _convolution(name: str, inputs: int, outputs: int, kernel: int) -> Iterator[Weight]:
     draw = _uniform(1.0 / math.sqrt(inputs * kernel * kernel))
     yield Weight(f"{name}.weight", (outputs, inputs, kernel, kernel), draw)
+    yield Weight(f"{name}.bias", (outputs,), draw)
+
+
+def _transposed_convolution(name: str, inputs: int, outputs: int, kernel: int) -> Iterator[Weight]:
+    """PyTorch takes the second axis for the fan-in here too."""
+    draw = _uniform(1.0 / math.sqrt(outputs * kernel * kernel))
+    yield Weight(f"{name}.weight", (inputs, outputs, kernel, kernel), draw)
     yield Weight(f"{name}.bias", (outputs,), draw)
 
 
@@ -122,3 +131,11 @@ def _transformer_layer(name: str, model: schema.Transformer, attentions: list[st
         yield bias
     for i in range(len(attentions) + 1):
         yield from _norm(f"{name}.norm{i + 1}", d)
+
+
+def _specimen(model: schema.Specimen) -> Iterator[Weight]:
+    yield from _convolution("conv", 3, 8, 3)
+    yield from _norm("group_norm", 8)
+    yield from _transposed_convolution("up", 8, 8, 2)
+    yield from _linear("linear", 512, 512)
+    yield from _linear("head", 512, model.classes)

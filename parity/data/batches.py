@@ -86,10 +86,7 @@ class Dataset:
         ]
 
     def _indices(self, start: int, count: int) -> Indices:
-        epochs = range(start // self.size, (start + count - 1) // self.size + 1)
-        order = [random.permutation(self.case.seed, f"order/{epoch}", self.size) for epoch in epochs]
-        offset = start - epochs[0] * self.size
-        return np.concatenate(order)[offset : offset + count]
+        return order(self.case, self.size, start, count)
 
     def _arranged(self, array: sources.Array) -> sources.Array:
         return np.ascontiguousarray(np.swapaxes(array, 0, self.batch_axis))
@@ -118,6 +115,14 @@ class Dataset:
         return array.astype(np.int64)
 
 
+def order(case: schema.Case, size: int, start: int, count: int) -> Indices:
+    """`count` of the samples in their endless order, a fresh permutation of all of them at each epoch."""
+    epochs = range(start // size, (start + count - 1) // size + 1)
+    permutations = [random.permutation(case.seed, f"order/{epoch}", size) for epoch in epochs]
+    offset = start - epochs[0] * size
+    return np.concatenate(permutations)[offset : offset + count]
+
+
 def _output_shape(model: schema.Model, sample: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of the model's output for one sample of the given shape."""
     match model:
@@ -125,6 +130,8 @@ def _output_shape(model: schema.Model, sample: tuple[int, ...]) -> tuple[int, ..
             return (model.width,)
         case schema.SimpleBlock() | schema.TwoLinear():
             return (model.outputs,)
+        case schema.Specimen():
+            return (model.classes,)
         case schema.ResidualBlock():
             return (model.out_channels, *sample[1:])
         case schema.Transformer():

@@ -21,6 +21,7 @@ from parity.errors import UsageError
 Array = NDArray[Any]
 
 NUMBERED = re.compile(r"input_\d+")
+SPECIMEN = (3, 16, 16)  # channels, height and width of its images
 
 
 class Samples(NamedTuple):
@@ -101,6 +102,8 @@ def _features(model: schema.Model) -> tuple[int | None, ...]:
     match model:
         case schema.ResidualBlock(in_channels=channels):
             return (channels, None, None)
+        case schema.Specimen():
+            return SPECIMEN
         case schema.Transformer():
             return (None,)
         case _:
@@ -183,6 +186,9 @@ def _synthetic(case: schema.Case) -> Samples:
             words = random.bits(case.seed, "data/ids", count * shape[1]).reshape(shape) % np.uint64(vocabulary)
             ids = words.astype(np.int64)
             return Samples((ids[:, :-2], ids[:, 1:-1]), ids[:, 2:])
+        case schema.Specimen(classes=classes):
+            images = random.normal(case.seed, "data/inputs", (count, *SPECIMEN))
+            return Samples((images,), random.normal(case.seed, "data/target", (count, classes)))
         case schema.ResidualBlock(in_channels=channels):
             features: tuple[int, ...] = (channels, case.data.size, case.data.size)
         case _:

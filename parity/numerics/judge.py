@@ -1,5 +1,7 @@
 """Two traces of one case, compared tensor by tensor in execution order."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from parity.errors import TraceError
@@ -16,7 +18,33 @@ DIVERGED = Judgement("diverged", None, by_bits=False)
 MATCH = Judgement("match", None, by_bits=False)
 
 
+class Unequal(NamedTuple):
+    """A tensor that is not a match. `step` is None before the first."""
+
+    step: int | None
+    replica: int
+    kind: str
+    name: str
+
+
+class Judged(NamedTuple):
+    """The verdict on a case, and what it was passed on.
+
+    `unequal`: every tensor that is not a match, in execution order. `noisier`: by side, the tensors of step 0
+    that are noisier than the other side's at the run precision, however far.
+    """
+
+    result: CaseResult
+    unequal: list[Unequal]
+    noisier: dict[str, list[str]]
+
+
 def compare(reference: Trace, candidate: Trace) -> CaseResult:
+    """The verdict on a case alone."""
+    return judge(reference, candidate).result
+
+
+def judge(reference: Trace, candidate: Trace) -> Judged:
     """The verdict on a case. Raises TraceError where the traces are not of the same case and data."""
     names = side_names(reference, candidate)
     for what, one, other in (
@@ -41,7 +69,7 @@ def compare(reference: Trace, candidate: Trace) -> CaseResult:
     layout = compare_layouts(names, reference, candidate)
     traces = reference, candidate
     first = comparison.first.get("diverged") or comparison.first.get("subprecision")
-    return CaseResult(
+    result = CaseResult(
         case=reference.case.name,
         verdict=worst([layout.verdict, *comparison.first]),
         reason=first.reason if first else "; ".join(layout.differences[:1]),
@@ -51,6 +79,7 @@ def compare(reference: Trace, candidate: Trace) -> CaseResult:
         devices={name: trace.manifest.layout.devices for name, trace in zip(names, traces, strict=True)},
         casts={name: _casts(trace) for name, trace in zip(names, traces, strict=True) if trace.mixed},
     )
+    return Judged(result, comparison.unequal, comparison.noisy)
 
 
 def side_names(reference: Trace, candidate: Trace) -> tuple[str, str]:
@@ -68,8 +97,10 @@ class _Comparison:
         self.judge = Judge(low)
         self.checks: dict[str, Check] = {}
         self.first: dict[Verdict, Divergence] = {}
+        self.unequal: list[Unequal] = []
         self.recorded: tuple[int | None, list[Step]] = (None, [])
         self.noisier: dict[str, list[tuple[str, float]]] = {}
+        self.noisy: dict[str, list[str]] = {}
         self._replica = 0
 
     def step(self, step: int | None, replicas: list[Step]) -> None:
@@ -150,6 +181,8 @@ class _Comparison:
         """The low runs, each side against its own high run."""
         noisier, size = self.judge.noisier(spread)
         side = self.names[noisier > 0]
+        if abs(noisier) > NOISIER:
+            self.noisy.setdefault(side, []).append(key)
         blind = key.startswith("gradient/") and not self.judge.gradients_tell
         if abs(noisier) > FAR_NOISIER and size > (GROSS if blind else VISIBLE):
             reason = f"{side}'s {self.judge.low} run is {abs(noisier):.1f} bits noisier than the other's"
@@ -165,7 +198,10 @@ class _Comparison:
         bits = judgement.bits
         if judgement.by_bits and bits is not None and (check.worst_bits is None or bits < check.worst_bits):
             check.worst_bits, check.worst_name, check.worst_step = bits, name, step
-        if judgement.verdict != "match" and judgement.verdict not in self.first:
+        if judgement.verdict == "match":
+            return
+        self.unequal.append(Unequal(step, self._replica, kind, name))
+        if judgement.verdict not in self.first:
             place = Divergence(step=step, kind=kind, name=name, replica=self._replica, bits=bits, reason=reason)
             self.first[judgement.verdict] = self._described(place, files)
 

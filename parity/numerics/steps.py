@@ -40,7 +40,10 @@ class Step(NamedTuple):
         return high, self.candidate_high[key], self.reference_low.get(key), self.candidate_low.get(key), witness
 
     def in_order(self) -> list[str]:
-        """Every key in execution order; what the candidate alone has follows its predecessor there."""
+        """Every key in execution order; what the candidate alone has follows its predecessor there.
+
+        A key that has in every run the tensor of one and the same other key is left out.
+        """
         merged = list(self.reference_high)
         for file in self[1:4]:
             known, place = set(merged), 0
@@ -50,7 +53,8 @@ class Step(NamedTuple):
                 else:
                     merged.insert(place, key)
                     place += 1
-        return merged
+        again = dict(set.intersection(*(_aliases(file or {}) for file in self[:4])))
+        return [key for key in merged if key not in again]
 
     def holds(self, key: str) -> bool:
         """Whether high and low runs of both sides have a tensor."""
@@ -115,6 +119,13 @@ def _identical(key: str, one: Tensors, other: Tensors) -> bool:
         return False
     flat, other_flat = mine.reshape(-1), theirs.reshape(-1)
     return all(flat[i : i + BLOCK].tobytes() == other_flat[i : i + BLOCK].tobytes() for i in range(0, flat.size, BLOCK))
+
+
+def _aliases(file: Tensors) -> set[tuple[str, str]]:
+    """Each key that has the very array of an earlier key, with that key."""
+    first: dict[int, str] = {}
+    pairs = ((key, first.setdefault(id(array), key)) for key, array in file.items())
+    return {(key, earlier) for key, earlier in pairs if key != earlier}
 
 
 def _class(array: Array) -> str:

@@ -1,7 +1,7 @@
 """The report as a table: one row per case, then what went wrong where."""
 
 from collections import Counter
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +27,7 @@ LEGEND = (
 )
 PIPE_WIDTH = 140  # columns where there is no terminal
 SHORTEST = 8  # columns that the name of a tensor needs, or it is left out
+COMMON = ("id", "where", "evidence")  # what every cause has, besides what each side does
 MOST_LINES = 8  # differences of a layout that are printed
 
 
@@ -134,9 +135,24 @@ def _explain(case: CaseResult, console: Console) -> None:
             _place(case.first_divergence, console)
         elif case.verdict in ("error", "skipped"):
             console.print(f"  {case.reason}")
+        _causes(case, console)
         _explain_devices(case, console)
     for finding in case.findings:
         console.print(f"\n{case.case}: {finding.id} at {finding.where}: {finding.message}")
+
+
+def _causes(case: CaseResult, console: Console) -> None:
+    """Each cause once, with the values of both sides and the first of its places."""
+    alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for cause in case.causes:
+        sides = ", ".join(
+            f"{name} {value}" for name, value in cause.items() if name not in COMMON and value is not None
+        )
+        alike.setdefault((cause["id"], sides), []).append(cause)
+    for (name, sides), causes in alike.items():
+        more = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
+        console.print(f"  cause: {name} at {causes[0]['where']}{more}{': ' if sides else ''}{sides}", style="bold")
+        console.print(f"    {causes[0]['evidence']}")
 
 
 def _explain_devices(case: CaseResult, console: Console) -> None:

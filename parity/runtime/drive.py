@@ -49,6 +49,13 @@ class Run(NamedTuple):
     fault: str
 
 
+class Account(NamedTuple):
+    """What a run tells beside its tensors: what happened where, and the kinds of the recorded modules."""
+
+    layout: Layout
+    modules: dict[str, str]
+
+
 class Side(Protocol):
     """A backend's harness.run module."""
 
@@ -60,15 +67,17 @@ class Side(Protocol):
     def rank(self) -> Rank:
         """This process among its like."""
 
-    def run(self, run: Run) -> Layout:
-        """Train the case's model, recording; say what happened where."""
+    def run(self, run: Run) -> Account:
+        """Train the case's model, recording."""
 
 
 class Part(msgspec.Struct, frozen=True):
     """What one rank adds to the manifest."""
 
     layout: Layout
+    modules: dict[str, str]
     files: dict[str, list[str]]
+    aliases: dict[str, dict[str, str]]
     same: dict[str, list[str]]
 
 
@@ -91,7 +100,9 @@ def record(job: Job, side: Side) -> None:
         environment={"python": platform.python_version(), "machine": platform.machine(), "threads": str(THREADS)},
         layout=canonical.merge([part.layout for part in parts], job.case.strategy in STAGED),
         replicas=replicas(job.case, rank.of),
+        modules={name: kind for part in parts for name, kind in part.modules.items()},
         files={name: keys for part in parts for name, keys in part.files.items()},
+        aliases={name: keys for part in parts for name, keys in part.aliases.items()},
         same={name: keys for part in parts for name, keys in part.same.items()},
     )
     manifest.write(folder, facts)
@@ -108,21 +119,22 @@ def replicas(case: Case, ranks: int) -> list[list[int]]:
 def _record(job: Job, side: Side, rank: Rank, dataset: Dataset) -> Part:
     initial = weights.initial(job.case)
     part = None
-    files: dict[str, list[str]] = {}
-    same: dict[str, list[str]] = {}
     for run in job.runs:
         start, data = initial, dataset
         if run == "witness":
-            # All that rounding may do to the reference: other last bits, and sums in another order.
-            start, data = weights.nudged(initial, job.case.seed), dataset.reversed()
+            # All that rounding may do to the reference: other last bits, and sums in another order. A dropout
+            # mask belongs to a place in the batch: there the samples stay where they are.
+            start = weights.nudged(initial, job.case.seed)
+            data = dataset if job.case.dropout else dataset.reversed()
         at = job.case.precision if run == "low" else precision.HIGH
         recorders = _recorders(job, f"{run}/rank-", rank, data)
-        layout = side.run(Run(job.case, at, start, data, recorders, part is None, job.fault))
+        account = side.run(Run(job.case, at, start, data, recorders, part is None, job.fault))
+        part = part or Part(*account, files={}, aliases={}, same={})
         for recorder in recorders.values():
             name = f"{run}/{recorder.folder.name}"
-            files |= {f"{name}/{stem}": written for stem, written in recorder.files.items()}
-            same |= {f"{name}/{stem}": keys for stem, keys in recorder.references.items()}
-        part = part or Part(layout, files, same)
+            part.files.update({f"{name}/{stem}": keys for stem, keys in recorder.files.items()})
+            part.aliases.update({f"{name}/{stem}": keys for stem, keys in recorder.aliases.items()})
+            part.same.update({f"{name}/{stem}": keys for stem, keys in recorder.references.items()})
     assert part  # a job names a run
     return part
 

@@ -7,7 +7,7 @@ import parity
 
 # Fixed, since the number of threads changes the order of sums; one, since the backends run side by side.
 THREADS = 1
-KEPT = ("PATH", "HOME", "TMPDIR", "TMP", "TEMP", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES")
+KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES")
 
 
 def environment(folder: Path, kind: str = "cpu") -> dict[str, str]:
@@ -25,6 +25,7 @@ def environment(folder: Path, kind: str = "cpu") -> dict[str, str]:
             "LC_ALL": "C.UTF-8",
             "KERAS_BACKEND": "tensorflow",
             "KERAS_HOME": str(folder / "keras"),
+            "TMPDIR": str(folder),  # TensorFlow leaves files behind where a process is killed
             "TF_CPP_MIN_LOG_LEVEL": "2",
             # glibc maps every large tensor afresh and unmaps it, page by page; kept, half the time of
             # a recording goes (mallopt(3)).

@@ -6,6 +6,9 @@ import msgspec
 
 from parity.config.schema import Case
 
+# What a comparison needs of each side: the witness is the reference's.
+RUNS = {"torch": ["low", "high", "witness"], "keras": ["low", "high"]}
+
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Record the named runs of a case into a folder. `fault` plants a named mistake (for tests)."""

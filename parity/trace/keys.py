@@ -8,6 +8,8 @@ from typing import Final
 KINDS: Final = ("sample", "input", "activation", "loss", "gradient", "parameter", "buffer", "optimizer_state")
 # Derived when traces are compared: a parameter now minus the parameter at the step recorded before.
 UPDATE: Final = "update"
+# What goes into the whole model; any other name of kind input is a module's.
+MODEL_INPUTS: Final = ("input", "target")
 RUNS: Final = ("low", "high", "witness")
 # Behind the name of a gradient that backward left on one replica, before all reduction and clipping.
 LOCAL: Final = "@local"
@@ -29,6 +31,8 @@ def unused(key: str, taken: Collection[str]) -> str:
 def place(key: str) -> tuple[int, bool]:
     """Where a tensor stands in a step, for tensors of ranks or replicas that ran at the same time."""
     kind, name = split(key)
+    if kind == "input" and name.partition("#")[0] not in MODEL_INPUTS:
+        kind = "activation"  # what goes into a module happens between what comes out of others
     return KINDS.index(kind) if kind in KINDS else len(KINDS), not name.endswith(LOCAL)
 
 

@@ -30,8 +30,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of one trace.
 
     `replicas`: for each replica of the model the ranks that hold it, a stage each or all of it.
-    `files`: run/rank/step to its keys in execution order. `same`: run/rank/step to those keys whose
-    tensors are rank 0's, bit by bit, and stand there alone.
+    `modules`: the modules of which something was recorded, and what kind each is. `files`: run/rank/step
+    to its keys in execution order. `aliases`: run/rank/step to those keys that have the tensor of another
+    key there, with that key; they are not in the file. `same`: run/rank/step to those keys whose tensors
+    are rank 0's, bit by bit, and stand there alone.
     """
 
     schema: int = SCHEMA
@@ -42,7 +44,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     layout: Layout
     replicas: list[list[int]]
+    modules: dict[str, str] = {}
     files: dict[str, list[str]]
+    aliases: dict[str, dict[str, str]] = {}
     same: dict[str, list[str]] = {}
 
     @property
@@ -96,12 +100,7 @@ class Trace:
     def _file(self, run: str, rank: int, stem: str) -> Tensors:
         """The tensors of one rank, its references to rank 0's among them."""
         name = f"{run}/rank-{rank}/{stem}"
-        tensors: Tensors = {}
-        if name in self.manifest.files:
-            file = TensorFile(self.folder / f"{name}.safetensors")
-            if list(file) != self.manifest.files[name]:
-                raise TraceError(f"{file.path}: holds other tensors than {self.folder / keys.MANIFEST} says")
-            tensors |= file
+        tensors = self._written(name) if name in self.manifest.files else {}
         if rank and name in self.manifest.same:
             first = self._file(run, 0, stem)
             for key in self.manifest.same[name]:
@@ -109,6 +108,18 @@ class Trace:
                     raise TraceError(f"{self.folder / keys.MANIFEST}: is damaged: rank 0 has no {key} in {stem}")
                 tensors[key] = first[key]
         return tensors
+
+    def _written(self, name: str) -> Tensors:
+        """The tensors of one file, each under all its keys: an alias is the same array once more."""
+        file = TensorFile(self.folder / f"{name}.safetensors")
+        listed, aliases = self.manifest.files[name], self.manifest.aliases.get(name, {})
+        written = dict(file)
+        if list(written) != [key for key in listed if key not in aliases]:
+            raise TraceError(f"{file.path}: holds other tensors than {self.folder / keys.MANIFEST} says")
+        known = set(listed)
+        if lost := [key for key, target in aliases.items() if key not in known or target not in written]:
+            raise TraceError(f"{self.folder / keys.MANIFEST}: is damaged: {name} has no tensor for {lost[0]}")
+        return {key: written[aliases.get(key, key)] for key in listed}
 
 
 def write(folder: Path, manifest: Manifest) -> None:

@@ -38,8 +38,10 @@ class Recorder:
         self._samples: list[Indices] = []
         self.step: int | None = None
         self.files: dict[str, list[str]] = {}
+        self.aliases: dict[str, dict[str, str]] = {}
         self.references: dict[str, list[str]] = {}
         self._writer: Writer | None = None
+        self._keys: list[str] = []  # of the present step, in execution order
         self._repeats: Counter[str] = Counter()
         self._room = 1 << 12
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,32 +60,45 @@ class Recorder:
             return True
         return kind in BETWEEN and self.step % self.every == 0
 
-    def add(self, kind: str, name: str, array: NDArray[Any]) -> None:
-        """Store one tensor in canonical form, if the present step records its kind."""
+    def add(self, kind: str, name: str, array: NDArray[Any]) -> str | None:
+        """Store one tensor in canonical form, if the present step records its kind; the key that it has got."""
         if not self.wants(kind):
-            return
+            return None
         if self._writer is None:
             self._writer = self._open()
-        if self.flipped_axis is not None and kind in ("input", "activation"):
+        if self.flipped_axis is not None and kind in FORWARD:
             if not self._has_batch(array):
-                return
+                return None
             array = np.flip(array, self.flipped_axis)
-        plain = keys.key(kind, name)
-        self._writer.add(keys.key(kind, name, self._repeats[plain]), array)
-        self._repeats[plain] += 1
+        key = self._next_key(kind, name)
+        self._writer.add(key, array)
+        self._keys.append(key)
+        return key
+
+    def alias(self, kind: str, name: str, key: str) -> None:
+        """Instead of `add`: the tensor is the very one that this step has stored under `key`."""
+        if self.wants(kind):
+            own = self._next_key(kind, name)
+            self.aliases.setdefault(keys.step_file(self.step), {})[own] = key
+            self._keys.append(own)
 
     def same(self, kind: str, name: str) -> None:
         """Instead of `add`: the tensor is, bit by bit, the one that rank 0 stores under this name."""
         if self.wants(kind):
-            plain = keys.key(kind, name)
-            self.references.setdefault(keys.step_file(self.step), []).append(keys.key(kind, name, self._repeats[plain]))
-            self._repeats[plain] += 1
+            self.references.setdefault(keys.step_file(self.step), []).append(self._next_key(kind, name))
+
+    def _next_key(self, kind: str, name: str) -> str:
+        """The key of the next tensor of this name."""
+        plain = keys.key(kind, name)
+        self._repeats[plain] += 1
+        return keys.key(kind, name, self._repeats[plain] - 1)
 
     def _open(self) -> Writer:
         """The file of the present step; it begins with the step's samples."""
         self._writer = Writer(self.folder / f"{keys.step_file(self.step)}.safetensors", self._room)
         if (samples := self._drawn()) is not None:
             self._writer.add(keys.key("sample", "indices"), samples)
+            self._keys.append(keys.key("sample", "indices"))
         return self._writer
 
     def _drawn(self) -> Indices | None:
@@ -103,9 +118,9 @@ class Recorder:
             self._open()
         if self._writer is not None:
             written = self._writer.close()
-            self.files[keys.step_file(self.step)] = written
+            self.files[keys.step_file(self.step)] = self._keys
             # A whole step has about eight tensors for each parameter, an entry of the header 160 bytes.
             self._room = max(self._room, 160 * len(written) * (8 if self.step is None else 1))
-            self._writer = None
+            self._writer, self._keys = None, []
         self._repeats.clear()
         self.step = 0 if self.step is None else self.step + 1

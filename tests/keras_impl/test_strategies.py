@@ -23,6 +23,7 @@ TRANSFORMER = {
     "data": {"source": "synthetic", "batch": 4, "length": 5},
     "optimizer": {"momentum": 0.9},
 }
+UNDROPPED = TRANSFORMER | {"model": TRANSFORMER["model"] | {"dropout": 0.0}}  # each replica draws masks of its own
 COUNTS = (1, 2, 3, 4)
 
 # strategy, model, its sizes, changes, numbers of devices
@@ -33,7 +34,7 @@ ROWS = [
     ("ddp", "simple_block", BLOCK, {"clip_norm": 0.05}, (2, 3)),
     ("ddp", "simple_block", {"data": {"batch": 13}}, {"accumulate": 3}, (2, 4)),
     ("ddp", "simple_block", BLOCK, {"distribute_dataset": True}, (2, 3)),
-    ("ddp", "transformer", TRANSFORMER, {}, (2,)),
+    ("ddp", "transformer", UNDROPPED, {}, (2,)),
     ("send_recv", "linear_stack", STACK, {}, COUNTS),
     ("send_recv", "residual_block", RESIDUAL, {}, (2,)),
     ("send_recv", "transformer", TRANSFORMER, {}, (2, 4)),

@@ -16,7 +16,7 @@ from parity.config import cases, schema
 from parity.layout.canonical import Layout
 from parity.numerics import precision
 from parity.runtime import drive
-from parity.runtime.drive import Rank, Run
+from parity.runtime.drive import Account, Rank, Run
 from parity.runtime.job import Job
 from parity.trace import keys
 from parity.trace.manifest import Manifest, Trace, write
@@ -25,6 +25,8 @@ from parity.trace.tensorfile import Writer
 Array = NDArray[Any]
 # run -> stem of a file -> key -> tensor
 Tensors = Mapping[str, Mapping[str, Mapping[str, Array]]]
+
+MODULES = {"linear1": "linear", "relu": "relu", "linear2": "linear"}
 
 
 class Seen(NamedTuple):
@@ -71,6 +73,7 @@ class NumpySide:
         self.way = slice(None, None, -1 if backwards else None)
         self.centred = centred
         self.weight_decay = weight_decay
+        self._keys: dict[int, tuple[Array, str | None]] = {}  # of what this step has stored, by the array's id
 
     def versions(self) -> dict[str, str]:
         return {"numpy": "0"}
@@ -78,7 +81,7 @@ class NumpySide:
     def rank(self) -> Rank:
         return Rank(0, 1)
 
-    def run(self, run: Run) -> Layout:
+    def run(self, run: Run) -> Account:
         """Every replica by itself but for the gradients, which are added up by their shares."""
         dtype = precision.dtype(run.at)
         watched = [functools.partial(self._see, run, replica) for replica in run.recorders]
@@ -107,23 +110,29 @@ class NumpySide:
             run.recorders[replica].drew(batch.indices)
             self._forward(parameters, see("input", "input", batch.inputs[0].astype(dtype)), see)
         self._next(run)
-        return Layout(
+        layout = Layout(
             devices=["CPU"] * len(watched),
             parameters={name: list(run.recorders) for name in parameters},
-            compute={name: list(run.recorders) for name in ("linear1", "relu", "linear2")},
-            backward={name: list(run.recorders) for name in ("linear1", "relu", "linear2")},
+            compute={name: list(run.recorders) for name in MODULES},
+            backward={name: list(run.recorders) for name in MODULES},
             replicas=len(watched),
         )
+        return Account(layout, MODULES)
 
     def _see(self, run: Run, replica: int, kind: str, name: str, value: Array) -> Array:
         recorder = run.recorders[replica]
         seen = self.fault(Seen(run.at, recorder.step, kind, name, value, replica))
         if seen is None:
             return value
-        recorder.add(kind, name, seen)
+        _, key = self._keys.get(id(seen), (seen, None))
+        if kind == "input" and key:
+            recorder.alias(kind, name, key)
+        else:
+            self._keys[id(seen)] = seen, recorder.add(kind, name, seen)
         return seen
 
     def _next(self, run: Run) -> None:
+        self._keys.clear()
         for recorder in run.recorders.values():
             recorder.next_step()
 
@@ -131,10 +140,11 @@ class NumpySide:
         return sum((a[:, i, None] * b[i] for i in range(a.shape[1])[self.way]), np.zeros((), a.dtype))
 
     def _forward(self, p: dict[str, Array], x: Array, see: Any) -> tuple[Array, Array, Array]:
-        hidden = self._product(x, p["linear1.weight"].T) + p["linear1.bias"]
+        hidden = self._product(see("input", "linear1", x), p["linear1.weight"].T) + p["linear1.bias"]
         hidden = see("activation", "linear1", hidden - hidden.mean(axis=0) if self.centred else hidden)
-        relu = see("activation", "relu", np.maximum(hidden, 0))
-        output = see("activation", "linear2", self._product(relu, p["linear2.weight"].T) + p["linear2.bias"])
+        relu = see("activation", "relu", np.maximum(see("input", "relu", hidden), 0))
+        taken = see("input", "linear2", relu)
+        output = see("activation", "linear2", self._product(taken, p["linear2.weight"].T) + p["linear2.bias"])
         return hidden, relu, output
 
     def _gradients(

@@ -202,7 +202,6 @@ def test_set_without_a_name_or_a_value_says_what_is_expected(text: str) -> None:
     ("overrides", "said"),
     [
         (["model.heads=3"], "d_model is 256, which 3 heads do not divide"),
-        (["model.dropout=0.1"], "dropout = 0.0"),
         (["loss.target=zeros"], "only mse can have"),
     ],
 )
@@ -264,6 +263,7 @@ REFUSED: list[tuple[str, list[str], str]] = [
         )
         for name in ("linear_stack", "two_linear", "residual_block")
     ],
+    (BLOCK, ['model={kind="specimen"}', "strategy=ddp"], "by the strategy 'single' alone, received 'ddp'"),
     (BLOCK, ["devices=0"], "`$.devices`"),
     (BLOCK, ["devices=2.0"], "`$.devices`"),
     (BLOCK, ["strategy=pipeline", "pipeline=zigzag"], "`$.pipeline`"),

@@ -39,6 +39,11 @@ def planned(folder: Path, *names: str, keep: Path | None = None, **changes: Any)
         ("simple_block/ddp", {}, ""),
         ("simple_block/ddp@accumulate", {}, ""),
         ("transformer/tensor_parallel", {}, ""),
+        ("transformer/send_recv", {}, ""),
+        ("transformer/pipeline", {"accumulate": 1}, ""),
+        ("transformer/pipeline", {}, "each replica and each micro-batch draws dropout masks"),
+        ("transformer/ddp", {}, "each replica and each micro-batch draws dropout masks"),
+        ("transformer/ddp", {"model": {"dropout": 0.0}}, ""),
     ],
 )
 def test_which_cases_have_a_baseline(name: str, changes: dict[str, Any], reason: str) -> None:

@@ -192,3 +192,96 @@ def test_representable_keeps_the_digits_of_the_precision(at: str) -> None:
 @pytest.mark.parametrize(("at", "gap"), [("float32", 29), ("float16", 42), ("bfloat16", 45)])
 def test_the_gap_between_the_precisions(at: str, gap: int) -> None:
     assert precision.gap(at) == gap == 53 - DIGITS[at]
+
+
+def lowbias32(x: int) -> int:
+    """C. Wellons' function (hash-prospector's README), in Python's own integers."""
+    x ^= x >> 16
+    x = x * 0x7FEB352D % 2**32
+    x ^= x >> 15
+    x = x * 0x846CA68B % 2**32
+    return x ^ (x >> 16)
+
+
+def test_the_short_hash_is_lowbias32() -> None:
+    words = [0, 1, 2**31, 2**32 - 1, *map(int, random.bits(0, "words", 200) >> np.uint64(32))]
+    expected = [lowbias32(word) for word in words]
+    assert random.mix32(np.array(words)).tolist() == expected == [random.mix32(word) for word in words]
+    assert random.mix32(2**40 + 5) == lowbias32(5)
+
+
+def test_masks_are_made_of_it() -> None:
+    digest = hashlib.blake2b(b"7/dropout/2/a.b", digest_size=8).digest()
+    words = struct.unpack("<2I", digest)
+    first, second = (lowbias32((lowbias32((word + 5) % 2**32) + 3) % 2**32) for word in words)
+    counted = [lowbias32((i * 0x9E3779B9 + first) % 2**32 ^ second) >= round(0.3 * 2**32) for i in range(300)]
+    assert random.keep(7, "a.b", 2, 5, 3, (300,), 0.3).tolist() == counted
+
+
+def test_the_masks_never_change() -> None:
+    kept = random.keep(0, "dropout", 0, 0, 0, (2, 16), 0.5).astype(int)
+    assert ["".join(map(str, row)) for row in kept] == ["0111111110011010", "1000101001010111"]
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("shape", [(7, 11, 13), (64, 1024), (3, 100_000)])
+def test_masks_keep_what_they_should(rate: float, shape: tuple[int, ...]) -> None:
+    kept = random.keep(1, "a.b", 1, 2, 3, shape, rate)
+    assert kept.shape == shape
+    assert abs(kept.mean() - (1 - rate)) < 5 * math.sqrt(rate * (1 - rate) / kept.size)
+
+
+def test_the_number_kept_varies_as_it_should() -> None:
+    """Over many masks: neither more evenly nor less than a coin would."""
+    kept = np.array([random.keep(0, f"layers.{i}", i % 3, i % 5, i % 2, (2000,), 0.1).sum() for i in range(600)])
+    scores = (kept - 1800) / math.sqrt(180)
+    assert abs(scores.mean()) < 5 / math.sqrt(600)
+    assert scores.std() == pytest.approx(1.0, abs=5 / math.sqrt(2 * 600))
+    assert np.abs(scores).max() < 5
+
+
+MASKS = [
+    (seed, name, replica, step, call)
+    for seed in (0, 1)
+    for name in ("layers.0.dropout", "layers.1.dropout")
+    for replica in (0, 1)
+    for step in (0, 1, 2)
+    for call in (0, 1, 2)
+]
+
+
+def signs(size: int) -> random.Floats:
+    """A row of +-1 for each of MASKS."""
+    return np.array([random.keep(*mask, (size,), 0.5) for mask in MASKS]) * 2.0 - 1.0
+
+
+def test_masks_of_other_seeds_names_replicas_steps_and_calls_are_independent() -> None:
+    rows = signs(2**14)
+    correlation = rows @ rows.T / 2**14 - np.eye(len(MASKS))
+    assert np.abs(correlation).max() < 5 / math.sqrt(2**14)
+
+
+def test_masks_are_not_moved_copies_of_each_other() -> None:
+    """Nor of themselves: at no distance between the elements of two masks, which a plain counter would have."""
+    rows = signs(2**12)
+    spectra = np.fft.rfft(rows, 2**13)
+    pairs = [(i, j) for i in range(8) for j in range(i, 24)]
+    alike = [np.fft.irfft(spectra[i] * spectra[j].conj()) for i, j in pairs]
+    for (i, j), at in zip(pairs, alike, strict=True):
+        at[0] -= 2**12 * (i == j)
+    assert np.abs(alike).max() < 6 * math.sqrt(2**12)  # the largest of a million
+
+
+def test_neighbours_are_independent() -> None:
+    """Chi-square over what four elements in a row do, for rows of a rare and of a common mask."""
+    for rate in (0.1, 0.5):
+        kept = random.keep(0, "pairs", 0, 0, 0, (50_000, 4), rate)
+        seen = np.bincount(kept @ [8, 4, 2, 1], minlength=16)
+        chances = np.array([math.prod(1 - rate if i >> bit & 1 else rate for bit in range(4)) for i in range(16)])
+        expected = 50_000 * chances
+        assert ((seen - expected) ** 2 / expected).sum() < 45  # 15 degrees of freedom: one in 10^4
+
+
+def test_a_rate_of_one_keeps_nothing_and_of_zero_everything() -> None:
+    assert not random.keep(0, "x", 0, 0, 0, (100,), 1.0).any()
+    assert random.keep(0, "x", 0, 0, 0, (100,), 0.0).all()

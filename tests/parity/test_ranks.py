@@ -23,7 +23,7 @@ from parity.layout.canonical import Layout, Transfer
 from parity.runtime import byhand, child, drive
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.child import Child, answers
-from parity.runtime.drive import Rank, Run
+from parity.runtime.drive import Account, Rank, Run
 from parity.runtime.job import Job
 from parity.runtime.ranks import variables
 from parity.trace.manifest import Trace
@@ -381,7 +381,7 @@ class Stages(NumpySide):
     def rank(self) -> Rank:
         return self.place
 
-    def run(self, run: Run) -> Layout:
+    def run(self, run: Run) -> Account:
         (recorder,) = run.recorders.values()
         number = self.place.number
         recorder.add("parameter", f"w{number}", np.full(2, float(number)))
@@ -391,7 +391,8 @@ class Stages(NumpySide):
         recorder.next_step()
         transfer = Transfer(what="activation", source=number, target=1, bytes=8)
         parameters = {f"w{number}": [number]}
-        return Layout(devices=["CPU", "CPU"], parameters=parameters, transfers=[] if number else [transfer])
+        layout = Layout(devices=["CPU", "CPU"], parameters=parameters, transfers=[] if number else [transfer])
+        return Account(layout, {f"linear{number}": "linear"})
 
 
 def together(sides: list[drive.Side], task: Job) -> None:
@@ -413,6 +414,7 @@ def test_rank_0_puts_the_parts_together(tmp_path: Path) -> None:
     assert sorted(facts.files) == [
         "low/rank-0/initial", "low/rank-1/initial", "low/rank-1/step-000000",
     ]  # fmt: skip
+    assert facts.modules == {"linear0": "linear", "linear1": "linear"}
     assert facts.layout.parameters == {"w0": [0], "w1": [1]}
     assert facts.layout.transfers == [Transfer(what="activation", source=0, target=1, bytes=8)]
     assert list(trace.open("low", "initial")) == ["parameter/w0", "parameter/w1"]
@@ -428,9 +430,10 @@ class Summing(Stages):
         super().__init__(number, of)
         self.replicas = replicas
 
-    def run(self, run: Run) -> Layout:
+    def run(self, run: Run) -> Account:
         given = {"all_reduce": 2 ** (self.place.number + 1) - 1}
-        return replace(super().run(run), collectives=given, replicas=self.replicas)
+        layout, modules = super().run(run)
+        return Account(replace(layout, collectives=given, replicas=self.replicas), modules)
 
 
 @pytest.mark.parametrize(
@@ -454,7 +457,7 @@ def test_the_collectives_of_a_replica_are_those_of_all_its_stages(
 class Parts(NumpySide):
     """Notes the inputs of each micro-batch as an activation, in the order of the batch."""
 
-    def run(self, run: Run) -> Layout:
+    def run(self, run: Run) -> Account:
         (recorder,) = run.recorders.values()
         recorder.next_step()
         for (micro_batches,) in run.dataset.steps():
@@ -466,7 +469,7 @@ class Parts(NumpySide):
         recorder.drew(batch.indices)
         recorder.add("activation", "inputs", batch.inputs[0])
         recorder.next_step()
-        return Layout(devices=["CPU"], parameters={})
+        return Account(Layout(devices=["CPU"], parameters={}), {})
 
 
 @pytest.mark.parametrize(("batch", "parts"), [(8, 1), (8, 4), (7, 3)])
@@ -480,7 +483,7 @@ def test_the_witness_turns_every_micro_batch_back(batch: int, parts: int, tmp_pa
 
 
 class Failing(Stages):
-    def run(self, run: Run) -> Layout:
+    def run(self, run: Run) -> Account:
         raise ZeroDivisionError
 
 

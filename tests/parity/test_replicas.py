@@ -13,10 +13,9 @@ from synthetic import Fault, NumpySide, Seen, by_hand, record, record_with, smal
 
 from parity.data.batches import Batch, Dataset
 from parity.errors import TraceError
-from parity.layout.canonical import Layout
 from parity.numerics.judge import compare
 from parity.results import CaseResult, Check
-from parity.runtime.drive import Run
+from parity.runtime.drive import Account, Run
 from parity.trace import keys, manifest
 from parity.trace.manifest import Trace
 from parity.trace.recorder import Recorder
@@ -73,7 +72,7 @@ def test_a_replica_is_not_compared_with_another(tmp_path: Path) -> None:
 class OtherShard(NumpySide):
     """The last replica trains on the samples of the first."""
 
-    def run(self, run: Run) -> Layout:
+    def run(self, run: Run) -> Account:
         return super().run(run._replace(dataset=Shifted.of(run.dataset)))
 
 
@@ -102,7 +101,7 @@ def test_another_shard_is_told_by_its_samples(replicas: int, tmp_path: Path) -> 
 class LateShard(NumpySide):
     """The last replica trains on the samples of the first in the second step alone."""
 
-    def run(self, run: Run) -> Layout:
+    def run(self, run: Run) -> Account:
         right, wrong = run.dataset.steps(), Shifted.of(run.dataset).steps()
         steps = [one if step != 1 else other for step, (one, other) in enumerate(zip(right, wrong, strict=True))]
         with mock.patch.object(Dataset, "steps", lambda dataset: iter(steps)):

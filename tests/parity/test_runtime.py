@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from parity.config import cases
+from parity.data.batches import Dataset
+from parity.layout.canonical import Layout
 from parity.runtime import drive
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.environment import environment
@@ -209,3 +211,22 @@ def test_an_interrupted_comparison_leaves_nothing(interpreter, tmp_path, how, st
     assert "Traceback" not in errors
     assert list(scratch.iterdir()) == []
     assert all(ended(int(pid)) for pid in started.read_text().split())
+
+
+class Noting:
+    """A side that notes whether the batches of its runs are turned round."""
+
+    def __init__(self) -> None:
+        self.backwards: list[bool] = []
+
+    def run(self, run: drive.Run) -> drive.Account:
+        self.backwards.append(run.dataset.backwards)
+        return drive.Account(Layout(devices=["CPU"], parameters={}), {})
+
+
+@pytest.mark.parametrize(("rate", "backwards"), [(0.0, True), (0.1, False)])
+def test_the_witness_turns_batches_round_unless_masks_belong_to_places(tmp_path, rate, backwards):
+    case = cases.resolve("transformer/single", {"model": {"dropout": rate, "d_model": 8, "feed_forward": 8}})
+    job, side = Job(case=case, runs=["low", "high", "witness"], folder=str(tmp_path)), Noting()
+    drive._record(job, side, drive.Rank(0, 1), Dataset(case))
+    assert side.backwards == [False, False, backwards]

@@ -482,6 +482,32 @@ def test_without_drawn_samples_nothing_can_be_turned_back(tmp_path: Path) -> Non
         assert recorder.files == {"step-000000": stored}
 
 
+def test_a_tensor_that_is_stored_already_is_an_alias_in_its_place(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, 1, 1)
+    recorder.next_step()
+    stored = recorder.add("activation", "linear", np.arange(3.0))
+    assert stored == "activation/linear"
+    recorder.alias("input", "norm", stored)
+    assert recorder.add("input", "norm", np.arange(4.0)) == "input/norm#1"
+    recorder.alias("input", "norm", "input/norm#1")
+    recorder.next_step()
+    step = "step-000000"
+    assert recorder.files == {step: ["activation/linear", "input/norm", "input/norm#1", "input/norm#2"]}
+    assert recorder.aliases == {step: {"input/norm": "activation/linear", "input/norm#2": "input/norm#1"}}
+    assert list(TensorFile(tmp_path / f"{step}.safetensors")) == ["activation/linear", "input/norm#1"]
+
+
+def test_a_step_that_does_not_record_a_kind_has_no_aliases_of_it(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, 3, 1)
+    assert recorder.add("activation", "linear", np.zeros(2)) is None  # before the first step
+    for _ in range(2):
+        recorder.next_step()
+    recorder.alias("input", "norm", "activation/linear")
+    recorder.add("loss", "loss", np.zeros(()))
+    recorder.next_step()
+    assert (recorder.files, recorder.aliases) == ({"step-000001": ["loss/loss"]}, {})
+
+
 def test_keys() -> None:
     assert keys.split(keys.key("gradient", "a/b", 2)) == ("gradient", "a/b#2")
     assert [keys.step_of(keys.step_file(step)) for step in (None, 0, 12)] == [None, 0, 12]
@@ -632,6 +658,49 @@ def test_a_file_with_other_tensors_than_the_manifest_says(trace: Path) -> None:
     place.unlink()
     with pytest.raises(TraceError, match="cannot be read"):
         Trace(trace).open("high", "step-000000")
+
+
+FIRST = "high/rank-0/step-000000"
+
+
+def test_an_alias_is_the_same_array_under_another_key(tmp_path: Path) -> None:
+    trace = record(tmp_path, "torch")
+    tensors = trace.open("high", "step-000000")
+    assert list(tensors) == trace.manifest.files[FIRST]
+    aliases = trace.manifest.aliases[FIRST]
+    assert aliases == {
+        "input/linear1": "input/input", "input/relu": "activation/linear1", "input/linear2": "activation/relu",
+    }  # fmt: skip
+    for key, target in aliases.items():
+        assert tensors[key] is tensors[target]
+    order = [key for key in tensors if key.startswith(("input/", "activation/"))]
+    modules = ["linear1", "relu", "linear2"]
+    assert order == ["input/input", *(f"{kind}/{name}" for name in modules for kind in ("input", "activation"))]
+    assert trace.manifest.modules == {"linear1": "linear", "relu": "relu", "linear2": "linear"}
+
+
+@pytest.mark.parametrize(
+    ("key", "target"),
+    [
+        ("input/relu", "activation/nothing"),
+        ("input/relu", "input/relu"),
+        ("input/relu", "input/linear1"),  # an alias itself
+        ("input/nothing", "activation/linear1"),
+    ],
+)
+def test_an_alias_of_nothing_is_damage(key: str, target: str, tmp_path: Path) -> None:
+    aliases = record(tmp_path, "torch").manifest.aliases
+    change(tmp_path, aliases={**aliases, FIRST: {**aliases[FIRST], key: target}})
+    with pytest.raises(TraceError, match=f"is damaged: {FIRST} has no tensor for {key}"):
+        Trace(tmp_path).open("high", "step-000000")
+
+
+def test_an_alias_that_was_lost_is_told(tmp_path: Path) -> None:
+    aliases = record(tmp_path, "torch").manifest.aliases
+    for left in ({}, {**aliases[FIRST], "activation/relu": "activation/linear1"}):
+        change(tmp_path, aliases={**aliases, FIRST: left})
+        with pytest.raises(TraceError, match="other tensors"):
+            Trace(tmp_path).open("high", "step-000000")
 
 
 def test_traces_are_found_below_a_folder(tmp_path: Path) -> None:

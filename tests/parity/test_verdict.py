@@ -87,6 +87,21 @@ def test_honest_rounding_is_a_match(at: str, tmp_path: Path) -> None:
     assert bool(result.casts) == (at != "float32")
 
 
+def test_what_only_one_side_has_stored_twice_is_judged_as_any_other(tmp_path: Path) -> None:
+    def copied(seen: Seen) -> Array:
+        return seen.value.copy() if (seen.kind, seen.name) == ("input", "relu") else seen.value
+
+    result = pair(tmp_path, copied)
+    assert result.verdict == "match"
+    inputs = result.checks["input"]
+    assert isinstance(inputs, Check) and inputs.compared == 3 + 3  # those of the model, and of one module
+
+
+def test_a_module_that_is_given_something_else_is_told_by_its_input(tmp_path: Path) -> None:
+    first = pair(tmp_path, times(1.01, "input", "relu")).first_divergence
+    assert first and (first.step, first.kind, first.name) == (0, "input", "relu")
+
+
 def test_the_same_trace_twice_differs_by_nothing(tmp_path: Path) -> None:
     trace = record(tmp_path, "torch")
     result = compare(trace, trace)

@@ -19,10 +19,13 @@ STRATEGIES = {
 # Micro-batches of one size; batch norm sees the whole batch.
 WHOLE = {"pipeline": {"accumulate": 4, "data": {"batch": 12}}, "hybrid": {"accumulate": 2, "data": {"batch": 12}}}
 UNCUT = {"accumulate": 1}
+# Each replica and each micro-batch would draw dropout masks of its own.
+UNDROPPED = ("data_parallel", "ddp", "pipeline", "hybrid")
 
 
 def changes(model, strategy):
-    return (UNCUT if model == "residual_block" else WHOLE.get(strategy, {})) | {}
+    rates = {"model": {"dropout": 0.0}} if model == "transformer" and strategy in UNDROPPED else {}
+    return (UNCUT if model == "residual_block" else WHOLE.get(strategy, {})) | rates
 
 
 def matrix():

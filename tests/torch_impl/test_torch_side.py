@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from parity.config import cases, weights
+from parity.config import cases, schema, weights
 from parity.config.devices import blocks
 from parity.data.batches import Dataset
 from torch_impl import models, optimizers
+from torch_impl.harness import specimen
 from torch_impl.harness import weights as state
 from torch_impl.models.block import as_tuple, stages
 
@@ -39,6 +40,16 @@ def test_the_distributions_are_torchs_own(name):
         elif drawn.size > 2000:
             assert drawn.std() == pytest.approx(spread, rel=0.05), weight
             assert abs(drawn).max() == pytest.approx(abs(own[weight]).max(), rel=0.3 if "embedding" in weight else 0.01)
+
+
+def test_the_specimens_weights_are_torchs_own():
+    torch.manual_seed(0)
+    own = dict(parameters(specimen.build(schema.Specimen())))
+    drawn = weights.initial(cases.convert({"name": "specimen/single", "model": {"kind": "specimen"}}))
+    assert {name: array.shape for name, array in drawn.items()} == {name: array.shape for name, array in own.items()}
+    for name, array in drawn.items():
+        if array.size > 100:
+            assert abs(array).max() == pytest.approx(abs(own[name]).max(), rel=0.1), name
 
 
 def test_loading_gives_back_what_was_loaded():
@@ -85,7 +96,7 @@ def test_the_optimizer_clips_before_it_steps():
 @pytest.mark.parametrize("name", [*MODELS, "two_linear/single"])
 def test_the_blocks_compute_what_the_model_computes(name):
     case = cases.resolve(name, {"model": {"causal": True}} if "transformer" in name else {})
-    model = models.build(case.model)
+    model = models.build(case.model).eval()
     inputs = tuple(map(torch.from_numpy, Dataset(case).evaluation()[0].inputs))
     inputs = tuple(tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs)
     chain = stages(model.blocks(), 2)

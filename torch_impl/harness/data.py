@@ -9,7 +9,6 @@ from torch.utils import data
 from parity.data.batches import Batch
 from parity.random import Floats
 from parity.runtime.drive import Run
-from torch_impl.harness import faults
 from torch_impl.strategies import all_reduce
 from torch_impl.strategies.single import MicroBatch
 
@@ -22,10 +21,9 @@ def steps(run: Run) -> Iterator[list[MicroBatch]]:
         yield from _sampled(run)
         return
     for parts in run.dataset.steps():
-        chosen = faults.rotated(parts, run.fault)
         for replica, recorder in run.recorders.items():
-            recorder.drew(np.concatenate([batch.indices for batch in chosen[replica]]))
-        yield [(*tensors(batch), batch.share) for batch in _own(run, chosen)]
+            recorder.drew(np.concatenate([batch.indices for batch in parts[replica]]))
+        yield [(*tensors(batch), batch.share) for batch in _own(run, parts)]
 
 
 def evaluation(run: Run) -> Inputs:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -12,13 +12,22 @@ from torch.utils import _pytree as pytree
 
 from parity.runtime.drive import Run
 from parity.trace import keys
-from parity.trace.recorder import Recorder
-from torch_impl.harness import weights
+from parity.trace.recorder import FORWARD, Recorder
+from torch_impl.harness import kinds, weights
 from torch_impl.harness.watch import Watch
 from torch_impl.strategies.branch_parallel import BranchedAttention
 
 OUTPUT = "(model)"  # the name of the whole model's result; no attribute can have it
 BETWEEN = ("relu", "dropout")  # in tensor_parallel: a part of a hidden layer each, and not compared
+SPLIT = ("linear1", "linear2")  # in tensor_parallel: what goes into them is a part, or copied to each device
+
+
+class _Stored(NamedTuple):
+    """A tensor of this forward pass, the version that was recorded, and the key that it has got."""
+
+    tensor: torch.Tensor
+    version: int
+    key: str
 
 
 def modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -43,9 +52,15 @@ class Probe:
         self.local = self.case.replicas > 1 or self.case.clip_norm is not None
         self._backwards: Counter[str] = Counter()
         self._order: dict[str, None] = {}
+        self._stored: dict[int, _Stored] = {}  # by the tensor's id, while it lives
+        self.modules: dict[str, str] = {}  # the kinds of those that were called
         model.register_forward_pre_hook(self._on_input)
-        for name, module in modules(model):
-            module.register_forward_hook(self._on_forward(name))
+        named = modules(model)
+        owners = {name.rpartition(".")[0] for name, _ in named if name}
+        for name, module in named:
+            if name:
+                module.register_forward_pre_hook(self._on_arguments(name, name not in owners))
+            module.register_forward_hook(self._on_forward(name, kinds.kind(module)))
         for name, parts in self.trained.items():
             for part in parts:
                 part.register_post_accumulate_grad_hook(self._on_gradient(name, len(parts)))
@@ -65,16 +80,17 @@ class Probe:
 
     def on_step(self) -> None:
         """After an update (and once before the first): the state of model and optimizer."""
-        kinds = {
+        state = {
             "parameter": weights.parameters(self.trained),
             "buffer": weights.buffers(self.model, self.trained),
             "optimizer_state": weights.optimizer_state(self.trained, self.optimizer),
         }
         with self.watch.paused():
-            for kind, named in kinds.items():
+            for kind, named in state.items():
                 if self._first.wants(kind):
                     self._named(kind, named)
         self._order.clear()
+        self._stored.clear()
         for recorder in self.run.recorders.values():
             recorder.next_step()
 
@@ -94,12 +110,24 @@ class Probe:
     def _on_replica(self, name: str) -> Callable[[torch.Tensor], None]:
         return lambda gradient: self._tensors("gradient", name + keys.LOCAL, gradient)
 
-    def _on_forward(self, name: str) -> Callable[..., None]:
+    def _on_arguments(self, name: str, leaf: bool) -> Callable[..., None]:
+        """Before the call: a module that works in place changes its input."""
+        split = self.sharded and name.rpartition(".")[2] in (*BETWEEN, *SPLIT)
+
+        def hook(module: nn.Module, inputs: Any) -> None:
+            if not split:
+                self._tensors("input", name, kinds.arguments(module, inputs, leaf))
+
+        return hook
+
+    def _on_forward(self, name: str, kind: str) -> Callable[..., None]:
         last = name.rpartition(".")[2]
 
         def hook(module: nn.Module, inputs: Any, outputs: Any) -> None:
             if self.sharded and last in BETWEEN:
                 return
+            if name:
+                self.modules[name] = kind
             if isinstance(outputs, DTensor):
                 shard = outputs.to_local()
                 if shard.numel():
@@ -115,6 +143,7 @@ class Probe:
         alone = self.local and not (self.replicated and self.case.replicas > 1)
 
         def hook(parameter: torch.Tensor) -> None:
+            self._stored.clear()  # the forward pass is over
             self._backwards[name] += 1
             if self._backwards[name] % passes:
                 return
@@ -147,6 +176,15 @@ class Probe:
                 self._add(kind, name, self._first if replica is None else self.run.recorders[replica], tensor)
 
     def _add(self, kind: str, name: str, recorder: Recorder, tensor: torch.Tensor) -> None:
-        if recorder.wants(kind):
-            with self.watch.paused():
-                recorder.add(kind, name, weights.to_numpy(tensor))
+        """Record a tensor, or that it is what was recorded in this forward pass already."""
+        if not recorder.wants(kind):
+            return
+        stored = self._stored.get(id(tensor))
+        known = stored is not None and stored.version == tensor._version
+        if known and kind == "input":
+            recorder.alias(kind, name, stored.key)
+            return
+        with self.watch.paused():
+            key = recorder.add(kind, name, weights.to_numpy(tensor))
+        if key and kind in FORWARD and not known:
+            self._stored[id(tensor)] = _Stored(tensor, tensor._version, key)

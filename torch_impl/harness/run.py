@@ -7,12 +7,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from parity.config import schema
 from parity.layout.canonical import Layout
-from parity.runtime.drive import Run
+from parity.runtime.drive import Account, Run
 from parity.runtime.environment import THREADS
 from torch_impl import losses, models, optimizers
-from torch_impl.harness import data, devices, faults, precision, weights
+from torch_impl.harness import data, devices, faults, precision, specimen, weights
 from torch_impl.harness.devices import Machine, rank
+from torch_impl.harness.masks import Masks
 from torch_impl.harness.probe import Probe, modules
 from torch_impl.harness.watch import Watch
 
@@ -29,8 +31,8 @@ def versions() -> dict[str, str]:
     return {"torch": str(torch.__version__)}
 
 
-def run(run: Run) -> Layout:
-    """Train the case's model, recording; say what happened where."""
+def run(run: Run) -> Account:
+    """Train the case's model, recording."""
     machine = devices.find(run.case)
     watch = Watch(machine, run.case.replicas)
     with precision.policy(run.at), machine.available(), faults.planted(run.fault, run.at):
@@ -40,15 +42,17 @@ def run(run: Run) -> Layout:
             watch.stop()
 
 
-def _train(run: Run, machine: Machine, watch: Watch) -> Layout:
+def _train(run: Run, machine: Machine, watch: Watch) -> Account:
     case = run.case
     strategy = importlib.import_module(f"torch_impl.strategies.{case.strategy}")
     kind = (machine.physical or machine.logical[0]).type
     whole: list[nn.Module] = []
     layouts: list[Layout] = []
+    masks = Masks(case.seed, None if case.strategy == "data_parallel" else next(iter(run.recorders)))
 
     def make_model() -> nn.Module:
-        model = models.build(case.model)
+        build = specimen.build if isinstance(case.model, schema.Specimen) else models.build
+        model = build(case.model)
         weights.load(model, run.weights)
         precision.cast(model, run.at, kind)
         whole.append(model)
@@ -59,6 +63,7 @@ def _train(run: Run, machine: Machine, watch: Watch) -> Layout:
             watch.stop()
             layouts.append(watch.layout(probe.trained, optimizer))
         probe.on_step()
+        masks.on_step()
 
     make_optimizer = functools.partial(optimizers.build, case)
     model, optimizer = strategy.place(make_model, make_optimizer, machine.logical, **_options(run))
@@ -67,10 +72,11 @@ def _train(run: Run, machine: Machine, watch: Watch) -> Layout:
     probe.on_step()
     if run.watch:
         watch.start(modules(whole[0]))
-    strategy.train(model, optimizer, loss, data.steps(run), on_step)
-    strategy.evaluate(model, data.evaluation(run))
+    with masks.drawn(whole[0]):
+        strategy.train(model, optimizer, loss, data.steps(run), on_step)
+        strategy.evaluate(model, data.evaluation(run))
     probe.on_step()
-    return layouts[0]
+    return Account(layouts[0], probe.modules)
 
 
 def _options(run: Run) -> dict[str, Any]:

@@ -1,0 +1,59 @@
+"""The right values in the wrong places."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import keras
+
+from keras_impl.harness import devices
+from keras_impl.harness.faults.mutate import Patches, replaced, together
+from keras_impl.strategies import branch_parallel, send_recv, tensor_parallel
+
+
+def _moved(place: Callable) -> Callable:
+    """The last block on another device."""
+
+    def other(make_model: Any, make_optimizer: Any, devices: list[str], input_shape: tuple) -> tuple:
+        elsewhere = next(device for device in devices if device != devices[-1])
+        return place(make_model, make_optimizer, [*devices[:-1], elsewhere], input_shape)
+
+    return other
+
+
+def _moved_branch(branches: Callable) -> Callable:
+    """The first of the branches on another device."""
+
+    def other(model: keras.Model) -> Iterator[tuple[int, keras.Layer]]:
+        (number, layer), *others = branches(model)
+        yield from ((number + 1, layer), *others)
+
+    return other
+
+
+def _backward_on_device_0(backward: Callable) -> Callable:
+    """As TensorFlow does it if not told: wherever the program stands."""
+
+    def other(self: send_recv.Chain, *args: Any) -> tuple:
+        with mock.patch.object(self, "devices", self.devices[:1] * len(self.devices)):
+            return backward(self, *args)
+
+    return other
+
+
+def _on_device_0(under: Callable) -> Callable:
+    return lambda device, function: under(devices.names(1)[0], function)
+
+
+FAULTS: dict[str, Patches] = {
+    "placement.branch": replaced(branch_parallel, "branches", _moved_branch),
+    "placement.layer": together(
+        replaced(send_recv, "place", _moved), replaced(branch_parallel, "branches", _moved_branch)
+    ),
+    "placement.backward": together(
+        replaced(send_recv.Chain, "backward", _backward_on_device_0),
+        replaced(branch_parallel, "on", lambda on: send_recv.under),
+        replaced(tensor_parallel, "on", lambda on: send_recv.under),
+    ),
+    "placement.parameters": replaced(send_recv, "under", _on_device_0),
+}

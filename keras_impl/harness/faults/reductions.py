@@ -1,0 +1,103 @@
+"""Gradients that are put together otherwise, or do not get where they belong."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_impl.harness.faults.mutate import Patches, replaced, together
+from keras_impl.optimizers import PyTorchClipping
+from keras_impl.strategies import all_reduce, data_parallel, ddp, hybrid, single
+from parity.data.batches import Batch, Dataset
+
+Reduce = Callable[[Any, list], list]
+
+
+def _replicas() -> int:
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def _scaled(factor: Callable[[], float]) -> Callable[[Reduce], Reduce]:
+    """What an optimizer has summed over the replicas, times a factor."""
+
+    def change(reduce: Reduce) -> Reduce:
+        def other(self: Any, pairs: list) -> list:
+            times = 1 if self.gradients_are_reduced else factor()
+            return [(gradient * times, variable) for gradient, variable in reduce(self, pairs)]
+
+        return other
+
+    return change
+
+
+def _summed_in_replica(reduce: Callable) -> Callable:
+    return lambda gradients: [gradient * _replicas() for gradient in reduce(gradients)]
+
+
+def _summed_between_chains(reduce: Callable) -> Callable:
+    def other(chains: list, gradients: list) -> list:
+        return tf.nest.map_structure(lambda gradient: gradient * len(chains), reduce(chains, gradients))
+
+    return other
+
+
+def _unreduced(reduce: Reduce) -> Reduce:
+    return lambda self, pairs: pairs
+
+
+def _reduced_again(place: Callable) -> Callable:
+    """By the optimizer, once they are reduced."""
+
+    def other(*args: Any) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+        model, optimizer = place(*args)
+        optimizer.gradients_are_reduced = False
+        return model, optimizer
+
+    return other
+
+
+def _mean_of_means(batch: Callable[..., Batch]) -> Callable[..., Batch]:
+    """Every part of a batch weighs the same, whatever its size."""
+
+    def other(self: Dataset, indices: Any, whole: int = 0) -> Batch:
+        return batch(self, indices, whole)._replace(share=1 / (self.case.replicas * self.case.accumulate))
+
+    return other
+
+
+def _added_up(batch: Callable[..., Batch]) -> Callable[..., Batch]:
+    """Micro-batches are not averaged."""
+    return lambda self, indices, whole=0: batch(self, indices)
+
+
+def _stopped(call: Callable) -> Callable:
+    """Nothing comes back through linear1."""
+
+    def other(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        outputs = call(self, x)
+        return tf.stop_gradient(outputs) + outputs * 0 if self.name == "linear1" else outputs
+
+    return other
+
+
+def _negative(gradients: Callable) -> Callable:
+    return lambda *args: [-gradient for gradient in gradients(*args)]
+
+
+FAULTS: dict[str, Patches] = {
+    "gradient.sum": together(
+        replaced(PyTorchClipping, "_all_reduce_sum_gradients", _scaled(_replicas)),
+        replaced(all_reduce, "all_reduce", _summed_in_replica),
+        replaced(hybrid, "all_reduce", _summed_between_chains),
+    ),
+    "gradient.double_scaling": replaced(PyTorchClipping, "_all_reduce_sum_gradients", _scaled(lambda: 1 / _replicas())),
+    "gradient.double_reduction": replaced(all_reduce, "place", _reduced_again),
+    "gradient.unreduced": replaced(PyTorchClipping, "_all_reduce_sum_gradients", _unreduced),
+    "gradient.stopped": replaced(keras.layers.Dense, "call", _stopped),
+    "gradient.sign": replaced(single, "gradients", _negative),
+    "batch.uneven": replaced(Dataset, "batch", _mean_of_means),
+    "accumulation.normalisation": replaced(Dataset, "batch", _added_up),
+    "batch_norm.own_buffers": replaced(ddp, "take_first_buffers", lambda take: lambda model: None),
+    "batch_norm.buffers": replaced(data_parallel, "FIRST", lambda first: first + 1),
+}

@@ -1,0 +1,122 @@
+"""Dropout masks that both frameworks draw alike: whatever drops in training takes them from the shared source.
+
+A training step is traced once and executed often: the number of the step is a variable, and the calls
+of a layer within a step are counted while it is traced. Each replica is traced by itself.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_impl.dropout import Key, dropout, number
+from keras_impl.harness import weights
+from keras_impl.models.transformer import MultiheadAttention
+from keras_impl.strategies.tensor_parallel import SplitDropout
+from parity import random
+from parity.errors import UsageError
+
+SUPPORTED = "shared masks are for keras.layers.Dropout and MultiHeadAttention, without noise_shape"
+OTHERS = (
+    keras.layers.SpatialDropout1D,
+    keras.layers.SpatialDropout2D,
+    keras.layers.SpatialDropout3D,
+    keras.layers.AlphaDropout,
+    keras.layers.GaussianDropout,
+    keras.layers.SimpleRNN,
+    keras.layers.LSTM,
+    keras.layers.GRU,
+)
+RATES = ("rate", "dropout", "recurrent_dropout")
+ATTENTIONS = (MultiheadAttention, keras.layers.MultiHeadAttention)
+
+
+class Dropping(NamedTuple):
+    """A layer that drops, in a replica or in all of them.
+
+    `name`: of the PyTorch module that drops there. `start`, `whole`: where its inputs are a part of the last
+    axis. `weights`: whether they are an attention's, whose axes stand in the same order on both sides.
+    """
+
+    layer: keras.layers.Dropout
+    name: str
+    start: int = 0
+    whole: int | None = None
+    weights: bool = False
+
+
+class Masks:
+    """Draws the masks of one run. `layouts`: from a model's axis order to PyTorch's, by the number of axes."""
+
+    def __init__(self, seed: int, layouts: dict[int, str]):
+        self.seed, self.layouts = seed, layouts
+        with tf.device("CPU:0"):
+            self.step = tf.Variable(0, trainable=False, dtype=tf.int64)
+        self._calls: Counter[tuple] = Counter()
+
+    def attach(self, model: keras.Model, replica: int) -> None:
+        """From now on the layers of the model drop by shared masks. Raises UsageError for other kinds."""
+        for dropping in _dropping(model):
+            dropping.layer.call = self._call(dropping, replica)
+
+    def on_step(self) -> None:
+        """After an update: the next step draws other masks."""
+        self.step.assign_add(1)
+        self._calls.clear()
+
+    def dropped(self, x: tf.Tensor, dropping: Dropping, replica: int) -> tf.Tensor:
+        """x after the dropout of a layer."""
+        called = tf.compat.v1.get_default_graph(), dropping.name, replica, dropping.start
+        call = self._calls[called]
+        self._calls[called] += 1
+        order = None if dropping.weights else self._order(x.shape.rank)
+        words = tf.constant(random.mask_key(self.seed, dropping.name, replica), tf.int64)
+        key = Key(words, tf.identity(self.step), tf.constant(call, tf.int64))
+        return dropout(x, number(x, order, dropping.start, dropping.whole), dropping.layer.rate, key)
+
+    def _call(self, dropping: Dropping, replica: int) -> Callable[..., tf.Tensor]:
+        def call(x: tf.Tensor, training: bool = False) -> tf.Tensor:
+            if not (training and dropping.layer.rate):
+                return x
+            return self.dropped(x, dropping, _here(replica))
+
+        return call
+
+    def _order(self, rank: int) -> list[int] | None:
+        """The axes of a tensor in PyTorch's order."""
+        if rank not in self.layouts:
+            return None
+        own, canonical = (side.split() for side in self.layouts[rank].split("->"))
+        return [own.index(axis) for axis in canonical]
+
+
+def _here(replica: int) -> int:
+    """The replica whose code is traced; `replica` where its model is its own."""
+    context = tf.distribute.get_replica_context()
+    if context is not None and context.num_replicas_in_sync > 1:
+        return int(tf.get_static_value(context.replica_id_in_sync_group))
+    return replica
+
+
+def _dropping(model: keras.Model) -> Iterator[Dropping]:
+    inner = set()
+    for name, layer in weights.named_layers(model):
+        _check(name, layer)
+        if isinstance(layer, ATTENTIONS):
+            parts = [part for part in layer._flatten_layers() if isinstance(part, keras.layers.Dropout)]
+            inner.update(map(id, parts))
+            yield from (Dropping(part, name, weights=True) for part in parts)
+        elif isinstance(layer, SplitDropout):
+            for i, shard in enumerate(layer.shards):
+                yield Dropping(shard, name, sum(layer.sizes[:i]), sum(layer.sizes))
+        elif isinstance(layer, keras.layers.Dropout) and id(layer) not in inner:
+            yield Dropping(layer, name)
+
+
+def _check(name: str, layer: keras.Layer) -> None:
+    """Raises UsageError where a layer would draw masks of another kind."""
+    draws = isinstance(layer, OTHERS) and any(getattr(layer, rate, 0.0) for rate in RATES)
+    if draws or getattr(layer, "noise_shape", None) is not None:
+        raise UsageError(f"{name}: {type(layer).__name__} draws masks of another kind; {SUPPORTED}")

@@ -1,0 +1,73 @@
+"""A model of the layers that the five lack, for planted faults: nobody trains it, and it teaches nothing."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from parity.config import schema
+
+
+def build(config: schema.Specimen) -> keras.Model:
+    """The model that a config describes."""
+    return Specimen(config.classes)
+
+
+class Specimen(keras.Model):
+    """Input: (batch, 16, 16, 3); output: (batch, classes)."""
+
+    def __init__(self, classes: int):
+        super().__init__()
+        self.conv = Conv2d(8, 3, strides=2, name="conv")
+        self.group_norm = keras.layers.GroupNormalization(2, epsilon=1e-5, name="group_norm")
+        self.gelu = GELU(name="gelu")
+        self.pool = MaxPool2d(3, strides=2, name="pool")
+        self.up = keras.layers.Conv2DTranspose(8, 2, strides=2, name="up")
+        self.flatten = Flatten(name="flatten")
+        self.linear = keras.layers.Dense(512, name="linear")
+        self.head = keras.layers.Dense(classes, name="head")
+        self.softmax = keras.layers.Softmax(name="softmax")
+        self.chain = [
+            self.conv, self.group_norm, self.gelu, self.pool, self.up,
+            self.flatten, self.linear, self.head, self.softmax,
+        ]  # fmt: skip
+
+    def build(self, input_shape: tuple) -> None:
+        self.conv.build(input_shape)
+        self.group_norm.build((None, 8, 8, 8))
+        self.up.build((None, 4, 4, 8))
+        self.linear.build((None, 512))
+        self.head.build((None, 512))
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        for layer in self.chain:
+            x = layer(x)
+        return x
+
+
+class Conv2d(keras.layers.Conv2D):
+    """With PyTorch's padding of 1 on every side; Keras's "same" pads bottom and right at stride 2."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return super().call(tf.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))))
+
+
+class MaxPool2d(keras.layers.MaxPooling2D):
+    """With PyTorch's padding of 1 on every side, and its floor."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return super().call(tf.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-math.inf))
+
+
+class Flatten(keras.layers.Flatten):
+    """In PyTorch's order: channels, height, width."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return super().call(tf.transpose(x, (0, 3, 1, 2)))
+
+
+class GELU(keras.layers.Layer):
+    """The exact one; Keras's rounds the root of 2 through float32."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return x * 0.5 * (1 + tf.math.erf(x * math.sqrt(0.5)))

@@ -1,0 +1,134 @@
+"""A comparison with its guilty place and its causes: every fault that the traces show, not only the first."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from parity.diagnose import explain, place
+from parity.diagnose.explain import Change
+from parity.diagnose.layers.rounding import at_run_precision
+from parity.diagnose.questions import LowRun, Question, Sides, low_runs, questions
+from parity.diagnose.sides import Side
+from parity.numerics.judge import Judged, judge, side_names
+from parity.results import CaseResult, Divergence, LayoutCheck
+from parity.trace import keys
+from parity.trace.manifest import Trace
+
+Cause = dict[str, Any]
+UNKNOWN = "unknown"
+# The aspect of a layout to what it means that it differs, the weightiest first.
+PLACEMENTS = {
+    "replicas": "placement.replicas",
+    "compute": "placement.layer",
+    "parameters": "placement.parameters",
+    "backward": "placement.backward",
+    "optimizer_state": "placement.optimizer_state",
+}
+TRANSFERS = "placement.transfers"  # any other aspect
+
+
+def explained(reference: Trace, candidate: Trace) -> CaseResult:
+    """The verdict on a case; unless it is a match, with the guilty place and the causes."""
+    judged = judge(reference, candidate)
+    if judged.result.verdict != "match" or judged.result.findings:
+        _diagnose(judged, reference, candidate)
+    return judged.result
+
+
+def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> None:
+    result, layout = judged.result, judged.result.checks["layout"]
+    assert isinstance(layout, LayoutCheck)
+    names = side_names(reference, candidate)
+    sides = Sides(Side(names[0], reference), Side(names[1], candidate), judged.unequal, judged.noisier)
+    first = result.first_divergence = _place(result.first_divergence, layout, sides)
+    named: dict[str, list[Cause]] = {}
+    unknown: dict[str, Cause] = {}
+    for question in questions(sides):
+        answer = explain.compare(question.formula, question.reference, question.candidate)
+        for change in answer.changes:
+            named.setdefault(question.kind, []).append(_cause(question, change, names))
+        guilty = first is not None and first.name == question.where
+        if not (answer.same or answer.changes) and (answer.known or guilty):
+            unknown.setdefault(question.kind, _unknown(question.where, names, answer.tried))
+    for run in low_runs(sides):
+        if done := at_run_precision(run.formula, run.high, run.low):
+            named.setdefault("activation", []).append(_low_cause(run, done, names))
+    if placed := list(_placements(layout, names, bool(named))):
+        named["layout"] = placed
+    if first and _phase(first) not in (*named, *unknown):
+        unknown[_phase(first)] = _unknown(first.name, names)
+    result.causes = [cause for kind, causes in named.items() for cause in _once(kind, causes)]
+    result.causes += [cause for kind, cause in unknown.items() if kind not in named]
+
+
+def _place(first: Divergence | None, layout: LayoutCheck, sides: Sides) -> Divergence | None:
+    if first is not None:
+        return place.guilty(first, sides.unequal, sides.reference.modules)
+    return place.by_layout(layout.differences[0]) if layout.differences else None
+
+
+def _phase(first: Divergence) -> str:
+    """The kind of question that explains a tensor."""
+    if first.kind == "buffer":
+        return "activation"
+    if first.kind == "optimizer_state" or (first.kind == "parameter" and first.step is not None):
+        return keys.UPDATE
+    return first.kind
+
+
+def _cause(question: Question, change: Change, names: tuple[str, str]) -> Cause:
+    """What the candidate does otherwise, in the shape of the report."""
+    mine, theirs = _said(change.reference), _said(change.candidate)
+    evidence = (
+        f"with {change.trait} {theirs} {names[1]} is reproduced to {change.bits:.0f} bits, "
+        f"with {mine} to {change.before:.0f}"
+    )
+    return {"id": change.cause, "where": question.where, names[0]: mine, names[1]: theirs, "evidence": evidence}
+
+
+def _low_cause(run: LowRun, change: Change, names: tuple[str, str]) -> Cause:
+    """What a side's low run does otherwise than its high run, which is the other side's too."""
+    said = {name: _said(change.candidate if name == run.side.name else change.reference) for name in names}
+    evidence = (
+        f"with {change.trait} {_said(change.candidate)} the low run of {run.side.name} is reproduced to "
+        f"{change.bits:.0f} bits, with {_said(change.reference)} to {change.before:.0f}"
+    )
+    return {"id": change.cause, "where": run.where, **said, "evidence": evidence}
+
+
+def _said(value: Any) -> Any:
+    """A setting as JSON has it."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _unknown(where: str, names: tuple[str, str], tried: tuple[str, ...] = ()) -> Cause:
+    evidence = f"ruled out: {', '.join(tried)}" if tried else "nothing in the catalogue says what belongs here"
+    return {"id": UNKNOWN, "where": where, names[0]: None, names[1]: None, "evidence": evidence}
+
+
+def _placements(layout: LayoutCheck, names: tuple[str, str], explained: bool) -> Iterator[Cause]:
+    """Modules and parameters on other devices, by the weightiest aspect; else what was moved for no other reason."""
+    lines = [line.split(": ", 2) for line in layout.differences]
+    for aspect, cause in PLACEMENTS.items():
+        if found := [line for line in lines if line[0] == aspect]:
+            yield from (_placement(cause, line[1], line[-1], names) for line in found)
+            return
+    if lines and not explained:
+        yield _placement(TRANSFERS, lines[0][0], lines[0][-1], names)
+
+
+def _placement(cause: str, where: str, said: str, names: tuple[str, str]) -> Cause:
+    """From a line of the layout's differences: what each side did."""
+    sides = [part.strip().removeprefix(f"{name} ") for name, part in zip(names, said.rsplit(", ", 1), strict=False)]
+    mine, theirs = [*sides, None, None][:2]
+    return {"id": cause, "where": where, names[0]: mine, names[1]: theirs, "evidence": said}
+
+
+def _once(kind: str, causes: list[Cause]) -> Iterator[Cause]:
+    """Each cause once; that of an optimizer or a reduction for all the parameters that showed it."""
+    told = set()
+    ignored = {"evidence", "where"} if kind in ("gradient", keys.UPDATE) else {"evidence"}
+    for cause in causes:
+        alike = tuple(str(value) for key, value in cause.items() if key not in ignored)
+        if alike not in told:
+            told.add(alike)
+            yield cause

@@ -1,0 +1,125 @@
+"""Causes in what goes into the model: turned, moved, encoded, rounded or scaled otherwise."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from parity.diagnose import solve
+from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.observation import Array, Input
+from parity.numerics import precision
+
+SAME: Final = "as the other's"
+Turn = Callable[[Array], Array]
+
+
+def _one_on(array: Array, axis: int, by: int, round_: bool) -> Array:
+    """Every value one place further along an axis; what leaves at the end is lost, or comes in again."""
+    moved = np.roll(array, by, axis)
+    if not round_:
+        np.moveaxis(moved, axis, 0)[0 if by > 0 else -1] = 0
+    return moved
+
+
+def _reshaped(images: Array, axes: tuple[int, ...]) -> Array:
+    """Given another shape where the axes should have been moved."""
+    return np.ascontiguousarray(images).reshape([images.shape[axis] for axis in axes]).transpose(np.argsort(axes))
+
+
+UNTURNED: Final[dict[str, Turn]] = {SAME: lambda array: array}
+TURNS: Final[dict[int, dict[str, Turn]]] = {
+    1: {"axis 0 reversed": lambda array: array[::-1]},
+    2: {
+        "axes exchanged": lambda array: array.T,
+        "axis 0 reversed": lambda array: array[::-1],
+        "axis 1 reversed": lambda array: array[:, ::-1],
+    },
+    4: {
+        "height and width exchanged": lambda images: images.swapaxes(2, 3),
+        "upside down": lambda images: images[:, :, ::-1],
+        "mirrored": lambda images: images[..., ::-1],
+        "channels reversed": lambda images: images[:, ::-1],
+        "samples reversed": lambda images: images[::-1],
+        "reshaped to channels last": lambda images: _reshaped(images, (0, 2, 3, 1)),
+    },
+}
+MOVES: Final[dict[str, Turn]] = {
+    f"one {word} along axis {axis}{', round' * round_}": functools.partial(_one_on, axis=axis, by=by, round_=round_)
+    for axis in (0, 1)
+    for word, by in (("later", 1), ("earlier", -1))
+    for round_ in (False, True)
+}
+
+
+def _predict(
+    tensor: Input,
+    layout: str,
+    moved: str,
+    offset: int,
+    encoding: str,
+    rounded: str,
+    scale: float,
+    shift: float,
+) -> dict[str, Array]:
+    turned = (UNTURNED | TURNS.get(tensor.other.ndim, {}))[layout](tensor.other)
+    value = (UNTURNED | MOVES)[moved](turned)
+    if not np.issubdtype(value.dtype, np.integer):
+        return {"input": value.astype(precision.dtype(rounded)).astype(np.float64) * scale + shift}
+    value = value + offset
+    classes = tensor.seen["input"].value.shape[-1:] or (1,)
+    return {"input": value if encoding == "ids" else (value[..., None] == np.arange(*classes)).astype(np.float64)}
+
+
+def _layouts(tensor: Input, settings: Settings) -> Iterable[str]:
+    return UNTURNED | TURNS.get(tensor.other.ndim, {})
+
+
+def _moves(tensor: Input, settings: Settings) -> Iterable[str]:
+    axes = tuple(f"axis {axis}" for axis in range(tensor.other.ndim))
+    return (SAME, *(name for name in MOVES if name.removesuffix(", round").endswith(axes)))
+
+
+def _for_ids(*values: object) -> Callable[[Input, Settings], Iterable[object]]:
+    return lambda tensor, settings: values if np.issubdtype(tensor.other.dtype, np.integer) else values[:1]
+
+
+def _scales(tensor: Input, settings: Settings) -> Iterator[float]:
+    """The factor alone, and beside a shift."""
+    yield 1.0
+    made, seen = _unscaled(tensor, settings), tensor.seen["input"].value
+    if _tell(made, seen):
+        yield float(np.vdot(made, seen) / np.vdot(made, made))
+        centred = made - made.mean()
+        yield float(np.vdot(centred, seen) / np.vdot(centred, centred))
+
+
+def _shifts(tensor: Input, settings: Settings) -> Iterator[float]:
+    yield 0.0
+    made, seen = _unscaled(tensor, settings), tensor.seen["input"].value
+    if _tell(made, seen):
+        yield float(np.mean(seen - made * settings["scale"]))
+
+
+def _unscaled(tensor: Input, settings: Settings) -> Array:
+    return _predict(tensor, **{**settings, "scale": 1.0, "shift": 0.0})["input"]
+
+
+def _tell(made: Array, seen: Array) -> bool:
+    """Whether there are values enough to solve for a constant."""
+    return made.shape == seen.shape and len(np.unique(made)) >= solve.ENOUGH and np.issubdtype(made.dtype, np.floating)
+
+
+FORMULA: Final[Formula[Input]] = Formula(
+    _predict,
+    (
+        Trait("layout", "input.layout", _layouts),
+        Trait("moved", "input.shift", _moves),
+        Trait("offset", "input.ids", _for_ids(0, 1, -1)),
+        Trait("encoding", "input.one_hot", _for_ids("ids", "one-hot")),
+        Trait("rounded", "input.precision", choices("float64", "float32", "bfloat16", "float16")),
+        Trait("scale", "input.scale", _scales),
+        Trait("shift", "input.scale", _shifts),
+    ),
+)

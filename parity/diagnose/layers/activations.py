@@ -1,0 +1,152 @@
+"""Causes in activation functions: another function, a leak, a cap, another form of GELU, another axis of a softmax."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from parity.diagnose import solve
+from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.layers.evidence import PRECISIONS, constant, output
+from parity.diagnose.observation import Array, Call
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def gelu(x: Array, precision: str = "float64") -> Array:
+    """x times the normal distribution's cumulative probability. `precision`: of the constant."""
+    return np.asarray(0.5 * x * (1.0 + _erf(x * constant(math.sqrt(0.5), precision))))
+
+
+def gelu_tanh(x: Array, precision: str = "float64") -> Array:
+    """Hendrycks and Gimpel's approximation."""
+    cubic = constant(0.044715, precision) * x**3
+    return np.asarray(0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + cubic))))
+
+
+def gelu_sigmoid(x: Array, precision: str = "float64") -> Array:
+    """And a coarser one."""
+    return np.asarray(x * sigmoid(constant(1.702, precision) * x))
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)), which does not overflow."""
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1.0, small) / (1.0 + small)
+
+
+FORMS: Final = {"exact": gelu, "tanh": gelu_tanh, "sigmoid(1.702 x)": gelu_sigmoid}
+FUNCTIONS: Final[dict[str, Callable[[Array], Array]]] = {
+    "identity": lambda x: x,
+    "relu": lambda x: np.asarray(np.maximum(x, 0.0)),
+    "gelu": gelu,
+    "gelu (tanh)": gelu_tanh,
+    "silu": lambda x: np.asarray(x * sigmoid(x)),
+    "tanh": np.tanh,
+    "sigmoid": sigmoid,
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
+    "softplus": lambda x: np.logaddexp(0.0, x),
+}
+
+
+def _others(function: str) -> tuple[str, ...]:
+    """A function, and all but the identity beside it."""
+    return function, *(name for name in FUNCTIONS if name not in (function, "identity"))
+
+
+def _relu(call: Call, dropped: bool, function: str, slope: float, cap: float) -> dict[str, Array]:
+    x = call.inputs[0]
+    if dropped:
+        return {"output": x}
+    if function != "relu":
+        return {"output": FUNCTIONS[function](x)}
+    return {"output": np.minimum(np.where(x > 0, x, slope * x), cap)}
+
+
+def _slopes(call: Call, settings: Settings) -> Iterator[float]:
+    """How steep it is below zero."""
+    yield 0.0
+    below = call.inputs[0] < 0
+    slope = solve.scale(call.inputs[0][below], output(call)[below])
+    if slope is not None:
+        yield slope
+
+
+def _caps(call: Call, settings: Settings) -> Iterator[float]:
+    """Where it ends: at the largest output, if several elements have it."""
+    yield math.inf
+    y = output(call)
+    largest = float(y.max(initial=0.0))
+    if np.count_nonzero(y == largest) >= solve.ENOUGH:
+        yield largest
+
+
+def _gelu(call: Call, form: str, function: str, constants: str) -> dict[str, Array]:
+    x = call.inputs[0]
+    return {"output": FORMS[form](x, constants) if function == "gelu" else FUNCTIONS[function](x)}
+
+
+def softmax(x: Array, axis: int) -> Array:
+    """Probabilities along an axis."""
+    made = np.exp(x - x.max(axis, keepdims=True))
+    return np.asarray(made / made.sum(axis, keepdims=True))
+
+
+def log_softmax(x: Array, axis: int) -> Array:
+    """Their logarithm, without taking it."""
+    made = x - x.max(axis, keepdims=True)
+    return np.asarray(made - np.log(np.exp(made).sum(axis, keepdims=True)))
+
+
+def _softmax(call: Call, axis: int, log: bool, scale: float) -> dict[str, Array]:
+    function = log_softmax if log else softmax
+    return {"output": function(scale * call.inputs[0], axis)}
+
+
+def _axes(call: Call, settings: Settings) -> range:
+    """The last first."""
+    return range(call.inputs[0].ndim - 1, -1, -1)
+
+
+def _scales(call: Call, settings: Settings) -> Iterator[float]:
+    """What the input is multiplied by: differences of logarithms over those of inputs."""
+    yield 1.0
+    x, y, axis = call.inputs[0], output(call), settings["axis"]
+    if x.shape != y.shape or not x.size:
+        return
+    made = y if settings["log"] else np.log(np.maximum(y, np.finfo(np.float64).tiny))
+    scale = solve.scale(_centred(x, axis), _centred(made, axis))
+    if scale is not None:
+        yield scale
+
+
+def _centred(x: Array, axis: int) -> Array:
+    return np.asarray(x - x.mean(axis, keepdims=True))
+
+
+RELU = Formula(
+    _relu,
+    (
+        Trait("dropped", "relu.dropped", choices(False, True)),
+        Trait("function", "activation.kind", choices(*_others("relu"))),
+        Trait("slope", "relu.slope", _slopes),
+        Trait("cap", "relu.cap", _caps),
+    ),
+)
+GELU = Formula(
+    _gelu,
+    (
+        Trait("form", "gelu.form", choices(*FORMS)),
+        Trait("function", "activation.kind", choices("gelu", "identity", "relu", "silu", "tanh", "sigmoid", "elu")),
+        Trait("constants", "constant.precision", choices(*PRECISIONS)),
+    ),
+)
+SOFTMAX = Formula(
+    _softmax,
+    (
+        Trait("axis", "softmax.axis", _axes),
+        Trait("log", "softmax.log", choices(False, True)),
+        Trait("scale", "softmax.scale", _scales),
+    ),
+)

@@ -1,0 +1,227 @@
+"""Causes in multi-head attention: its scale, how its weights are packed, its heads, masks, axes and dropout.
+
+Shapes: T queries, S keys, N sequences, h heads, d features. Sequence-first outside; in here samples come
+first, since each is attended to by itself, and the first of them tells whether settings are far off.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from parity.config import schema
+from parity.diagnose import solve
+from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.layers import dropout
+from parity.diagnose.layers.activations import softmax
+from parity.diagnose.layers.evidence import PRECISIONS, constant, far, output
+from parity.diagnose.observation import Array, Call
+
+BY_KEY_DIM: Final = "1 / sqrt(key_dim)"
+NO_MASK, CAUSAL, STRICT = "none", "causal", "causal, without itself"
+NEXT, AHEAD = "causal, and the next", "only ahead"
+BATCH_FIRST: Final = "batch first"
+PER_HEAD: Final = "(heads, qkv, head_dim)"  # one block of queries, keys and values for each head
+WEIGHTS: Final = ("(out, in)", "input transposed", "output transposed", "input and output transposed")
+ORDERS: Final = tuple(",".join(order) for order in itertools.permutations("qkv"))
+STARTS: Final = tuple(2.0**power for power in range(-4, 5))  # where to look for a scale, times the usual one
+FIRST: Final = slice(0, 1)
+
+
+class Scored(NamedTuple):
+    """Every query times every key of its head, (N, h, T, S), and the values, (N, h, S, d / h)."""
+
+    scores: Array
+    values: Array
+
+
+def _predict(call: Call, **settings: Any) -> dict[str, Array]:
+    y = _samples_first(output(call), settings)
+    if None in settings.values() or far(_attended(call, FIRST, settings), y[FIRST]):
+        return {}
+    return {"output": _samples_first(_attended(call, slice(None), settings), settings)}
+
+
+def _samples_first(x: Array, settings: Settings) -> Array:
+    """And back."""
+    return x if settings["layout"] == BATCH_FIRST else x.swapaxes(0, 1)
+
+
+def _attended(call: Call, samples: slice, settings: Settings) -> Array:
+    return _finished(call, _scored(call, samples, settings), samples, settings)
+
+
+def _scored(call: Call, samples: slice, settings: Settings) -> Scored:
+    inputs = (_samples_first(x, settings)[samples] for x in call.inputs)
+    blocks = zip(inputs, *_packed(call, settings), strict=True)
+    queries, keys, values = (_split(x @ weight.T + bias, settings) for x, weight, bias in blocks)
+    return Scored(queries @ keys.swapaxes(2, 3), values)
+
+
+def _packed(call: Call, settings: Settings) -> tuple[Array, Array]:
+    """The weights and biases of queries, keys and values."""
+    weight = call.parameters["in_proj_weight"]
+    bias = call.parameters.get("in_proj_bias", np.zeros(len(weight)))
+    if settings["bias"] in ("left out", "only the output's"):
+        bias = np.zeros_like(bias)
+    weights, biases = _blocks(weight, settings), _blocks(bias, settings)
+    return (weights.swapaxes(1, 2) if "input" in settings["weight"] else weights), biases
+
+
+def _blocks(packed: Array, settings: Settings) -> Array:
+    """Queries', keys' and values' of what in_proj holds, stacked."""
+    if settings["packing"] == PER_HEAD:
+        parted = packed.reshape(settings["heads"], 3, -1, *packed.shape[1:])
+        return parted.swapaxes(0, 1).reshape(3, -1, *packed.shape[1:])
+    names = settings["packing"].split(",")
+    return packed.reshape(3, -1, *packed.shape[1:])[[names.index(name) for name in "qkv"]]
+
+
+def _split(x: Array, settings: Settings) -> Array:
+    """(N, T, d) to (N, h, T, d / h)."""
+    n, t, d = x.shape
+    heads = settings["heads"]
+    if settings["order"] == "(heads, head_dim)":
+        return x.reshape(n, t, heads, d // heads).swapaxes(1, 2)
+    return x.reshape(n, t, d // heads, heads).transpose(0, 3, 1, 2)
+
+
+def _joined(x: Array, settings: Settings) -> Array:
+    """And back."""
+    n, heads, t, size = x.shape
+    axes = (0, 2, 1, 3) if settings["order"] == "(heads, head_dim)" else (0, 2, 3, 1)
+    return x.transpose(axes).reshape(n, t, heads * size)
+
+
+def _finished(call: Call, scored: Scored, samples: slice, settings: Settings) -> Array:
+    return _projected(call, _heads(call, scored, samples, settings), settings)
+
+
+def _heads(call: Call, scored: Scored, samples: slice, settings: Settings) -> Array:
+    """What the heads come to, joined."""
+    weights = _weights(scored.scores * _scale(call, settings), settings)
+    return _joined(weights * _kept(call, samples, weights.shape, settings) @ scored.values, settings)
+
+
+def _projected(call: Call, made: Array, settings: Settings) -> Array:
+    if settings["out_proj"] == "left out":
+        return made
+    weight = call.parameters["out_proj.weight"]
+    made = made @ (weight if "output" in settings["weight"] else weight.T)
+    added = settings["bias"] in ("added", "only the output's") and "out_proj.bias" in call.parameters
+    return made + call.parameters["out_proj.bias"] if added else made
+
+
+def with_rounded_heads(call: Call, settings: Settings, to: Callable[[Array], Array]) -> Array:
+    """The output, if what the heads come to is rounded before it is projected."""
+    every = slice(None)
+    made = to(_heads(call, _scored(call, every, settings), every, settings))
+    return _samples_first(_projected(call, made, settings), settings)
+
+
+def _scale(call: Call, settings: Settings) -> float:
+    d = call.inputs[0].shape[-1]
+    if settings["scale"] != BY_KEY_DIM:
+        return float(settings["scale"])
+    usual = 1.0 / math.sqrt(d if settings["key_dim"] == "d" else d // settings["heads"])
+    return constant(usual, settings["constants"])
+
+
+def _weights(scores: Array, settings: Settings) -> Array:
+    """Probabilities, masked."""
+    seen = _mask(scores.shape[2:], settings["mask"])
+    weights = softmax(np.where(seen, scores, -np.inf), 3 if settings["softmax_axis"] == "keys" else 2)
+    if settings["fully_masked_row"] == "NaN":
+        return weights
+    blind = 0.0 if settings["fully_masked_row"] == "zeros" else 1.0 / scores.shape[3]
+    return np.where(seen.any(1, keepdims=True), weights, blind)
+
+
+def _mask(shape: tuple[int, ...], mask: str) -> Array:
+    """Which keys each query may look at: (T, S)."""
+    every = np.ones(shape, np.bool_)
+    below = {CAUSAL: 0, STRICT: -1, NEXT: 1}
+    if mask in below:
+        return np.tril(every, below[mask])
+    return every if mask == NO_MASK else np.triu(every)
+
+
+def _kept(call: Call, samples: slice, shape: tuple[int, ...], settings: Settings) -> Array:
+    """What dropout multiplies the weights by."""
+    count = _samples_first(call.inputs[0], settings).shape[0]
+    return dropout.factors(call, (count, *shape[1:]), settings)[samples]
+
+
+def _masks(call: Call, settings: Settings) -> tuple[str, ...]:
+    """The causal one is the decoder's self-attention's."""
+    own = "decoder" in call.name and call.name.endswith("self_attn")
+    model = call.case.model
+    causal = own and isinstance(model, schema.Transformer) and model.causal
+    usual = (CAUSAL, NO_MASK) if causal else (NO_MASK, CAUSAL)
+    return *usual, STRICT, NEXT, AHEAD
+
+
+def _blind(call: Call, settings: Settings) -> tuple[str, ...]:
+    """What a query comes to that may look at nothing."""
+    return ("NaN", "zeros", "mean") if settings["mask"] == STRICT else ("NaN",)
+
+
+def _layouts(call: Call, settings: Settings) -> tuple[str, ...]:
+    fits = call.inputs[0].shape == call.inputs[1].shape
+    return ("sequence first", BATCH_FIRST) if fits else ("sequence first",)
+
+
+def _counts(call: Call, settings: Settings) -> Iterator[int]:
+    """The model's heads, or some others that divide the features; all of those, if the model does not say."""
+    d, model = call.inputs[0].shape[-1], call.case.model
+    likely: Iterable[int] = range(1, d + 1)
+    if isinstance(model, schema.Transformer):
+        likely = (model.heads, 2 * model.heads, model.heads // 2, 1)
+    yield from (count for count in likely if count and d % count == 0)
+
+
+def _scales(call: Call, settings: Settings) -> Iterator[str | float]:
+    """The usual one, and the one that reproduces the first sample."""
+    yield BY_KEY_DIM
+    seen = call.seen["output"]
+    first = call._replace(seen={"output": seen._replace(value=_samples_first(seen.value, settings)[FIRST])})
+    scored = _scored(call, FIRST, settings)
+    usual = _scale(call, {**settings, "scale": BY_KEY_DIM})
+
+    def predict(_: Call, **trial: Any) -> dict[str, Array]:
+        return {"output": _finished(call, scored, FIRST, trial)}
+
+    found = solve.constant(predict, first, settings, "scale", [usual * start for start in STARTS])
+    if found is not None:
+        yield found
+
+
+def _rates(call: Call, settings: Settings) -> tuple[float, ...]:
+    return call.case.dropout, *dropout.RATES
+
+
+ATTENTION = Formula(
+    _predict,
+    (
+        Trait("heads", "attention.num_heads", _counts),
+        Trait("key_dim", "attention.key_dim", choices("d / heads", "d")),
+        Trait("mask", "attention.mask", _masks),
+        Trait("fully_masked_row", "attention.fully_masked_row", _blind),
+        Trait("packing", "attention.packing", choices(*ORDERS, PER_HEAD)),
+        Trait("order", "attention.heads", choices("(heads, head_dim)", "(head_dim, heads)")),
+        Trait("layout", "attention.batch_first", _layouts),
+        Trait("softmax_axis", "attention.softmax_axis", choices("keys", "queries")),
+        Trait(
+            "weight",
+            "attention.weight",
+            choices(*WEIGHTS),
+        ),
+        Trait("bias", "attention.bias", choices("added", "left out", "only the input's", "only the output's")),
+        Trait("out_proj", "attention.out_proj", choices("applied", "left out")),
+        Trait("constants", "constant.precision", choices(*PRECISIONS)),
+        *dropout.traits(_rates),
+        Trait("scale", "attention.scale", _scales),
+    ),
+)

@@ -1,0 +1,138 @@
+"""Causes in batch norm: whose statistics it normalises by, and what becomes of the running ones.
+
+A replica's micro-batches update the running statistics in turn. PyTorch's conventions: the momentum is
+the weight of the new, and the running variance is unbiased.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from parity.diagnose import solve
+from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.layers import norms
+from parity.diagnose.layers.evidence import output
+from parity.diagnose.layers.norms import Axes, Moments
+from parity.diagnose.observation import Array, Call
+
+MOMENTA: Final = (0.1, 0.01, 0.9, 0.99, 0.001)  # PyTorch's default, Keras's, either one as the weight of the old
+STATISTICS: Final = ("running_mean", "running_var")
+BATCH, RUNNING = "batch statistics", "running statistics"
+OWN, ALL, FIRST = "this replica's", "all replicas'", "replica 0's"
+ALL_AS_OWN: Final = "all replicas', corrected as this one's"  # the running variance, as if of so few samples
+
+
+def _predict(call: Call, **settings: Any) -> dict[str, Array]:
+    if settings["skipped"]:
+        return {"output": call.inputs[0]}
+    made = norms.normalised(_moments(call, settings), norms.affine(call, _shape(call.inputs[0]), settings), settings)
+    return {"output": made} | _running(call, **settings)
+
+
+def _axes(x: Array) -> Axes:
+    """All but the channels."""
+    return tuple(axis for axis in range(x.ndim) if axis != 1)
+
+
+def _shape(x: Array) -> Axes:
+    return tuple(-1 if axis == 1 else 1 for axis in range(x.ndim))
+
+
+def _moments(call: Call, settings: Settings) -> Moments:
+    """What the first call normalises by."""
+    x = call.inputs[0]
+    if settings["mode"] == RUNNING:
+        mean, variance = (np.reshape(_before(call, settings)[name], _shape(x)) for name in STATISTICS)
+        return Moments(mean, x - mean, variance, 0)
+    known = norms.moments(x, _axes(x)) if settings["scope"] == OWN else _together(call)
+    return known._replace(centred=x - known.mean)
+
+
+def _together(call: Call) -> Moments:
+    whole = np.concatenate([inputs[0] for inputs in call.replicas])
+    return norms.moments(whole, _axes(whole))
+
+
+def _running(call: Call, **settings: Any) -> dict[str, Array]:
+    """The running statistics after the step."""
+    old = _before(call, settings)
+    if not set(STATISTICS) <= set(old) or settings["mode"] == RUNNING or settings["frozen"]:
+        return {name: old[name] for name in STATISTICS if name in old}
+    mean, variance = (old[name] for name in STATISTICS)
+    for known in _updating(call, settings):
+        unbiased = known.size / max(known.size - 1, 1) if settings["running_variance"] == "unbiased" else 1.0
+        mean = mean + settings["momentum"] * (known.mean.ravel() - mean)
+        variance = variance + settings["momentum"] * (known.variance.ravel() * unbiased - variance)
+    return {"running_mean": mean, "running_var": variance}
+
+
+def _before(call: Call, settings: Settings) -> Mapping[str, Array]:
+    """The running statistics before the step."""
+    return call.first_buffers if settings["before"] == FIRST else call.buffers
+
+
+def _updating(call: Call, settings: Settings) -> list[Moments]:
+    """The statistics that update the running ones, call by call."""
+    if settings["scope"] != OWN:
+        known = _together(call)
+        own = known.size * len(call.inputs[0]) // sum(len(inputs[0]) for inputs in call.replicas)
+        return [known if settings["scope"] == ALL else known._replace(size=own)]
+    if settings["buffers"] == OWN:
+        return [norms.moments(inputs[0], _axes(inputs[0])) for inputs in call.calls]
+    each = [norms.moments(inputs[0], _axes(inputs[0])) for inputs in call.replicas]
+    if settings["buffers"] == FIRST:
+        return each[:1]
+    mean, variance = (np.mean(every, axis=0) for every in zip(*(known[:3:2] for known in each), strict=True))
+    return [each[0]._replace(mean=mean, variance=variance)]
+
+
+def _modes(call: Call, settings: Settings) -> tuple[str, ...]:
+    modes = (BATCH, RUNNING) if call.training else (RUNNING, BATCH)
+    return modes if set(STATISTICS) <= set(call.buffers) else (BATCH,)
+
+
+def _scopes(call: Call, settings: Settings) -> tuple[str, ...]:
+    return (OWN, ALL, ALL_AS_OWN) if len(call.replicas) > 1 else (OWN,)
+
+
+def _holders(call: Call, settings: Settings) -> tuple[str, ...]:
+    return (OWN, FIRST, "the replicas' mean") if len(call.replicas) > 1 else (OWN,)
+
+
+def _befores(call: Call, settings: Settings) -> tuple[str, ...]:
+    """nn.parallel.DistributedDataParallel sends replica 0's to the others, unless it is told not to."""
+    if call.replica == 0 or not call.first_buffers:
+        return (OWN,)
+    sent = call.case.strategy == "ddp" and not call.case.local_buffers
+    return (FIRST, OWN) if sent else (OWN, FIRST)
+
+
+def _epsilons(call: Call, settings: Settings) -> Iterator[float]:
+    x = call.inputs[0]
+    by = norms.affine(call, _shape(x), settings)
+    return norms.epsilons(_moments(call, settings), by, _axes(x), output(call), settings)
+
+
+def _momenta(call: Call, settings: Settings) -> Iterator[float]:
+    yield from MOMENTA
+    if "running_mean" in call.seen and settings["mode"] == BATCH:
+        found = solve.constant(_running, call, settings, "momentum", MOMENTA, among="running_mean")
+        if found is not None:
+            yield found
+
+
+BATCH_NORM = Formula(
+    _predict,
+    (
+        Trait("mode", "batch_norm.mode", _modes),
+        Trait("scope", "batch_norm.scope", _scopes),
+        Trait("frozen", "batch_norm.frozen", lambda call, settings: (not call.training, call.training)),
+        Trait("running_variance", "batch_norm.running_variance", choices("unbiased", "biased")),
+        Trait("before", "batch_norm.buffers", _befores),
+        Trait("buffers", "batch_norm.buffers", _holders),
+        Trait("momentum", "batch_norm.momentum", _momenta),
+        Trait("skipped", "module.skipped", choices(False, True)),
+        *norms.traits("batch_norm", _epsilons),
+    ),
+)

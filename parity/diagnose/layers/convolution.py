@@ -1,0 +1,196 @@
+"""Causes in convolutions, transposed ones too: where the windows lie, the kernel's axes, bias and activation.
+
+A convolution is a sum over the places of the kernel: each is one product of matrices.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.layers import windows
+from parity.diagnose.layers.activations import FUNCTIONS
+from parity.diagnose.layers.evidence import far, output
+from parity.diagnose.layers.linear import TIMES, biases
+from parity.diagnose.observation import Array, Call
+
+MODES: Final[dict[str, Literal["constant", "reflect", "wrap", "edge"]]] = {
+    "zeros": "constant",
+    "reflect": "reflect",
+    "circular": "wrap",
+    "replicate": "edge",
+}
+DILATIONS: Final = (1, 2, 3)
+AS_IS, FLIPPED, TURNED, SWAPPED = "as in PyTorch", "flipped", "height and width swapped", "in and out swapped"
+
+
+def _conv2d(call: Call, **settings: Any) -> dict[str, Array]:
+    if settings["padding"] not in _paddings(call, settings):
+        return {}
+    return _made(_convolved, call, settings)
+
+
+def _made(function: Callable[[Call, Array, Settings], Array], call: Call, settings: Settings) -> dict[str, Array]:
+    """The output, if that of the first sample is near."""
+    if None in settings.values() or far(function(call, call.inputs[0][:1], settings), output(call)[:1]):
+        return {}
+    return {"output": function(call, call.inputs[0], settings)}
+
+
+def _convolved(call: Call, x: Array, settings: Settings) -> Array:
+    kernel, stride, dilation = _kernel(call, settings), settings["stride"], settings["dilation"]
+    groups, count = x.shape[1] // kernel.shape[1], _size(output(call))
+    x = np.pad(x, windows.margins(x, settings["padding"]), MODES[settings["padding_mode"]])
+    x, kernel = _grouped(x, groups), kernel.reshape(groups, -1, *kernel.shape[1:])
+    made = np.zeros(())
+    for i, j in _places(kernel):
+        pixels = windows.strided(x, (i * dilation, j * dilation), count, stride)
+        made = made + kernel[..., i, j] @ pixels.reshape(*x.shape[:2], -1)
+    return _finished(call, made.reshape(groups, -1, x.shape[2], *count), settings)
+
+
+def _grouped(x: Array, groups: int) -> Array:
+    """(groups, channels of a group, samples, height, width)"""
+    return np.moveaxis(x.reshape(len(x), groups, -1, *x.shape[2:]), 0, 2)
+
+
+def _places(kernel: Array) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*map(range, _size(kernel)))
+
+
+def _size(x: Array) -> tuple[int, int]:
+    return x.shape[-2], x.shape[-1]
+
+
+def _kernel(call: Call, settings: Settings) -> Array:
+    kernel = call.parameters["weight"]
+    return {
+        AS_IS: kernel,
+        FLIPPED: kernel[..., ::-1, ::-1],
+        TURNED: kernel.swapaxes(2, 3),
+        SWAPPED: kernel.swapaxes(0, 1),
+    }[settings["weight"]]
+
+
+def _finished(call: Call, made: Array, settings: Settings) -> Array:
+    """Back in order, with bias and activation."""
+    made = np.moveaxis(made, 2, 0).reshape(made.shape[2], -1, *made.shape[3:])
+    if "bias" in call.parameters:
+        made = made + TIMES[settings["bias"]] * call.parameters["bias"].reshape(-1, 1, 1)
+    return FUNCTIONS[settings["activation"]](made)
+
+
+def _orientations(call: Call, settings: Settings) -> Iterator[str]:
+    """Those that leave the kernel's shape as it is."""
+    yield from (AS_IS, FLIPPED)
+    one, other, height, width = call.parameters["weight"].shape
+    if height == width:
+        yield TURNED
+    if one == other:
+        yield SWAPPED
+
+
+def _window(call: Call, dilation: int) -> tuple[int, ...]:
+    """The kernel's size, its gaps included."""
+    return tuple((size - 1) * dilation + 1 for size in _size(call.parameters["weight"]))
+
+
+def _dilations(call: Call, settings: Settings) -> tuple[int, ...]:
+    return DILATIONS if max(_window(call, 1)) > 1 else (1,)
+
+
+def _strides(call: Call, settings: Settings) -> list[int]:
+    size, count, window = _size(call.inputs[0]), _size(output(call)), _window(call, settings["dilation"])
+    each = [windows.strides(*axis) for axis in zip(size, count, window, strict=True)]
+    return [stride for stride in each[0] if stride in each[1]]
+
+
+def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
+    if settings["stride"] is None:
+        return
+    window = _window(call, settings["dilation"])
+    yield from windows.paddings(_size(call.inputs[0]), _size(output(call)), window, settings["stride"])
+
+
+def _conv_transpose2d(call: Call, **settings: Any) -> dict[str, Array]:
+    return _made(_spread, call, settings)
+
+
+def _spread(call: Call, x: Array, settings: Settings) -> Array:
+    """Every pixel times the kernel, added up; then cropped."""
+    kernel, stride = _kernel(call, settings), settings["stride"]
+    groups = output(call).shape[1] // kernel.shape[1]
+    x, kernel = _grouped(x, groups), kernel.reshape(groups, -1, *kernel.shape[1:])
+    count = _size(x)
+    whole = ((n - 1) * stride + k for n, k in zip(count, _size(kernel), strict=True))
+    made = np.zeros((groups, kernel.shape[2], x.shape[2], *whole))
+    for i, j in _places(kernel):
+        pixels = kernel[..., i, j].swapaxes(1, 2) @ x.reshape(*x.shape[:2], -1)
+        windows.strided(made, (i, j), count, stride)[...] += pixels.reshape(groups, -1, *x.shape[2:])
+    return _finished(call, _cropped(made, settings["padding"], _size(output(call))), settings)
+
+
+def _cropped(made: Array, padding: tuple[int, ...], size: tuple[int, int]) -> Array:
+    """`size` pixels of it, zeros where there are none."""
+    top, _, left, _ = padding
+    missing = [max(start + n - m, 0) for start, n, m in zip((top, left), size, _size(made), strict=True)]
+    made = np.pad(made, windows.margins(made, (0, missing[0], 0, missing[1])))
+    return made[..., top : top + size[0], left : left + size[1]]
+
+
+def _spread_strides(call: Call, settings: Settings) -> list[int]:
+    size, kernel = _size(call.inputs[0]), _size(call.parameters["weight"])
+    axes = list(zip(size, _size(output(call)), kernel, strict=True))
+    fitting = [stride for stride in range(1, windows.MOST + 1) if all(_crops(*axis, stride) for axis in axes)]
+    return sorted(fitting, key=lambda stride: abs(stride - axes[0][1] / axes[0][0]))
+
+
+def _spread_paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
+    """What is cut off at the top, bottom, left and right; less than nothing is PyTorch's output_padding."""
+    if settings["stride"] is None:
+        return
+    axes = zip(_size(call.inputs[0]), _size(output(call)), _size(call.parameters["weight"]), strict=True)
+    rows, columns = (_crops(*axis, settings["stride"]) for axis in axes)
+    yield from (row + column for row, column in itertools.product(rows, columns))
+
+
+def _crops(size: int, count: int, kernel: int, stride: int) -> list[tuple[int, int]]:
+    """Along an axis: at both ends by PyTorch's rule, then all of it spread in another way."""
+    whole = (size - 1) * stride + kernel
+    excess = whole - count
+    torch = [(p, excess - p) for p in range(kernel) if 0 <= 2 * p - excess < stride]
+    same = [(excess // 2, excess - excess // 2), (0, excess), (excess, 0)]
+    return list(dict.fromkeys(torch + (same if 0 <= excess < kernel else [])))
+
+
+def _traits(kind: str, weight: str, *where: Trait[Call]) -> tuple[Trait[Call], ...]:
+    return (
+        Trait("weight", weight, _orientations),
+        *where,
+        Trait("bias", f"{kind}.bias", biases),
+        Trait("activation", f"{kind}.activation", choices(*FUNCTIONS)),
+    )
+
+
+CONV2D = Formula(
+    _conv2d,
+    _traits(
+        "conv2d",
+        "conv2d.weight",
+        Trait("dilation", "conv2d.dilation", _dilations),
+        Trait("stride", "conv2d.stride", _strides),
+        Trait("padding", "conv2d.padding", _paddings),
+        Trait("padding_mode", "conv2d.padding_mode", choices(*MODES)),
+    ),
+)
+CONV_TRANSPOSE2D = Formula(
+    _conv_transpose2d,
+    _traits(
+        "conv_transpose",
+        "conv_transpose",
+        Trait("stride", "conv_transpose.stride", _spread_strides),
+        Trait("padding", "conv_transpose.padding", _spread_paddings),
+    ),
+)

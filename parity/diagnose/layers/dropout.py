@@ -1,0 +1,98 @@
+"""Causes in dropout: its rate and scale, and which masks it draws.
+
+Masks come from the shared source (parity.random.keep), keyed by module, replica, step and call; attention
+drops its weights by the same rule.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from parity import random
+from parity.diagnose import solve
+from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.layers.evidence import output
+from parity.diagnose.observation import Array, Call
+
+SHARED: Final = "the shared source"
+RATES: Final = (0.1, 0.2, 0.25, 0.3, 0.5)
+SIGMAS: Final = 6.0  # by which the share of what is dropped may miss the rate
+
+
+def factors(call: Call, shape: tuple[int, ...], settings: Settings) -> Array:
+    """What is multiplied by, with a mask of the shared source."""
+    if not (settings["active"] and settings["rate"]):
+        return np.ones(shape)
+    seed, name, rate = call.case.seed, call.name, settings["rate"]
+    kept = random.keep(seed, name, settings["replica"], settings["step"], call.number, shape, rate)
+    return kept * _scale(settings)
+
+
+def _scale(settings: Settings) -> float:
+    return 1.0 / (1.0 - settings["rate"]) if settings["kept"] == "times 1 / (1 - rate)" else 1.0
+
+
+def _active(call: Call, settings: Settings) -> tuple[bool, bool]:
+    return call.training, not call.training
+
+
+def _replicas(call: Call, settings: Settings) -> tuple[int, ...]:
+    """Whose masks: its own, or those of replica 0."""
+    return (call.replica, 0) if call.replica else (0,)
+
+
+def _steps(call: Call, settings: Settings) -> tuple[int, ...]:
+    """Which step's masks: this one's, or those of the first."""
+    return (call.step, 0) if call.step else (0,)
+
+
+def _predict(call: Call, **settings: Any) -> dict[str, Array]:
+    x, kept = call.inputs[0], output(call) != 0
+    if settings["generator"] == SHARED or not settings["active"]:
+        return {"output": x * factors(call, x.shape, settings)}
+    if settings["generator"] != _another(call) or not _plausible(kept, x, settings["rate"]):
+        return {}
+    return {"output": x * kept * _scale(settings)}
+
+
+def _another(call: Call) -> str:
+    """The mask that is seen, by its digest: two that are not of the shared source are not the same therefore."""
+    return f"another: {hashlib.blake2b((output(call) != 0).tobytes(), digest_size=4).hexdigest()}"
+
+
+def _plausible(kept: Array, x: Array, rate: float) -> bool:
+    """Whether about so many of the elements are dropped, and enough of them to tell."""
+    count, dropped = np.count_nonzero(x), np.count_nonzero((x != 0) & ~kept)
+    spread = SIGMAS * np.sqrt(count * rate * (1 - rate))
+    return bool(dropped >= solve.ENOUGH and abs(dropped - count * rate) <= spread)
+
+
+def _rates(call: Call, settings: Settings) -> Iterator[float]:
+    """The model's, then what the scale of the kept elements says, then the usual ones."""
+    yield call.case.dropout
+    x, y = call.inputs[0], output(call)
+    kept = y != 0
+    factor = solve.scale(x[kept], y[kept]) if kept.shape == x.shape else None
+    if factor is not None and factor > 1.0:
+        yield 1.0 - 1.0 / factor
+    yield from RATES
+
+
+def _generators(call: Call, settings: Settings) -> tuple[str, str]:
+    return SHARED, _another(call)
+
+
+def traits(rates: Callable[[Call, Settings], Iterable[float]]) -> tuple[Trait[Call], ...]:
+    """Of whatever drops."""
+    return (
+        Trait("active", "dropout.active", _active),
+        Trait("rate", "dropout.rate", rates),
+        Trait("kept", "dropout.scale", choices("times 1 / (1 - rate)", "as it is")),
+        Trait("replica", "dropout.replicas", _replicas),
+        Trait("step", "dropout.step", _steps),
+    )
+
+
+DROPOUT = Formula(_predict, (*traits(_rates), Trait("generator", "dropout.generator", _generators)))

@@ -1,0 +1,48 @@
+"""Causes in linear layers: a square weight that was not transposed, the bias, an activation fused in."""
+
+from typing import Any, Final
+
+from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.layers.activations import FUNCTIONS
+from parity.diagnose.layers.evidence import far, output
+from parity.diagnose.observation import Array, Call
+
+ROWS: Final = 16  # that are looked at first
+TIMES: Final = {"added": 1.0, "left out": 0.0, "added twice": 2.0}  # what a bias is multiplied by
+
+
+def _predict(call: Call, **settings: Any) -> dict[str, Array]:
+    weight = call.parameters["weight"]
+    rows = call.inputs[0].reshape(-1, call.inputs[0].shape[-1])
+    y = output(call)
+    if far(_applied(call, rows[:ROWS], settings), y.reshape(-1, y.shape[-1])[:ROWS]):
+        return {}
+    return {"output": _applied(call, rows, settings).reshape(*call.inputs[0].shape[:-1], len(weight))}
+
+
+def _applied(call: Call, rows: Array, settings: Settings) -> Array:
+    weight = call.parameters["weight"]
+    made = rows @ (weight if settings["weight"] == "transposed" else weight.T)
+    if "bias" in call.parameters:
+        made += TIMES[settings["bias"]] * call.parameters["bias"]
+    return FUNCTIONS[settings["activation"]](made)
+
+
+def _orientations(call: Call, settings: Settings) -> tuple[str, ...]:
+    outputs, inputs = call.parameters["weight"].shape
+    return ("(out, in)", "transposed") if outputs == inputs else ("(out, in)",)
+
+
+def biases(call: Call, settings: Settings) -> tuple[str, ...]:
+    """What may become of a bias, if there is one."""
+    return tuple(TIMES) if "bias" in call.parameters else ("added",)
+
+
+LINEAR = Formula(
+    _predict,
+    (
+        Trait("weight", "linear.weight", _orientations),
+        Trait("bias", "linear.bias", biases),
+        Trait("activation", "linear.activation", choices(*FUNCTIONS)),
+    ),
+)

@@ -1,0 +1,202 @@
+"""Causes in layer norm and group norm: the epsilon and its place, the variance, what is left out, the axes.
+
+`batch_norm.py` shares the formula.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from parity.diagnose import solve
+from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.layers.evidence import output
+from parity.diagnose.observation import Array, Call
+
+USUAL: Final = (1e-5, 1e-3, 1e-6, 0.0)  # epsilons: PyTorch's, Keras's, others'
+LEFT_OUT: Final = "left out"
+Axes = tuple[int, ...]
+
+
+class Moments(NamedTuple):
+    """An input without its mean, and its variance. `size`: of the elements that they were taken over."""
+
+    mean: Array
+    centred: Array
+    variance: Array
+    size: int
+
+
+class Affine(NamedTuple):
+    """Weight and bias, in shapes that broadcast."""
+
+    weight: Array
+    bias: Array
+
+
+def moments(x: Array, axes: Axes) -> Moments:
+    """Over the given axes."""
+    mean = x.mean(axes, keepdims=True)
+    return Moments(mean, x - mean, np.square(x - mean).mean(axes, keepdims=True), _size(x, axes))
+
+
+def uncentred(x: Array, axes: Axes) -> Moments:
+    """The root mean square's: the mean stays."""
+    return Moments(np.zeros(1), x, np.square(x).mean(axes, keepdims=True), _size(x, axes))
+
+
+def _size(x: Array, axes: Axes) -> int:
+    return math.prod(x.shape[axis] for axis in axes)
+
+
+def affine(call: Call, shape: Axes, settings: Settings) -> Affine:
+    """The module's weight and bias, as far as the settings say that they are applied."""
+    weight = np.reshape(call.parameters["weight"], shape) if "weight" in call.parameters else np.ones(1)
+    bias = np.reshape(call.parameters["bias"], shape) if "bias" in call.parameters else np.zeros(1)
+    if settings["weight"] != "applied":
+        weight = 1.0 + weight if settings["weight"] == "1 + weight" else np.ones(1)
+    return Affine(weight, bias if settings["bias"] == "added" else np.zeros(1))
+
+
+def normalised(known: Moments, by: Affine, settings: Settings) -> Array:
+    """The formula of all norms."""
+    variance, epsilon = _variance(known, settings), settings["epsilon"]
+    inside = settings["epsilon_placement"] == "inside the root"
+    root = np.sqrt(variance + epsilon) if inside else np.sqrt(variance) + epsilon
+    return np.asarray(known.centred / root * by.weight + by.bias)
+
+
+def epsilons(known: Moments, by: Affine, axes: Axes, y: Array, settings: Settings) -> Iterator[float]:
+    """The usual ones, and the one that the output tells."""
+    yield from USUAL
+    if y.shape == known.centred.shape and y.size >= solve.ENOUGH:
+        with np.errstate(all="ignore"):
+            epsilon = _epsilon(known, by, axes, y, settings)
+        if np.isfinite(epsilon):
+            yield epsilon
+
+
+def _epsilon(known: Moments, by: Affine, axes: Axes, y: Array, settings: Settings) -> float:
+    """Each group of elements tells the root that it was divided by; the mean of what the groups say."""
+    made, wanted = known.centred * by.weight, np.broadcast_to(y - by.bias, y.shape)
+    made = np.broadcast_to(made, y.shape)
+    squares = np.square(made).sum(axes, keepdims=True)
+    root = squares / (made * wanted).sum(axes, keepdims=True)
+    variance = _variance(known, settings)
+    if settings["epsilon_placement"] == "inside the root":
+        found, error = np.square(root) - variance, np.square(root)
+    else:
+        found, error = root - np.sqrt(variance), root
+    told = np.isfinite(found) & (root > 0) & (squares > 0)
+    # What is left of large numbers tells less.
+    error = error * (1.0 + _lost(known.mean, known.centred, axes) + _lost(by.bias, wanted, axes))
+    trust = np.where(told, 1.0 / np.square(error), 0.0)
+    return float((np.where(told, found, 0.0) * trust).sum() / trust.sum())
+
+
+def _lost(offset: Array, values: Array, axes: Axes) -> Array:
+    """How large an offset was that was taken away, in units of what is left."""
+    return np.asarray(np.abs(offset).max() / np.sqrt(np.square(values).mean(axes, keepdims=True)))
+
+
+def _variance(known: Moments, settings: Settings) -> Array:
+    if settings["variance"] == "biased":
+        return known.variance
+    return known.variance * (known.size / max(known.size - 1, 1))
+
+
+def traits(kind: str, found: Callable[[Call, Settings], Iterator[float]]) -> tuple[Trait[Call], ...]:
+    """What all norms have in common. `found`: the epsilons to try."""
+    return (
+        Trait("variance", f"{kind}.variance", choices("biased", "unbiased")),
+        Trait("epsilon_placement", f"{kind}.epsilon_placement", choices("inside the root", "outside the root")),
+        Trait("weight", f"{kind}.weight", choices("applied", LEFT_OUT, "1 + weight")),
+        Trait("bias", f"{kind}.bias", choices("added", LEFT_OUT)),
+        Trait("epsilon", f"{kind}.epsilon", found),
+    )
+
+
+def _layer_norm(call: Call, **settings: Any) -> dict[str, Array]:
+    if settings["final_norm"] == LEFT_OUT or settings["skipped"]:
+        return {"output": call.inputs[0]}
+    return {"output": normalised(_features(call, settings), _elementwise(call, settings), settings)}
+
+
+def _features(call: Call, settings: Settings) -> Moments:
+    function = moments if settings["mean"] == "subtracted" else uncentred
+    return function(call.inputs[0], settings["axes"])
+
+
+def _elementwise(call: Call, settings: Settings) -> Affine:
+    return affine(call, call.parameters["weight"].shape if "weight" in call.parameters else (-1,), settings)
+
+
+def _layer_epsilons(call: Call, settings: Settings) -> Iterator[float]:
+    known, by = _features(call, settings), _elementwise(call, settings)
+    return epsilons(known, by, settings["axes"], output(call), settings)
+
+
+def _axes(call: Call, settings: Settings) -> Iterator[Axes]:
+    """The last ones, as many as the weight has; then any other one, or all but one."""
+    every = tuple(range(call.inputs[0].ndim))
+    count = call.parameters["weight"].ndim if "weight" in call.parameters else 1
+    others = [(axis,) for axis in every] + [tuple(axis for axis in every if axis != kept) for kept in every]
+    yield from dict.fromkeys([every[-count:], *(axes for axes in others if axes)])
+
+
+def _is_final(call: Call) -> bool:
+    return call.name.endswith(("encoder.norm", "decoder.norm"))
+
+
+def _final(call: Call, settings: Settings) -> tuple[str, ...]:
+    return ("applied", LEFT_OUT) if _is_final(call) else ("applied",)
+
+
+def _skipped(call: Call, settings: Settings) -> tuple[bool, ...]:
+    return (False,) if _is_final(call) else (False, True)
+
+
+def _group_norm(call: Call, **settings: Any) -> dict[str, Array]:
+    if settings["skipped"]:
+        return {"output": call.inputs[0]}
+    known, by = _groups(call, settings)
+    return {"output": normalised(known, by, settings).reshape(call.inputs[0].shape)}
+
+
+def _groups(call: Call, settings: Settings) -> tuple[Moments, Affine]:
+    """In the shape (samples, groups, channels of a group, pixels)."""
+    x, count = call.inputs[0], settings["groups"]
+    parted = x.reshape(len(x), count, x.shape[1] // count, -1)
+    return moments(parted, (2, 3)), affine(call, (1, count, -1, 1), settings)
+
+
+def _counts(call: Call, settings: Settings) -> list[int]:
+    """All that divide the channels: how many groups there are is not recorded."""
+    channels = call.inputs[0].shape[1]
+    return [count for count in range(1, channels + 1) if channels % count == 0]
+
+
+def _group_epsilons(call: Call, settings: Settings) -> Iterator[float]:
+    known, by = _groups(call, settings)
+    return epsilons(known, by, (2, 3), output(call).reshape(known.centred.shape), settings)
+
+
+LAYER_NORM = Formula(
+    _layer_norm,
+    (
+        Trait("final_norm", "transformer.final_norm", _final),
+        Trait("skipped", "module.skipped", _skipped),
+        Trait("mean", "layer_norm.rms", choices("subtracted", "kept")),
+        Trait("axes", "layer_norm.axes", _axes),
+        *traits("layer_norm", _layer_epsilons),
+    ),
+)
+GROUP_NORM = Formula(
+    _group_norm,
+    (
+        Trait("skipped", "module.skipped", choices(False, True)),
+        Trait("groups", "group_norm.groups", _counts),
+        *traits("group_norm", _group_epsilons),
+    ),
+)

@@ -1,0 +1,88 @@
+"""Causes in pooling and flattening: where the windows lie, the average for the maximum, the order of the axes.
+
+Neither kernel nor stride is recorded: those that fit the shapes are tried.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.layers import windows
+from parity.diagnose.layers.evidence import output
+from parity.diagnose.observation import Array, Call
+
+KERNELS: Final = (2, 3, 4, 5)
+LETTERS: Final = "NCHW"  # of the axes of an image
+
+
+def _max_pool2d(call: Call, window: tuple[int, int], padding: tuple[int, ...], kind: str) -> dict[str, Array]:
+    if padding not in _paddings(call, {"window": window}):
+        return {}
+    kernel, stride = window
+    fill = -math.inf if kind == "maximum" else 0.0
+    x = np.pad(call.inputs[0], windows.margins(call.inputs[0], padding), constant_values=fill)
+    count = output(call).shape[2:]
+    taps = (windows.strided(x, place, count, stride) for place in itertools.product(range(kernel), repeat=2))
+    if kind == "maximum":
+        return {"output": np.maximum.reduce(list(taps))}
+    return {"output": np.sum(list(taps), axis=0) / _counted(call, window, padding, kind)}
+
+
+def _counted(call: Call, window: tuple[int, int], padding: tuple[int, ...], kind: str) -> Array:
+    """How many pixels each average is taken over."""
+    kernel, stride = window
+    inside = np.ones(call.inputs[0].shape[2:])
+    inside = np.pad(inside, windows.margins(inside, padding), constant_values=float(kind == "average"))
+    places = itertools.product(range(kernel), repeat=2)
+    return np.asarray(sum(windows.strided(inside, place, output(call).shape[2:], stride) for place in places))
+
+
+def _windows(call: Call, settings: Settings) -> Iterator[tuple[int, int]]:
+    """Kernel and stride, those first that are alike."""
+    size, count = call.inputs[0].shape[2:], output(call).shape[2:]
+    fitting = []
+    for kernel in KERNELS:
+        each = [windows.strides(*axis, kernel) for axis in zip(size, count, strict=True)]
+        fitting += [(kernel, stride) for stride in each[0] if stride in each[1] and stride <= kernel]
+    yield from sorted(fitting, key=lambda window: (abs(window[1] - size[0] / count[0]), window[0]))
+
+
+def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
+    if settings["window"]:
+        kernel, stride = settings["window"]
+        size, count = call.inputs[0].shape[2:], output(call).shape[2:]
+        yield from (
+            each
+            for each in windows.paddings(size, count, (kernel, kernel), stride)
+            if 2 * min(each) <= kernel  # PyTorch takes no more than half a window
+        )
+
+
+def _flatten(call: Call, order: str) -> dict[str, Array]:
+    names = _names(call)
+    x = call.inputs[0].transpose(0, *(names.index(name) for name in order.split(",")))
+    return {"output": x.reshape(len(x), -1)}
+
+
+def _names(call: Call) -> list[str]:
+    count = call.inputs[0].ndim
+    return list(LETTERS) if count == len(LETTERS) else [str(axis) for axis in range(count)]
+
+
+def _orders(call: Call, settings: Settings) -> Iterator[str]:
+    return (",".join(order) for order in itertools.permutations(_names(call)[1:]))
+
+
+MAX_POOL2D = Formula(
+    _max_pool2d,
+    (
+        Trait("kind", "pool.kind", choices("maximum", "average", "average of what is inside")),
+        Trait("window", "max_pool.window", _windows),
+        Trait("padding", "max_pool.padding", _paddings),
+    ),
+)
+FLATTEN = Formula(_flatten, (Trait("order", "flatten.order", _orders),))

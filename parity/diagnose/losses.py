@@ -1,0 +1,188 @@
+"""Causes in the loss: what is averaged, what the outputs are taken for, how probabilities are kept from zero.
+
+A loss is one number for each micro-batch, so that nothing is solved for: only what libraries and
+programs are known to do is tried.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from parity.config import schema
+from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.observation import Array, LossValue
+
+SMALL: Final = 1e-7  # keras.config.epsilon()
+TERMS: Final[dict[str, Callable[[Array], Array]]] = {
+    "squares": np.square,
+    "half the squares": lambda apart: np.square(apart) / 2,
+    "magnitudes": np.abs,
+}
+SMOOTHINGS: Final = (0.0, 0.1, 0.05)
+BASES: Final = {"e": 1.0, "2": math.log(2.0), "10": math.log(10.0)}
+
+
+def _mse(loss: LossValue, terms: str, broadcast: bool, **reduction: Any) -> dict[str, Array]:
+    values = []
+    for outputs, target in zip(loss.outputs, loss.targets, strict=True):
+        if broadcast:
+            apart = outputs.reshape(-1, 1) - target.reshape(1, -1)
+        elif outputs.size == target.size:
+            apart = outputs - target.reshape(outputs.shape)
+        else:
+            return {}
+        values.append(_reduced(loss, TERMS[terms](apart), np.ones(apart.shape), **reduction))
+    return {"loss": np.asarray(values)}
+
+
+def _cross_entropy(
+    loss: LossValue,
+    taken_for: str,
+    softmaxes: int,
+    axis: int,
+    ignored: str,
+    smoothing: float,
+    floor: str,
+    base: str,
+    **reduction: Any,
+) -> dict[str, Array]:
+    values = []
+    for outputs, target in zip(loss.outputs, loss.targets, strict=True):
+        logits = np.moveaxis(outputs, axis, -1)
+        for _ in range(softmaxes - 1):
+            logits = np.exp(_log_softmax(logits))
+        logs = _clipped(_logarithms(logits, taken_for), floor) / BASES[base]
+        if logs.shape[:-1] != target.shape:
+            return {}
+        chosen = np.take_along_axis(logs, target.astype(np.int64)[..., None], -1)[..., 0]
+        terms = -(1 - smoothing) * chosen - smoothing * logs.mean(-1)
+        valid = (target != 0) if ignored != "none" else np.ones(target.shape, bool)
+        counted = valid if ignored == "class 0, mean over the others" else np.ones(target.shape)
+        values.append(_reduced(loss, terms * valid, counted, **reduction))
+    return {"loss": np.asarray(values)}
+
+
+def _logarithms(outputs: Array, taken_for: str) -> Array:
+    """The logarithms of the probabilities that the outputs stand for; Keras's formulas for probabilities."""
+    if taken_for == "logits":
+        return _log_softmax(outputs)
+    if taken_for == "logarithms":
+        return outputs
+    if taken_for == "probabilities":  # sparse_categorical_crossentropy
+        return _log_softmax(np.log(np.clip(outputs, SMALL, 1 - SMALL)))
+    return np.asarray(np.log(np.clip(outputs / outputs.sum(-1, keepdims=True), SMALL, 1 - SMALL)))
+
+
+def _clipped(logs: Array, floor: str) -> Array:
+    if floor == "log e^-100":  # torch.nn.functional.binary_cross_entropy
+        return np.maximum(logs, -100.0)
+    if floor == "none":
+        return logs
+    clipped = np.log(np.clip(np.exp(logs), SMALL, 1 - SMALL))
+    return _log_softmax(clipped) if floor == "1e-7, then normalised" else np.asarray(clipped)
+
+
+def _log_softmax(logits: Array) -> Array:
+    shifted = logits - logits.max(-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
+
+
+def _reduced(
+    loss: LossValue, terms: Array, counted: Array, reduction: str, over: str, scaled: float, passes: float, factor: str
+) -> float:
+    """`over`: what the mean is taken over, or for a sum what is left to a mean."""
+    sample_axis = 1 if isinstance(loss.case.model, schema.Transformer) and terms.ndim > 1 else 0
+    total, count, samples = float(terms.sum()), float(counted.sum()), terms.shape[sample_axis]
+    if over == "samples":
+        value = total / samples
+    elif over == "features":
+        value = total * samples / count
+    else:
+        value = total / count if reduction == "mean" else total
+    return float(value * scaled * passes * _factors(loss)[factor])
+
+
+def _factors(loss: LossValue) -> dict[str, float]:
+    """Numbers that a loss is multiplied or divided by in practice."""
+    shape, numbers = loss.outputs[0].shape, {"replicas": loss.case.replicas, "micro-batches": loss.case.accumulate}
+    numbers |= {f"size of axis {axis}": size for axis, size in enumerate(shape)}
+    factors = {"1": 1.0}
+    for name, number in numbers.items():
+        factors |= {f"1 / {name}": 1 / number, name: float(number)}
+    return factors
+
+
+def _scaled(loss: LossValue, settings: Settings) -> Iterable[float]:
+    return dict.fromkeys((1.0, 1 / loss.case.replicas))
+
+
+def _passes(loss: LossValue, settings: Settings) -> Iterable[float]:
+    return dict.fromkeys((1.0, 1 / loss.case.accumulate, float(loss.case.accumulate)))
+
+
+def _reductions(loss: LossValue, settings: Settings) -> Iterable[str]:
+    return ("mean", "sum") if loss.case.loss.reduction == "mean" else ("sum", "mean")
+
+
+def _broadcasts(loss: LossValue, settings: Settings) -> Iterable[bool]:
+    outputs = loss.outputs[0]
+    return (False, True) if outputs.ndim > 1 and outputs.shape[-1] == 1 else (False,)
+
+
+def _axes(loss: LossValue, settings: Settings) -> Iterator[int]:
+    """Where classes may be by the shapes."""
+    outputs, target = loss.outputs[0], loss.targets[0]
+    yield -1
+    for axis in range(outputs.ndim - 1):
+        if np.delete(outputs.shape, axis).tolist() == list(target.shape):
+            yield axis
+
+
+def _reduction_traits(over: str) -> tuple[Trait[LossValue], ...]:
+    return (
+        Trait("reduction", "loss.sum", _reductions),
+        Trait("over", over, choices("all", "samples", "features")),
+        Trait("scaled", "gradient.double_scaling", _scaled),
+        Trait("passes", "accumulation.normalisation", _passes),
+        Trait("factor", "loss.scale", lambda loss, settings: _factors(loss)),
+    )
+
+
+FORMULAS: Final[dict[str, Formula[LossValue]]] = {
+    "mse": Formula(
+        _mse,
+        (
+            *_reduction_traits("mse.reduction"),
+            Trait("broadcast", "mse.broadcast", _broadcasts),
+            Trait("terms", "loss.kind", choices(*TERMS)),
+        ),
+    ),
+    "cross_entropy": Formula(
+        _cross_entropy,
+        (
+            *_reduction_traits("cross_entropy.reduction"),
+            Trait("softmaxes", "cross_entropy.double_softmax", choices(1, 2)),
+            Trait(
+                "taken_for",
+                "cross_entropy.logits",
+                choices("logits", "probabilities", "probabilities, normalised first", "logarithms"),
+            ),
+            Trait("axis", "cross_entropy.class_axis", _axes),
+            Trait(
+                "ignored",
+                "cross_entropy.ignored",
+                choices("none", "class 0, mean over the others", "class 0, mean over all"),
+            ),
+            Trait("smoothing", "cross_entropy.label_smoothing", choices(*SMOOTHINGS)),
+            Trait("floor", "probability.clipping", choices("none", "1e-7", "1e-7, then normalised", "log e^-100")),
+            Trait("base", "loss.logarithm", choices(*BASES)),
+        ),
+    ),
+}
+
+
+def formula(case: schema.Case) -> Formula[LossValue]:
+    """The formula of the case's loss."""
+    return FORMULAS[case.loss.kind]

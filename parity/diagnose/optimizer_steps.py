@@ -1,0 +1,148 @@
+"""The steps of SGD and Adam in all their conventions, replayed on recorded gradients."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parity.diagnose.observation import Array, Updates
+
+ROUNDED = {
+    "rate": ("learning_rate",),
+    "betas": ("beta1", "beta2", "momentum"),
+    "decay": ("weight_decay",),
+    "all": ("learning_rate", "beta1", "beta2", "momentum", "weight_decay", "epsilon", "factor"),
+}
+DIRECTION = {"rate outside": 1.0, "rate inside": 1.0, "rate inside, negative": -1.0}
+
+
+class Rule(NamedTuple):
+    """An optimizer's constants and conventions; those of torch.optim, where they are not given."""
+
+    kind: str = "sgd"
+    learning_rate: float = 0.001
+    every: int = 1  # steps between two changes of the rate
+    factor: float = 1.0
+    offset: int = 0  # by how many steps the schedule is early
+    weight_decay: float = 0.0
+    decay_form: str = "coupled"
+    decayed: str = "all"
+    momentum: float = 0.0
+    momentum_form: str = "rate outside"
+    dampening: float = 0.0
+    first: str = "undamped"
+    nesterov: bool = False
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    epsilon_placement: str = "after the correction"
+    bias_correction: str = "both"
+    beta_precision: str = "float64"
+    amsgrad: bool = False
+    counted: int = 1  # the number of the first step
+    precision: str = "float64"
+    frozen: bool = False
+    sign: int = 1  # -1 goes up the gradient
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        return self.learning_rate * self.factor ** (max(step + self.offset, 0) // self.every)
+
+
+Slots = dict[str, Array]
+
+
+@np.errstate(all="ignore")
+def replay(updates: Updates, **settings: Any) -> dict[str, Array]:
+    """What the first and the last step leave, by the names of Updates.seen."""
+    rule = _rounded(Rule(**settings))
+    parameter, last = updates.initial, len(updates.gradients) - 1
+    slots: Slots = {}
+    found: dict[str, Array] = {}
+    for step, gradient in enumerate(updates.gradients):
+        parameter, slots = _frozen(parameter) if rule.frozen else _stepped(rule, step, parameter, gradient, slots)
+        if step in (0, last):
+            found[f"update@{step}"] = parameter - updates.initial
+            found[f"learning_rate@{step}"] = np.asarray(rule.rate(step + 1))
+            found |= {f"{slot}@{step}": array for slot, array in slots.items()}
+    return found
+
+
+def _frozen(parameter: Array) -> tuple[Array, Slots]:
+    return parameter, dict.fromkeys(("momentum_buffer", "exp_avg", "exp_avg_sq"), np.zeros_like(parameter))
+
+
+def _stepped(rule: Rule, step: int, parameter: Array, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
+    gradient, rate, decay = rule.sign * gradient, rule.rate(step), rule.weight_decay
+    if rule.decayed == "matrices" and parameter.ndim < 2:
+        decay = 0.0
+    if rule.decay_form == "coupled":
+        gradient = gradient + decay * parameter
+    elif rule.decay_form == "decoupled":
+        parameter = parameter - rate * decay * parameter
+    elif rule.decay_form == "decoupled, not times the rate":
+        parameter = parameter - decay * parameter
+    change, slots = (_adam if rule.kind == "adam" else _sgd)(rule, step, gradient, slots)
+    parameter = parameter - change
+    if rule.decay_form == "decoupled, after the step":
+        parameter = parameter - rate * decay * parameter
+    return parameter, slots
+
+
+def _sgd(rule: Rule, step: int, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
+    """v = momentum v + (1 - dampening) g; what is subtracted is rate v, or v if the rate is in it."""
+    sign, rate = DIRECTION[rule.momentum_form], rule.rate(step)
+    inside = rule.momentum_form != "rate outside"
+    gradient = gradient * (sign * rate) if inside else gradient
+    undamped = not slots and rule.first == "undamped"
+    velocity = gradient if undamped else (1 - rule.dampening) * gradient
+    if slots:
+        velocity = rule.momentum * slots["momentum_buffer"] + velocity
+    change = gradient + rule.momentum * velocity if rule.nesterov else velocity
+    return change * (sign if inside else rate), {"momentum_buffer": velocity}
+
+
+def _adam(rule: Rule, step: int, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
+    """rate m / correction1 / (sqrt(v / correction2) + epsilon)."""
+    mean, square = ((1 - rule.beta1) * gradient, (1 - rule.beta2) * np.square(gradient))
+    if slots:
+        mean, square = mean + rule.beta1 * slots["exp_avg"], square + rule.beta2 * slots["exp_avg_sq"]
+    largest = np.maximum(slots.get("max_exp_avg_sq", 0.0), square)
+    correction1, correction2 = _corrections(rule, step + rule.counted)
+    denominator = _denominator(rule, largest if rule.amsgrad else square, correction2)
+    change = rule.rate(step) / correction1 * mean / denominator
+    return change, {"exp_avg": mean, "exp_avg_sq": square, "max_exp_avg_sq": largest}
+
+
+def _denominator(rule: Rule, square: Array, correction: float) -> Array:
+    root: Array
+    if rule.epsilon_placement == "inside the root":
+        root = np.sqrt(square / correction + rule.epsilon)
+    elif rule.epsilon_placement == "before the correction":
+        root = (np.sqrt(square) + rule.epsilon) / np.sqrt(correction)
+    else:
+        root = np.sqrt(square) / np.sqrt(correction) + rule.epsilon
+    return root
+
+
+def _corrections(rule: Rule, count: int) -> tuple[float, float]:
+    """1 - beta^t of both moments."""
+    return (
+        _correction(rule, rule.beta1, count) if rule.bias_correction in ("both", "first") else 1.0,
+        _correction(rule, rule.beta2, count) if rule.bias_correction in ("both", "second") else 1.0,
+    )
+
+
+def _correction(rule: Rule, beta: float, count: int) -> float:
+    if rule.beta_precision == "float64":
+        return 1 - beta**count
+    power = np.float64(np.float32(beta)) ** count
+    return float(1 - np.float32(power)) if rule.beta_precision == "float32 powers" else 1 - power
+
+
+def _rounded(rule: Rule) -> Rule:
+    """The rule with some of its constants as float32 holds them; numpy's numbers, which may grow beyond all bounds."""
+    constants: dict[str, Any] = {
+        name: np.float64(value) for name, value in rule._asdict().items() if isinstance(value, float)
+    }
+    rounded = {name: np.float64(np.float32(constants[name])) for name in ROUNDED.get(rule.precision, ())}
+    return rule._replace(**constants | rounded)

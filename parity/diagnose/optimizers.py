@@ -1,0 +1,164 @@
+"""Causes in the optimizer: its constants, its conventions, its schedule, by the parameter's way through the steps."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from parity.config import schema
+from parity.diagnose import solve
+from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.observation import Array, Seen, Updates
+from parity.diagnose.optimizer_steps import DIRECTION, replay
+
+SOME: Final = 4096  # elements of a parameter; an optimizer does the same to each
+AVERAGES: Final = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
+NO_SCHEDULE: Final = schema.Schedule(every=1, factor=1.0)
+
+
+def thinned(updates: Updates) -> Updates:
+    """The same of some elements only: those that moved furthest, and others evenly over the parameter."""
+    size = updates.initial.size
+    moved = [value.value for value in updates.seen.values() if value.value.shape == updates.initial.shape]
+    if size <= SOME or not moved:
+        return updates
+    far = np.argpartition(np.abs(moved[-1]).ravel(), -SOME // 2)[-SOME // 2 :]
+    chosen = np.union1d(far, np.linspace(0, size - 1, SOME // 2).astype(int))
+    shape = (-1, *(1,) * (updates.initial.ndim - 1))
+
+    def some(array: Array) -> Array:
+        return array.ravel()[chosen].reshape(shape) if array.shape == updates.initial.shape else array
+
+    seen = {name: Seen(some(value.value), value.noise, value.grain) for name, value in updates.seen.items()}
+    return updates._replace(initial=some(updates.initial), gradients=tuple(map(some, updates.gradients)), seen=seen)
+
+
+def _configured(updates: Updates, name: str, usual: Any) -> Any:
+    return getattr(updates.case.optimizer, name, usual)
+
+
+def _constant(setting: str, cause: str, usual: float, starts: tuple[float, ...] = (), slot: str = "") -> Trait[Updates]:
+    """The config's value, or else none at all, or else the one that fits the slot that it makes, or everything."""
+
+    def values(updates: Updates, settings: Settings) -> Iterator[float]:
+        configured = float(_configured(updates, setting, usual))
+        yield configured
+        yield 0.0
+        for among in (slot, "") if slot else ("",):
+            yield from _solved(updates, settings, setting, (configured, *starts), among)
+
+    return Trait(setting, cause, values)
+
+
+def _solved(
+    updates: Updates, settings: Settings, setting: str, starts: Iterable[float], among: str = ""
+) -> Iterator[float]:
+    found = solve.constant(replay, updates, settings, setting, starts, among)
+    if found is not None:
+        yield found
+
+
+def _rates(updates: Updates, settings: Settings) -> Iterator[float]:
+    """The rate that the config says, that was recorded, and that was applied."""
+    configured = float(_configured(updates, "learning_rate", 0.01))
+    yield configured
+    recorded = updates.seen.get("learning_rate@0")
+    expected = replay(updates, **{**settings, "learning_rate": 1.0})["learning_rate@0"]
+    if recorded is not None and expected:
+        yield float(recorded.value / expected)
+    yield from _solved(updates, settings, "learning_rate", (configured,))
+
+
+def _decay_forms(updates: Updates, settings: Settings) -> Iterable[str]:
+    forms = ("coupled", "decoupled", "decoupled, after the step", "decoupled, not times the rate")
+    adamw = isinstance(updates.case.optimizer, schema.AdamW)
+    return sorted(forms, key=lambda form: form != "decoupled") if adamw else forms
+
+
+def _kinds(updates: Updates, settings: Settings) -> Iterable[str]:
+    return ("sgd", "adam") if isinstance(updates.case.optimizer, schema.SGD) else ("adam", "sgd")
+
+
+def _decayed(updates: Updates, settings: Settings) -> Iterable[str]:
+    return ("all", "matrices") if updates.initial.ndim < 2 else ("all",)
+
+
+def _schedule(updates: Updates) -> schema.Schedule:
+    return updates.case.schedule or NO_SCHEDULE
+
+
+def _offsets(updates: Updates, settings: Settings) -> Iterable[int]:
+    return (0, 1, -1) if updates.case.schedule else (0,)
+
+
+def _everies(updates: Updates, settings: Settings) -> Iterable[int]:
+    others = range(1, len(updates.gradients) + 1) if updates.case.schedule else ()
+    return _schedule(updates).every, *others
+
+
+def _factors(updates: Updates, settings: Settings) -> Iterator[float]:
+    yield _schedule(updates).factor
+    if updates.case.schedule:
+        yield from _solved(updates, settings, "factor", (1.0, 0.5, 0.1))
+
+
+def _nesterov(updates: Updates, settings: Settings) -> Iterable[bool]:
+    configured = bool(_configured(updates, "nesterov", False))
+    return configured, not configured
+
+
+def _dampenings(updates: Updates, settings: Settings) -> Iterator[float]:
+    yield 0.0
+    yield settings["momentum"]
+    yield from _solved(updates, settings, "dampening", (0.0, 0.5))
+
+
+SHARED: Final[tuple[Trait[Updates], ...]] = (
+    Trait("frozen", "update.frozen", choices(False, True)),
+    Trait("sign", "update.sign", choices(1, -1)),
+    Trait("precision", "constant.precision", choices("float64", "all", "rate", "betas", "decay")),
+    Trait("offset", "schedule.offset", _offsets),
+    Trait("every", "schedule.every", _everies),
+    Trait("factor", "schedule.factor", _factors),
+    Trait("decay_form", "weight_decay.form", _decay_forms),
+    Trait("decayed", "weight_decay.excludes_bias", _decayed),
+)
+SGD: Final[tuple[Trait[Updates], ...]] = (
+    Trait("momentum_form", "sgd.momentum_form", choices(*DIRECTION)),
+    Trait("nesterov", "sgd.nesterov", _nesterov),
+    Trait("learning_rate", "sgd.learning_rate", _rates),
+    _constant("weight_decay", "weight_decay.value", 0.0),
+    _constant("momentum", "sgd.momentum", 0.0, AVERAGES, "momentum_buffer@"),
+    Trait("dampening", "sgd.dampening", _dampenings),
+    Trait("first", "sgd.dampening", choices("undamped", "damped")),
+)
+ADAM: Final[tuple[Trait[Updates], ...]] = (
+    Trait("beta_precision", "adam.beta_precision", choices("float64", "float32", "float32 powers")),
+    Trait(
+        "epsilon_placement",
+        "adam.epsilon_placement",
+        choices("after the correction", "before the correction", "inside the root"),
+    ),
+    Trait("bias_correction", "adam.bias_correction", choices("both", "none", "first", "second")),
+    Trait("amsgrad", "adam.amsgrad", choices(False, True)),
+    Trait("counted", "adam.step", choices(1, 2)),
+    Trait("learning_rate", "adam.learning_rate", _rates),
+    _constant("weight_decay", "weight_decay.value", 0.0),
+    _constant("epsilon", "adam.epsilon", 1e-8, tuple(solve.decades(-12, 0))),
+    _constant("beta1", "adam.beta1", 0.9, AVERAGES, "exp_avg@"),
+    _constant("beta2", "adam.beta2", 0.999, AVERAGES, "exp_avg_sq@"),
+)
+KIND: Final[Trait[Updates]] = Trait("kind", "optimizer.kind", _kinds)
+ADAMW: Final = tuple(
+    trait._replace(cause="adamw.weight_decay") if trait.cause == "weight_decay.value" else trait for trait in ADAM
+)
+FORMULAS: Final = {
+    "sgd": Formula(replay, (*SHARED, *SGD, KIND)),
+    "adam": Formula(replay, (*SHARED, *ADAM, KIND)),
+    "adamw": Formula(replay, (*SHARED, *ADAMW, KIND)),
+}
+
+
+def formula(case: schema.Case) -> Formula[Updates]:
+    """The formula of the case's optimizer."""
+    return FORMULAS[type(case.optimizer).__name__.lower()]

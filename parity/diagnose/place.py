@@ -1,0 +1,52 @@
+"""Who is guilty: the module whose inputs agree and whose output does not."""
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from parity.diagnose.sides import OUTPUT
+from parity.numerics.judge import Unequal
+from parity.results import Divergence
+
+
+def guilty(first: Divergence, unequal: Collection[Unequal], modules: Mapping[str, str]) -> Divergence:
+    """The first divergence, placed at the module around it where the fault lies between modules.
+
+    What goes into a module differs though everything before it agrees: then the module that calls it has
+    made something else of it, or the one that calls that, if its own input differs already.
+    """
+    name = plain(first.name)
+    if first.kind != "input" or name not in modules:
+        return first
+    inputs = {plain(each.name) for each in unequal if each.kind == "input"}
+    owner = name
+    while owner and owner in inputs:
+        owner = around(owner, modules)
+    reason = f"its children agree, but what it hands to {name} does not: {first.reason}"
+    return msgspec.structs.replace(first, kind="activation", name=owner or OUTPUT, reason=reason)
+
+
+def around(module: str, modules: Collection[str]) -> str:
+    """The nearest module around a module, as far as was recorded; "" is the whole model."""
+    owner = module.rpartition(".")[0]
+    while owner and owner not in modules:
+        owner = owner.rpartition(".")[0]
+    return owner
+
+
+def plain(name: str) -> str:
+    """The module of a tensor's name: without the number of the call and the mark of a shard."""
+    return name.partition("#")[0].partition("@")[0]
+
+
+def number(name: str) -> int:
+    """The number of the call in a tensor's name."""
+    return int(name.partition("#")[2] or 0)
+
+
+def by_layout(difference: str) -> Divergence:
+    """A difference of layouts as the first divergence."""
+    _, _, rest = difference.partition(": ")
+    return Divergence(
+        step=0, kind="layout", name=rest.partition(": ")[0] or difference, replica=0, bits=None, reason=difference
+    )

@@ -1,0 +1,134 @@
+"""Causes between backward and optimizer: what the gradients of the replicas are made into, and how they are clipped."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from parity.config import schema
+from parity.diagnose import solve
+from parity.diagnose.explain import Formula, Settings, Trait
+from parity.diagnose.observation import Array, Reduction
+
+Values = Callable[[Any, Settings], Iterable[Any]]
+
+
+class Clip(NamedTuple):
+    """torch.nn.utils.clip_grad_norm_'s formula, and what others make of it."""
+
+    max_norm: float
+    scope: str
+    epsilon: float
+    elementwise: bool
+
+    def __call__(self, name: str, gradients: Mapping[str, Array]) -> Array:
+        """The gradient of a name, clipped among the others."""
+        own = gradients[name]
+        if self.elementwise:
+            return np.clip(own, -self.max_norm, self.max_norm)
+        if self.scope == "none":
+            return own
+        norm = _norm(gradients.values() if self.scope == "all parameters" else (own,))
+        return own * min(1.0, self.max_norm / (norm + self.epsilon))
+
+
+def _reduced(
+    reduction: Reduction,
+    weighed: str,
+    taken: str,
+    summed: float,
+    scaled: float,
+    repeated: float,
+    order: str,
+    **clip: Any,
+) -> dict[str, Array]:
+    local = {name: _weighed(reduction.samples, weighed, parts) for name, parts in reduction.local.items()}
+    clipped, replicas = Clip(**clip), len(reduction.samples)
+    factor = summed * scaled * repeated
+    if order == "after the reduction":
+        whole = {name: _taken(taken, parts) * factor for name, parts in local.items()}
+        return {"gradient": clipped(reduction.name, whole)}
+    times = replicas if order == "before the reduction, the means" else 1
+    each = ({name: parts[i] * times for name, parts in local.items()} for i in range(replicas))
+    return {"gradient": _taken(taken, [clipped(reduction.name, own) / times for own in each]) * factor}
+
+
+def _weighed(samples: tuple[int, ...], weighed: str, parts: tuple[Array, ...]) -> list[Array]:
+    if weighed == "by samples":
+        return list(parts)
+    mean = sum(samples) / len(samples)
+    return [part * (mean / count) if count else part for part, count in zip(parts, samples, strict=True)]
+
+
+def _taken(taken: str, parts: list[Array]) -> Array:
+    """The sum, or one of them: as large as a share, or as the mean of that replica."""
+    if taken == "all":
+        return np.asarray(np.sum(parts, axis=0))
+    kind, _, number = taken.rpartition(" ")
+    return parts[int(number)] * (len(parts) if kind == "mean of" else 1)
+
+
+def _norm(arrays: Iterable[Array]) -> float:
+    return math.sqrt(sum(float(np.vdot(array, array)) for array in arrays))
+
+
+def _weights(reduction: Reduction, settings: Settings) -> Iterable[str]:
+    return ("by samples", "equally") if len(set(reduction.samples)) > 1 else ("by samples",)
+
+
+def _takes(reduction: Reduction, settings: Settings) -> Iterator[str]:
+    yield "all"
+    if len(reduction.samples) > 1:
+        yield from (f"{kind} {number}" for number in range(len(reduction.samples)) for kind in ("mean of", "share of"))
+
+
+def _orders(reduction: Reduction, settings: Settings) -> Iterable[str]:
+    orders = ("after the reduction", "before the reduction", "before the reduction, the means")
+    return orders if reduction.case.clip_norm and len(reduction.samples) > 1 else orders[:1]
+
+
+def _clipping(first: Any, *others: Any) -> Values:
+    """What a case that clips may do."""
+    return lambda reduction, settings: (first, *others) if reduction.case.clip_norm else (first,)
+
+
+def _max_norms(reduction: Reduction, settings: Settings) -> Iterator[float]:
+    yield reduction.case.clip_norm or math.inf
+    if reduction.case.clip_norm:
+        whole = {**settings, "scope": "none", "elementwise": False}
+        factor = solve.scale(_reduced(reduction, **whole)["gradient"], reduction.seen["gradient"].value)
+        if factor is not None and 0 < factor < 1:
+            norm = _norm(np.sum(parts, axis=0) for parts in reduction.local.values())
+            yield factor * (norm + settings["epsilon"])
+
+
+def times(factor: Callable[[schema.Case], float]) -> Values:
+    """Once, or times a factor that the case gives."""
+
+    def values(observation: Any, settings: Settings) -> Iterator[float]:
+        yield 1.0
+        if factor(observation.case) != 1:
+            yield float(factor(observation.case))
+
+    return values
+
+
+FACTORS: Final = (
+    Trait("summed", "gradient.reduction", times(lambda case: case.replicas)),
+    Trait("scaled", "gradient.double_scaling", times(lambda case: 1 / case.replicas)),
+    Trait("repeated", "gradient.double_reduction", times(lambda case: case.replicas**2)),
+)
+FORMULA: Final[Formula[Reduction]] = Formula(
+    _reduced,
+    (
+        *FACTORS,
+        Trait("weighed", "batch.uneven", _weights),
+        Trait("taken", "gradient.unreduced", _takes),
+        Trait("order", "clip.before_reduction", _orders),
+        Trait("scope", "clip.scope", _clipping("all parameters", "each parameter", "none")),
+        Trait("elementwise", "clip.value", _clipping(False, True)),
+        Trait("epsilon", "clip.epsilon", _clipping(1e-6, 0.0)),
+        Trait("max_norm", "clip.norm", _max_norms),
+    ),
+)

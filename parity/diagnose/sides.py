@@ -1,0 +1,231 @@
+"""What a trace recorded, as the observations that causes are looked for in."""
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+from parity.diagnose.observation import (
+    Array,
+    Call,
+    Gradient,
+    Input,
+    LossValue,
+    Reduction,
+    Samples,
+    Seen,
+    Start,
+    Updates,
+    seen,
+)
+from parity.diagnose.wiring import Junction
+from parity.trace import keys
+from parity.trace.manifest import Tensors, Trace
+
+OUTPUT = "(model)"  # the name of the whole model's result
+ARGUMENTS = {"attention": 3}  # tensors that a call of this kind of module takes, where not one
+
+
+class Side:
+    """One trace; its files are opened once."""
+
+    def __init__(self, name: str, trace: Trace) -> None:
+        self.name, self.trace, self.case = name, trace, trace.case
+        self.modules = trace.manifest.modules
+        self._open: dict[tuple[str, int | None, int], Tensors] = {}
+
+    @functools.cached_property
+    def parameters(self) -> dict[str, Array]:
+        """Replica 0's, as they were before the first step."""
+        initial = self.tensors(None).items()
+        return {key.partition("/")[2]: array for key, array in initial if key.startswith("parameter/")}
+
+    def tensors(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
+        """Everything that a step recorded; nothing if it recorded nothing."""
+        place = run, step, replica
+        if place not in self._open:
+            stem = keys.step_file(step)
+            self._open[place] = self.trace.open(run, stem, replica) if stem in self.trace.stems(run) else {}
+        return self._open[place]
+
+    def value(self, key: str, step: int | None, replica: int = 0, stored: float = 0.0) -> Seen | None:
+        """One tensor as evidence, or None."""
+        high = self.tensors(step, replica).get(key)
+        return None if high is None else seen(high, self.tensors(step, replica, "low").get(key), stored)
+
+    def call(self, module: str, number: int, step: int, replica: int) -> Call | None:
+        """The calls of a module in a step from the `number`-th on; None where not all is known of them."""
+        output = self.value(keys.key("activation", module, number), step, replica)
+        calls = self._calls(self.tensors(step, replica), module)[number:]
+        state = self._state(step, replica)
+        if output is None or not calls or (state is None and self._has_state(module)):
+            return None
+        after = {"running_mean": None, "running_var": None} if number == 0 else {}
+        found = {name: self.value(f"buffer/{module}.{name}", step, replica) for name in after}
+        return Call(
+            name=module,
+            kind=self.modules.get(module, ""),
+            calls=tuple(calls),
+            parameters=_within(state or {}, "parameter", module),
+            buffers=_within(state or {}, "buffer", module),
+            training=step < self.case.steps,
+            replicas=tuple(calls[0] for calls in self._replicas(module, step)),
+            replica=replica,
+            case=self.case,
+            step=step,
+            seen={"output": output} | {name: value for name, value in found.items() if value is not None},
+            number=number,
+            first_buffers=_within(self._state(step, 0) or {}, "buffer", module),
+        )
+
+    def low_call(self, module: str) -> Call | None:
+        """The first call of a module in the first step of the low run."""
+        low, high = self.tensors(0, 0, "low"), self.call(module, 0, 0, 0)
+        output = low.get(f"activation/{module}")
+        calls = tuple(self._calls(low, module))
+        if high is None or output is None or not calls:
+            return None
+        return high._replace(
+            calls=calls,
+            parameters=_within(self.tensors(None, 0, "low"), "parameter", module),
+            buffers=_within(self.tensors(None, 0, "low"), "buffer", module),
+            replicas=calls[:1],
+            seen={"output": seen(output)},
+        )
+
+    def junction(self, key: str, step: int, replica: int) -> Junction | None:
+        """A tensor between modules, and those that were recorded before it."""
+        value, earlier = self.value(key, step, replica), {}
+        if value is None:
+            return None
+        for name, array in self.tensors(step, replica).items():
+            if name == key:
+                break
+            if array.shape == value.value.shape and array.dtype == value.value.dtype:
+                earlier[name] = array
+        return Junction(key, earlier, self.case, {"input": value})
+
+    def loss(self, step: int, replica: int) -> LossValue | None:
+        """The loss of a step, where the model's outputs are known."""
+        tensors, low = self.tensors(step, replica), self.tensors(step, replica, "low")
+        outputs, targets, losses = (
+            _numbered(tensors, kind, name)
+            for kind, name in (("activation", OUTPUT), ("input", "target"), ("loss", "loss"))
+        )
+        if not losses or len({len(outputs), len(targets), len(losses)}) > 1:
+            return None
+        value = seen(np.stack(losses), np.stack(_numbered(low, "loss", "loss")))
+        return LossValue("loss", tuple(outputs), tuple(targets), self.case, {"loss": value})
+
+    def updates(self, name: str, replica: int = 0) -> Updates | None:
+        """A parameter's way through the steps of which all gradients are known."""
+        initial = self.tensors(None, replica).get(f"parameter/{name}")
+        gradients = list(self._gradients(name, replica))
+        if initial is None or not gradients:
+            return None
+        found: dict[str, Seen] = {}
+        for step in {0, len(gradients) - 1}:
+            found |= self._updated(name, step, replica, initial)
+        return Updates(name, initial, tuple(gradients), self.case, found) if found else None
+
+    def reduction(self, name: str, step: int, replica: int) -> Reduction | None:
+        """A reduced gradient and what it was reduced from; None where that was not recorded."""
+        gradient = self.value(f"gradient/{name}", step, replica)
+        files = [self.tensors(step, other) for other in range(self.trace.replicas)]
+        suffix = keys.LOCAL
+        names = [key[len("gradient/") : -len(suffix)] for key in files[replica] if key.endswith(suffix)]
+        local = {
+            each: tuple(file[key] for file in files)
+            for each in names
+            if all((key := f"gradient/{each}{suffix}") in file for file in files)
+        }
+        samples = tuple(len(file.get("sample/indices", ())) for file in files)
+        if gradient is None or name not in local:
+            return None
+        return Reduction(name, local, samples, self.case, {"gradient": gradient})
+
+    def gradient(self, name: str, step: int, replica: int, other: "Side") -> Gradient | None:
+        """A gradient beside another side's."""
+        key = f"gradient/{name}"
+        value, theirs = self.value(key, step, replica), other.tensors(step, replica).get(key)
+        return None if value is None or theirs is None else Gradient(name, theirs, self.case, {"gradient": value})
+
+    def start(self, name: str, drawn: Array, replica: int = 0) -> Start | None:
+        """A parameter before the first step."""
+        value = self.value(f"parameter/{name}", None, replica)
+        kind = self.modules.get(name.rpartition(".")[0], "")
+        return None if value is None else Start(name, kind, drawn, self.case, {"parameter": value})
+
+    def samples(self, planned: tuple[tuple[Array, ...], ...], size: int) -> Samples:
+        """The samples of every step of every replica, joined."""
+        drawn = [
+            self.tensors(step, replica)["sample/indices"]
+            for replica in range(self.trace.replicas)
+            for step in range(self.case.steps)
+            if "sample/indices" in self.tensors(step, replica)
+        ]
+        return Samples("indices", planned, size, self.case, {"indices": seen(np.concatenate(drawn))})
+
+    def input(self, name: str, step: int, replica: int, other: "Side") -> Input | None:
+        """A tensor that went into the model, beside another side's."""
+        key = f"input/{name}"
+        value, theirs = self.value(key, step, replica), other.tensors(step, replica).get(key)
+        return None if value is None or theirs is None else Input(name, theirs, self.case, {"input": value})
+
+    def _calls(self, tensors: Tensors, module: str) -> list[tuple[Array, ...]]:
+        arguments = _numbered(tensors, "input", module)
+        count = ARGUMENTS.get(self.modules.get(module, ""), 1)
+        return [tuple(arguments[i : i + count]) for i in range(0, len(arguments) - count + 1, count)]
+
+    def _replicas(self, module: str, step: int) -> list[list[tuple[Array, ...]]]:
+        """The calls in every replica that recorded one."""
+        found = (self._calls(self.tensors(step, replica), module) for replica in range(self.trace.replicas))
+        return [calls for calls in found if calls]
+
+    def _state(self, step: int, replica: int) -> Tensors | None:
+        """Parameters and buffers as they were before a step; None where they were not recorded."""
+        before = None if step == 0 else step - 1
+        for holder in (replica, 0):  # nn.DataParallel has them on device 0 alone
+            tensors = self.tensors(before, holder)
+            if any(key.startswith("parameter/") for key in tensors):
+                return tensors
+        return None
+
+    def _has_state(self, module: str) -> bool:
+        return any(key.partition("/")[2].startswith(f"{module}.") for key in self.tensors(None))
+
+    def _gradients(self, name: str, replica: int) -> Iterator[Array]:
+        for step in range(self.case.steps):
+            gradient = self.tensors(step, replica).get(f"gradient/{name}")
+            if gradient is None:
+                return
+            yield gradient
+
+    def _updated(self, name: str, step: int, replica: int, initial: Array) -> dict[str, Seen]:
+        """What one step made of a parameter and of its slots."""
+        tensors, low = self.tensors(step, replica), self.tensors(step, replica, "low")
+        parameter = f"parameter/{name}"
+        if parameter not in tensors:
+            return {}
+        stored = float(np.abs(tensors[parameter]).max(initial=0.0)) * (step + 1)
+        low_update = low[parameter].astype(np.float64) - initial if parameter in low else None
+        found = {f"update@{step}": seen(tensors[parameter] - initial, low_update, stored)}
+        slots = [key for key in tensors if key.startswith(f"optimizer_state/{name}.")]
+        for key in ("optimizer_state/learning_rate", *slots):
+            if (value := self.value(key, step, replica)) is not None:
+                found[f"{key.rpartition('.')[2].rpartition('/')[2]}@{step}"] = value
+        return found
+
+
+def _numbered(tensors: Tensors, kind: str, name: str) -> list[Array]:
+    """All tensors of a name within a step, in order."""
+    found: list[Array] = []
+    while (key := keys.key(kind, name, len(found))) in tensors:
+        found.append(tensors[key])
+    return found
+
+
+def _within(tensors: Tensors, kind: str, module: str) -> dict[str, Array]:
+    """A module's own tensors, by their names in it."""
+    prefix = f"{kind}/{module}."
+    return {key.removeprefix(prefix): array for key, array in tensors.items() if key.startswith(prefix)}
