@@ -73,6 +73,7 @@ class Masks:
         self._calls[called] += 1
         order = None if dropping.weights else self._order(x.shape.rank)
         words = tf.constant(random.mask_key(self.seed, dropping.name, replica), tf.int64)
+        # Its own copy of the step where the mask is made: a lone number, which no layout counts.
         key = Key(words, tf.identity(self.step), tf.constant(call, tf.int64))
         return dropout(x, number(x, order, dropping.start, dropping.whole), dropping.layer.rate, key)
 

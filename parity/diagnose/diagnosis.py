@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
+from parity.config.schema import STAGED
 from parity.diagnose import explain, place
-from parity.diagnose.explain import Change
+from parity.diagnose.explain import Change, Explained
 from parity.diagnose.layers.rounding import at_run_precision
-from parity.diagnose.questions import LowRun, Question, Sides, low_runs, questions
+from parity.diagnose.questions import LowRun, Question, Sides, low_runs, one_sided, questions
 from parity.diagnose.sides import Side
-from parity.numerics.judge import Judged, judge, side_names
+from parity.numerics.judge import Judged, Unequal, judge, side_names
 from parity.results import CaseResult, Divergence, LayoutCheck
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -23,6 +24,8 @@ PLACEMENTS = {
     "backward": "placement.backward",
     "optimizer_state": "placement.optimizer_state",
 }
+NOWHERE = "nowhere"  # what a layout says of what did not happen or is not there: something else explains that
+COMMON = ("gradient", keys.UPDATE)  # kinds of questions whose answer is the same for all parameters
 TRANSFERS = "placement.transfers"  # any other aspect
 
 
@@ -42,13 +45,15 @@ def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> None:
     first = result.first_divergence = _place(result.first_divergence, layout, sides)
     named: dict[str, list[Cause]] = {}
     unknown: dict[str, Cause] = {}
-    for question in questions(sides):
-        answer = explain.compare(question.formula, question.reference, question.candidate)
-        for change in answer.changes:
-            named.setdefault(question.kind, []).append(_cause(question, change, names))
+    answers = [(ask, explain.compare(ask.formula, ask.reference, ask.candidate)) for ask in questions(sides)]
+    for question, answer in answers:
+        if _holds(question, answer, answers):
+            named.setdefault(question.kind, []).extend(_cause(question, each, names) for each in answer.changes)
         guilty = first is not None and first.name == question.where
         if not (answer.same or answer.changes) and (answer.known or guilty):
             unknown.setdefault(question.kind, _unknown(question.where, names, answer.tried))
+    if missing := [_missing(each, sides) for each in one_sided(sides)]:
+        named.setdefault("gradient", []).extend(missing)
     for run in low_runs(sides):
         if done := at_run_precision(run.formula, run.high, run.low):
             named.setdefault("activation", []).append(_low_cause(run, done, names))
@@ -60,9 +65,34 @@ def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> None:
     result.causes += [cause for kind, cause in unknown.items() if kind not in named]
 
 
+def _holds(question: Question, answer: Explained, answers: list[tuple[Question, Explained]]) -> bool:
+    """Whether what explains one parameter is to be told: all that was done to it was done to the others alike.
+
+    Unless nothing explains all of them: then each has its own cause.
+    """
+    if not answer.changes or question.kind not in COMMON:
+        return bool(answer.changes)
+    alike = [ask for ask, _ in answers if ask.formula is question.formula]
+    settings = [each.settings for ask, each in answers if ask.formula is question.formula and each.settings]
+    common = [each for each in settings if all(_explains(ask, each) for ask in alike)]
+    return not common or answer.settings in common
+
+
+def _explains(question: Question, settings: explain.Settings) -> bool:
+    left = explain.residuals(question.formula, question.candidate, settings)
+    return explain.bits(question.candidate.seen, left) >= explain.NEEDED
+
+
+def _missing(each: Unequal, sides: Sides) -> Cause:
+    """A gradient that only one side has."""
+    told = {side.name: "has none" if side.lacks(each) else "has it" for side in sides[:2]}
+    cause = "send_recv.gradient" if sides.reference.case.strategy in STAGED else "gradient.missing"
+    return {"id": cause, "where": each.name, **told, "evidence": "the backward pass of one side does not reach it"}
+
+
 def _place(first: Divergence | None, layout: LayoutCheck, sides: Sides) -> Divergence | None:
     if first is not None:
-        return place.guilty(first, sides.unequal, sides.reference.modules)
+        return place.guilty(place.noisy(first, sides.noisier), sides.unequal, sides.reference.modules)
     return place.by_layout(layout.differences[0]) if layout.differences else None
 
 
@@ -107,7 +137,7 @@ def _unknown(where: str, names: tuple[str, str], tried: tuple[str, ...] = ()) ->
 
 def _placements(layout: LayoutCheck, names: tuple[str, str], explained: bool) -> Iterator[Cause]:
     """Modules and parameters on other devices, by the weightiest aspect; else what was moved for no other reason."""
-    lines = [line.split(": ", 2) for line in layout.differences]
+    lines = [line.split(": ", 2) for line in layout.differences if not (explained and NOWHERE in line)]
     for aspect, cause in PLACEMENTS.items():
         if found := [line for line in lines if line[0] == aspect]:
             yield from (_placement(cause, line[1], line[-1], names) for line in found)
@@ -126,7 +156,7 @@ def _placement(cause: str, where: str, said: str, names: tuple[str, str]) -> Cau
 def _once(kind: str, causes: list[Cause]) -> Iterator[Cause]:
     """Each cause once; that of an optimizer or a reduction for all the parameters that showed it."""
     told = set()
-    ignored = {"evidence", "where"} if kind in ("gradient", keys.UPDATE) else {"evidence"}
+    ignored = {"evidence", "where"} if kind in COMMON else {"evidence"}
     for cause in causes:
         alike = tuple(str(value) for key, value in cause.items() if key not in ignored)
         if alike not in told:

@@ -69,14 +69,15 @@ class Change(NamedTuple):
 class Explained(NamedTuple):
     """What came of two observations. `same`: the candidate does what the reference does.
 
-    `changes`: what it does otherwise. With neither, nothing that was tried explains it: `tried`. `known`:
-    whether the formula reproduces the reference.
+    `changes`: what it does otherwise, by its `settings`. With neither, nothing that was tried explains it:
+    `tried`. `known`: whether the formula reproduces the reference.
     """
 
     same: bool
     changes: tuple[Change, ...]
     tried: tuple[str, ...]
     known: bool = True
+    settings: Settings | None = None
 
 
 def choices(*values: Any) -> Callable[[Any, Settings], Iterable[Any]]:
@@ -97,7 +98,7 @@ def compare(formula: Formula[What], reference: What, candidate: What) -> Explain
     theirs = explain(formula, candidate, mine.settings, left)
     if theirs is None:
         return Explained(False, (), tried)
-    return Explained(False, tuple(_changes(formula, mine, theirs, before)), tried)
+    return Explained(False, tuple(_changes(formula, mine, theirs, before)), tried, settings=theirs.settings)
 
 
 def _changes(formula: Formula[Any], mine: Explanation, theirs: Explanation, before: float) -> Iterator[Change]:
@@ -188,7 +189,8 @@ def _by_parts(
     formula: Formula[What], observation: What, base: Settings | None
 ) -> Iterator[tuple[Settings, tuple[Trait[What], ...]]]:
     """One change after another, where several values were seen: each explains one more of them."""
-    settings, changed = _usual(formula, observation) if base is None else base, ()
+    settings = _usual(formula, observation) if base is None else base
+    changed: tuple[Trait[What], ...] = ()
     while len(observation.seen) > 1:
         known = _known(formula, observation, settings)
         single = ((trial, trait) for trait in formula.traits for trial in _changed(observation, settings, (trait,)))

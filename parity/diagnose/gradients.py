@@ -17,15 +17,19 @@ from parity.trace import keys
 # A gradient, or one row of it, beside the other side's. Where only the other's is zero, what it should
 # have been is not known: that it flows is all there is to say.
 SAME, STOPPED, FLOWS = "as the other's", "stopped", "flows"
+# Whether the gradients of the step before were set to zero.
+KEPT: Final = {"on top of the step before's": 1.0, "without the step before's": -1.0}
 
 
 def _predict(
-    gradient: Gradient, whole: str, sent: str, row: str, transposed: bool, **factors: float
+    gradient: Gradient, whole: str, sent: str, kept: str, row: str, transposed: bool, **factors: float
 ) -> dict[str, Array]:
     seen = gradient.seen["gradient"].value
     if {whole, sent} != {SAME}:
         return {"gradient": np.zeros_like(seen) if STOPPED in (whole, sent) else seen}
     made = (gradient.other.T if transposed else gradient.other) * math.prod(factors.values())
+    if kept != SAME and gradient.before is not None:
+        made = made + KEPT[kept] * gradient.before
     if row != SAME:
         number, state = row.rsplit(" ", 1)
         made[int(number)] = 0.0 if state == STOPPED else seen[int(number)]
@@ -42,6 +46,10 @@ def _stops(staged: bool) -> Values:
             yield FLOWS if here else STOPPED
 
     return values
+
+
+def _kept(gradient: Gradient, settings: Settings) -> tuple[str, ...]:
+    return (SAME,) if gradient.before is None else (SAME, *KEPT)
 
 
 def _rows(gradient: Gradient, settings: Settings) -> Iterator[str]:
@@ -102,6 +110,7 @@ FORMULA: Final[Formula[Gradient]] = Formula(
     (
         Trait("whole", "gradient.stopped", _stops(staged=False)),
         Trait("sent", "send_recv.gradient", _stops(staged=True)),
+        Trait("kept", "gradient.kept", _kept),
         Trait("row", "embedding.padding_idx", _rows),
         Trait("transposed", "gradient.transposed", _square),
         Trait("sign", "gradient.sign", choices(1.0, -1.0)),

@@ -49,7 +49,7 @@ class Call(NamedTuple):
     `parameters`, `buffers`: by their names within the module (weight, running_mean, in_proj_weight,
     out_proj.weight), as they were before the step. `replicas`: the arguments of the first call in every
     replica, this one's among them at `replica`. `number`: of the first of the calls within the step, which
-    dropout masks are drawn from. `first_buffers`: those of replica 0 before the step.
+    dropout masks are drawn from. `held`: the buffers of every replica before the step.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Call(NamedTuple):
     step: int
     seen: Mapping[str, Seen]
     number: int = 0
-    first_buffers: Mapping[str, Array] = {}
+    held: tuple[Mapping[str, Array], ...] = ()
 
     @property
     def inputs(self) -> tuple[Array, ...]:
@@ -115,11 +115,12 @@ class Reduction(NamedTuple):
 class Gradient(NamedTuple):
     """A gradient beside the other side's, where forward agreed. `seen`: `gradient` of this side.
 
-    `other`: the reference's, for the reference itself its own.
+    `other`: the reference's, for the reference itself its own. `before`: the reference's of the step before.
     """
 
     name: str
     other: Array
+    before: Array | None
     case: schema.Case
     seen: Mapping[str, Seen]
 
@@ -137,11 +138,10 @@ class Start(NamedTuple):
 class Samples(NamedTuple):
     """The indices of the samples of every step of every replica. `seen`: `indices`, all of them in that order.
 
-    `size`: of the data set; `planned`: the indices that the shared plan deals out, by replica and step.
+    `size`: of the data set.
     """
 
     name: str
-    planned: tuple[tuple[Array, ...], ...]
     size: int
     case: schema.Case
     seen: Mapping[str, Seen]

@@ -40,7 +40,7 @@ class Rule(NamedTuple):
     amsgrad: bool = False
     counted: int = 1  # the number of the first step
     precision: str = "float64"
-    frozen: bool = False
+    frozen: str = "no"
     sign: int = 1  # -1 goes up the gradient
 
     def rate(self, step: int) -> float:
@@ -59,16 +59,15 @@ def replay(updates: Updates, **settings: Any) -> dict[str, Array]:
     slots: Slots = {}
     found: dict[str, Array] = {}
     for step, gradient in enumerate(updates.gradients):
-        parameter, slots = _frozen(parameter) if rule.frozen else _stepped(rule, step, parameter, gradient, slots)
+        stepped, slots = _stepped(rule, step, parameter, gradient, slots)
+        parameter = stepped if rule.frozen == "no" else parameter
+        if rule.frozen == "with its state":
+            slots = {slot: np.zeros_like(parameter) for slot in slots}
         if step in (0, last):
             found[f"update@{step}"] = parameter - updates.initial
             found[f"learning_rate@{step}"] = np.asarray(rule.rate(step + 1))
             found |= {f"{slot}@{step}": array for slot, array in slots.items()}
     return found
-
-
-def _frozen(parameter: Array) -> tuple[Array, Slots]:
-    return parameter, dict.fromkeys(("momentum_buffer", "exp_avg", "exp_avg_sq"), np.zeros_like(parameter))
 
 
 def _stepped(rule: Rule, step: int, parameter: Array, gradient: Array, slots: Slots) -> tuple[Array, Slots]:

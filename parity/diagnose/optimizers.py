@@ -3,34 +3,14 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-import numpy as np
-
 from parity.config import schema
 from parity.diagnose import solve
 from parity.diagnose.explain import Formula, Settings, Trait, choices
-from parity.diagnose.observation import Array, Seen, Updates
+from parity.diagnose.observation import Updates
 from parity.diagnose.optimizer_steps import DIRECTION, replay
 
-SOME: Final = 4096  # elements of a parameter; an optimizer does the same to each
 AVERAGES: Final = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
 NO_SCHEDULE: Final = schema.Schedule(every=1, factor=1.0)
-
-
-def thinned(updates: Updates) -> Updates:
-    """The same of some elements only: those that moved furthest, and others evenly over the parameter."""
-    size = updates.initial.size
-    moved = [value.value for value in updates.seen.values() if value.value.shape == updates.initial.shape]
-    if size <= SOME or not moved:
-        return updates
-    far = np.argpartition(np.abs(moved[-1]).ravel(), -SOME // 2)[-SOME // 2 :]
-    chosen = np.union1d(far, np.linspace(0, size - 1, SOME // 2).astype(int))
-    shape = (-1, *(1,) * (updates.initial.ndim - 1))
-
-    def some(array: Array) -> Array:
-        return array.ravel()[chosen].reshape(shape) if array.shape == updates.initial.shape else array
-
-    seen = {name: Seen(some(value.value), value.noise, value.grain) for name, value in updates.seen.items()}
-    return updates._replace(initial=some(updates.initial), gradients=tuple(map(some, updates.gradients)), seen=seen)
 
 
 def _configured(updates: Updates, name: str, usual: Any) -> Any:
@@ -114,7 +94,7 @@ def _dampenings(updates: Updates, settings: Settings) -> Iterator[float]:
 
 
 SHARED: Final[tuple[Trait[Updates], ...]] = (
-    Trait("frozen", "update.frozen", choices(False, True)),
+    Trait("frozen", "update.frozen", choices("no", "with its state", "the parameter alone")),
     Trait("sign", "update.sign", choices(1, -1)),
     Trait("precision", "constant.precision", choices("float64", "all", "rate", "betas", "decay")),
     Trait("offset", "schedule.offset", _offsets),

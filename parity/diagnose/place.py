@@ -1,12 +1,13 @@
 """Who is guilty: the module whose inputs agree and whose output does not."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from parity.diagnose.sides import OUTPUT
 from parity.numerics.judge import Unequal
 from parity.results import Divergence
+from parity.trace import keys
 
 
 def guilty(first: Divergence, unequal: Collection[Unequal], modules: Mapping[str, str]) -> Divergence:
@@ -24,6 +25,18 @@ def guilty(first: Divergence, unequal: Collection[Unequal], modules: Mapping[str
         owner = around(owner, modules)
     reason = f"its children agree, but what it hands to {name} does not: {first.reason}"
     return msgspec.structs.replace(first, kind="activation", name=owner or OUTPUT, reason=reason)
+
+
+def noisy(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> Divergence:
+    """The first divergence, placed at the first tensor of those that are noisier, if it is one of them.
+
+    Noise is a divergence where it can be seen; it may have begun where it could not.
+    """
+    for tensors in noisier.values():
+        if first.step == 0 and keys.key(first.kind, first.name) in tensors:
+            kind, name = keys.split(tensors[0])
+            return msgspec.structs.replace(first, kind=kind, name=name)
+    return first
 
 
 def around(module: str, modules: Collection[str]) -> str:

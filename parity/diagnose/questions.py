@@ -7,8 +7,6 @@ a fault does not hide the next one. A module is asked once, where it first was n
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from parity.config import weights
 from parity.data.batches import Dataset
 from parity.diagnose import gradients, inputs, losses, optimizers, reductions, samples, starts, wiring
@@ -70,6 +68,13 @@ def low_runs(sides: Sides) -> Iterator[LowRun]:
                 yield LowRun(side, name, FORMULAS[side.modules[name]], high, low)
 
 
+def one_sided(sides: Sides) -> list[Unequal]:
+    """The gradients of the first step that only one side has."""
+    found = sides.of("gradient")
+    first = (each for each in found if each.step == found[0].step)
+    return [each for each in first if sides.reference.lacks(each) != sides.candidate.lacks(each)]
+
+
 def questions(sides: Sides) -> Iterator[Question]:
     """All questions, in the order in which things happen in a step."""
     for ask in (_starts, _samples, _inputs, _forward, _losses, _reductions, _gradients, _updates):
@@ -90,10 +95,8 @@ def _starts(sides: Sides) -> Iterator[Question]:
 def _samples(sides: Sides) -> Iterator[Question]:
     if not sides.of("sample"):
         return
-    data = Dataset(sides.reference.case)
-    dealt = [[np.concatenate([batch.indices for batch in part]) for part in step] for step in data.steps()]
-    planned = tuple(zip(*dealt, strict=True))
-    both = (side.samples(planned, data.size) for side in sides[:2])
+    size = Dataset(sides.reference.case).size
+    both = (side.samples(size) for side in sides[:2])
     yield Question("sample", "indices", samples.FORMULA, *both)
 
 
@@ -155,7 +158,8 @@ def _gradients(sides: Sides) -> Iterator[Question]:
         return
     first = [each for each in found if each.step == found[0].step]
     local = [each for each in first if each.name.endswith(keys.LOCAL)]
-    for each in _telling(sides, local or first):
+    reduced = {each for each in first if sides.reference.reduction(each.name, each.step or 0, each.replica)}
+    for each in _telling(sides, local or [each for each in first if each not in reduced]):
         both = (side.gradient(each.name, each.step or 0, each.replica, sides.reference) for side in sides[:2])
         yield Question("gradient", each.name, gradients.FORMULA, *both)
 

@@ -19,6 +19,7 @@ from parity.diagnose.observation import (
     seen,
 )
 from parity.diagnose.wiring import Junction
+from parity.numerics.judge import Unequal
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
 
@@ -48,6 +49,10 @@ class Side:
             self._open[place] = self.trace.open(run, stem, replica) if stem in self.trace.stems(run) else {}
         return self._open[place]
 
+    def lacks(self, each: Unequal) -> bool:
+        """Whether this side did not record a tensor."""
+        return keys.key(each.kind, each.name) not in self.tensors(each.step, each.replica)
+
     def value(self, key: str, step: int | None, replica: int = 0, stored: float = 0.0) -> Seen | None:
         """One tensor as evidence, or None."""
         high = self.tensors(step, replica).get(key)
@@ -75,7 +80,7 @@ class Side:
             step=step,
             seen={"output": output} | {name: value for name, value in found.items() if value is not None},
             number=number,
-            first_buffers=_within(self._state(step, 0) or {}, "buffer", module),
+            held=tuple(_within(self._state(step, r) or {}, "buffer", module) for r in range(self.trace.replicas)),
         )
 
     def low_call(self, module: str) -> Call | None:
@@ -148,7 +153,10 @@ class Side:
         """A gradient beside another side's."""
         key = f"gradient/{name}"
         value, theirs = self.value(key, step, replica), other.tensors(step, replica).get(key)
-        return None if value is None or theirs is None else Gradient(name, theirs, self.case, {"gradient": value})
+        before = other.tensors(step - 1, replica).get(key) if step else None
+        if value is None or theirs is None:
+            return None
+        return Gradient(name, theirs, before, self.case, {"gradient": value})
 
     def start(self, name: str, drawn: Array, replica: int = 0) -> Start | None:
         """A parameter before the first step."""
@@ -156,7 +164,7 @@ class Side:
         kind = self.modules.get(name.rpartition(".")[0], "")
         return None if value is None else Start(name, kind, drawn, self.case, {"parameter": value})
 
-    def samples(self, planned: tuple[tuple[Array, ...], ...], size: int) -> Samples:
+    def samples(self, size: int) -> Samples:
         """The samples of every step of every replica, joined."""
         drawn = [
             self.tensors(step, replica)["sample/indices"]
@@ -164,7 +172,7 @@ class Side:
             for step in range(self.case.steps)
             if "sample/indices" in self.tensors(step, replica)
         ]
-        return Samples("indices", planned, size, self.case, {"indices": seen(np.concatenate(drawn))})
+        return Samples("indices", size, self.case, {"indices": seen(np.concatenate(drawn))})
 
     def input(self, name: str, step: int, replica: int, other: "Side") -> Input | None:
         """A tensor that went into the model, beside another side's."""

@@ -14,6 +14,7 @@ from parity.results import CaseResult, Check, Divergence, Finding, Verdict, wors
 from parity.trace import keys
 from parity.trace.manifest import Trace
 
+FORWARD = ("input", "activation", "loss")
 DIVERGED = Judgement("diverged", None, by_bits=False)
 MATCH = Judgement("match", None, by_bits=False)
 
@@ -149,7 +150,7 @@ class _Comparison:
     def _judge(
         self, step: int | None, kind: str, name: str, spread: kernel.Spread, files: Step, stored: float = 0.0
     ) -> None:
-        judgement, reason = self.judge.high(spread, stored), ""
+        judgement, reason = self.judge.high(spread, stored, forward=step == 0 and kind in FORWARD), ""
         # Later low runs may part for good when a training explodes, one side a step before the other.
         if not (spread.same_nonfinite and (spread.same_nonfinite_low or step)):
             judgement, reason = DIVERGED, "NaN or infinity at different positions"

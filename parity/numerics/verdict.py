@@ -54,20 +54,23 @@ class Judge:
         """
         return not any(self.kinks) or min(self.kinks) >= MANY_KINKS
 
-    def high(self, spread: Spread, stored: float = 0.0) -> Judgement:
+    def high(self, spread: Spread, stored: float = 0.0, forward: bool = False) -> Judgement:
         """The verdict on the float64 runs of a tensor.
 
         `stored`: the scale of the values that the tensor was derived from, if larger than its own.
         An update is the difference of two stored parameters, and known to a few ulp of these.
+        `forward`: of the first step, where no trajectory has spread rounding yet: a witness that is far from
+        the reference says that the reference is not a function of its inputs, and excuses nothing.
         """
+        witness = min(spread.witness, SUBPRECISION / WITNESS * spread.scale) if forward else spread.witness
         bits = self._bits(spread)
         if spread.difference <= FEW_ULP * max(spread.scale, stored):
             return Judgement("match", bits, by_bits=False)
         if bits is not None and bits >= self.needed:
             return Judgement("match", bits, by_bits=True)
-        if spread.difference <= WITNESS * spread.witness:
+        if spread.difference <= WITNESS * witness:
             return Judgement("match", bits, by_bits=False)
-        witness = max(spread.witness, ROUNDOFF[HIGH] * spread.scale)
+        witness = max(witness, ROUNDOFF[HIGH] * spread.scale)
         if spread.difference <= SUBPRECISION * spread.scale:
             self._growth = max(self._growth, spread.difference / witness)
             return Judgement("subprecision", bits, by_bits=True)

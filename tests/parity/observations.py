@@ -130,9 +130,11 @@ def reduction(
     return Reduction(next(iter(local)), local, samples, case, {"gradient": seen(gradient)})
 
 
-def gradient(case: schema.Case, other: Array, value: Array, name: str = "linear1.weight") -> Gradient:
+def gradient(
+    case: schema.Case, other: Array, value: Array, name: str = "linear1.weight", before: Array | None = None
+) -> Gradient:
     """A gradient beside the other side's."""
-    return Gradient(name, other, case, {"gradient": seen(value)})
+    return Gradient(name, other, before, case, {"gradient": seen(value)})
 
 
 def start(case: schema.Case, name: str, drawn: Array, value: Array, kind: str = "linear") -> Start:
@@ -142,9 +144,8 @@ def start(case: schema.Case, name: str, drawn: Array, value: Array, kind: str = 
 
 def samples(case: schema.Case, size: int, plan: list[list[Any]]) -> Samples:
     """The samples of each step and replica."""
-    by_replica = tuple(tuple(np.asarray(step[replica]) for step in plan) for replica in range(case.replicas))
-    joined = np.concatenate([part for parts in by_replica for part in parts])
-    return Samples("indices", by_replica, size, case, {"indices": seen(joined)})
+    joined = np.concatenate([np.asarray(step[replica]) for replica in range(case.replicas) for step in plan])
+    return Samples("indices", size, case, {"indices": seen(joined)})
 
 
 def tensor(other: Array, value: Array, name: str = "input") -> Input:

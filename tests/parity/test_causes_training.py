@@ -134,7 +134,7 @@ def of_optimizers() -> Iterator[Example]:
     yield Example("weight_decay.value", plain, of_sgd(decay=0.0), 0.01, 0.0)
     yield Example("weight_decay.excludes_bias", of_sgd(**bias), of_sgd(decay=0.0, **bias), "all", "matrices")
     yield Example("constant.precision", plain, of_sgd(fp32), "float64", "rate")
-    yield Example("update.frozen", plain, observations.updates(SGD, unmoved, 0.05), False, True)
+    yield Example("update.frozen", plain, observations.updates(SGD, unmoved, 0.05), "no", "with its state")
     yield Example("update.sign", plain, observations.updates(SGD, upwards, 0.05), 1, -1)
     yield Example("optimizer.kind", plain, observations.updates(SGD, adam(0.05, decay=0.01), 0.05), "sgd", "adam")
     yield Example("adam.learning_rate", usual, of_adam(0.0003), 0.001, 0.0003)
@@ -292,6 +292,10 @@ def of_gradients() -> Iterator[Example]:
     untrained = observations.gradient(PASSES, WHOLE["a"] * row, WHOLE["a"] * row, **embedding)
     yield Example("embedding.padding_idx", untrained, trained, same, "2 flows")
     yield Example("gradient.sign", of_gradient(), of_gradient(-1.0), 1.0, -1.0)
+    own, before = WHOLE["a"], np.roll(WHOLE["a"], 1)
+    for made, told in ((own + before, "on top of the step before's"), (own - before, "without the step before's")):
+        both = (observations.gradient(PASSES, own, value, before=before) for value in (own, made))
+        yield Example("gradient.kept", *both, same, told)
     yield Example("accumulation.normalisation", of_gradient(), of_gradient(5.0), 1.0, 5.0)
     yield Example("accumulation.normalisation", of_gradient(), of_gradient(0.2), 1.0, 0.2)
     yield Example("gradient.reduction", of_gradient(own=PLAIN), of_gradient(3.0, PLAIN), 1.0, 3.0)
@@ -483,12 +487,6 @@ def test_two_constants_at_once():
         ("adam.learning_rate", pytest.approx(0.0003)),
         ("adam.epsilon", pytest.approx(1e-7)),
     ]
-
-
-def test_a_large_parameter_is_explained_by_some_of_its_elements():
-    large = of_sgd(shape=(100, 90)), of_sgd(0.01, shape=(100, 90))
-    (change,) = changes(*map(optimizers.thinned, large))
-    assert change.cause == "sgd.learning_rate"
 
 
 rates, parts = st.floats(1e-4, 0.1), st.floats(0.0, 0.99)

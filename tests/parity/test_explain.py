@@ -29,7 +29,9 @@ def slopes(line: Line, settings: dict) -> list[float]:
     return [(line.seen["y"].value[place] - 1) / line.x[place], 2.0]
 
 
-FORMULA = Formula(predict, (Trait("form", "line.form", choices("plain", "absolute")), Trait("slope", "line.slope", slopes)))
+FORMS = choices("plain", "absolute")
+FORMS = choices("plain", "absolute")
+FORMULA = Formula(predict, (Trait("form", "line.form", FORMS), Trait("slope", "line.slope", slopes)))
 X = np.random.default_rng(0).normal(size=100)
 
 

@@ -88,6 +88,6 @@ FAULTS: dict[str, Patches] = {
     "attention.float16_in_float32": replaced(MultiheadAttention, "call", _outputs_in(tf.float16)),
     "layer_norm.bfloat16_in_float32": replaced(NORM, "call", _outputs_in(tf.bfloat16)),
     "layer_norm.epsilon_in_float32": constant(NORM, "epsilon", 1e-3),
-    "embedding.float16_in_float32": replaced(keras.layers.Embedding, "call", _outputs_in(tf.float16)),
+    "embedding.bfloat16_in_float32": replaced(keras.layers.Embedding, "call", _outputs_in(tf.bfloat16)),
     "precision.tf32": lambda: [_tf32()],
 }

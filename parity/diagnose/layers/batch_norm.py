@@ -69,7 +69,8 @@ def _running(call: Call, **settings: Any) -> dict[str, Array]:
 
 def _before(call: Call, settings: Settings) -> Mapping[str, Array]:
     """The running statistics before the step."""
-    return call.first_buffers if settings["before"] == FIRST else call.buffers
+    held = {_of(replica): buffers for replica, buffers in enumerate(call.held)}
+    return held.get(settings["before"], call.buffers)
 
 
 def _updating(call: Call, settings: Settings) -> list[Moments]:
@@ -102,10 +103,13 @@ def _holders(call: Call, settings: Settings) -> tuple[str, ...]:
 
 def _befores(call: Call, settings: Settings) -> tuple[str, ...]:
     """nn.parallel.DistributedDataParallel sends replica 0's to the others, unless it is told not to."""
-    if call.replica == 0 or not call.first_buffers:
-        return (OWN,)
-    sent = call.case.strategy == "ddp" and not call.case.local_buffers
-    return (FIRST, OWN) if sent else (OWN, FIRST)
+    others = [_of(replica) for replica in range(len(call.held)) if replica != call.replica]
+    sent = call.case.strategy == "ddp" and not call.case.local_buffers and call.replica > 0
+    return (FIRST, OWN, *others[1:]) if sent and others else (OWN, *others)
+
+
+def _of(replica: int) -> str:
+    return f"replica {replica}'s"
 
 
 def _epsilons(call: Call, settings: Settings) -> Iterator[float]:

@@ -42,6 +42,8 @@ def at_run_precision(formula: Formula[Call], high: Call, low: Call) -> Change | 
 def _rounded(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[Change]:
     """Fewer bits at some place."""
     for name, place, to in PLACES:
+        if name == "tf32" and low.kind not in (*PRODUCTS, "attention"):  # which is for products
+            continue
         bits = _bits(low, place(formula, low, settings, to))
         yield Change("precision", f"precision.{name}", RUN, name, bits, 0.0)
 

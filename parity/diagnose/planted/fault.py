@@ -10,7 +10,7 @@ class Fault(NamedTuple):
 
     `changes` are merged over the built-in case. `step`, `kind` and `place`, a glob over names, are of the
     first effect in execution order; step None is before the first. `cause`: its id, "" where it has none;
-    `also`: ids that are true of it too.
+    `also`: an id that is true of it too.
     """
 
     name: str
@@ -21,11 +21,19 @@ class Fault(NamedTuple):
     kind: str
     place: str
     cause: str
-    also: tuple[str, ...] = ()
+    also: str = ""
 
 
 def planted(
-    side: str, name: str, at: At, kind: str, place: str, cause: str | None = None, step: int | None = 0
+    side: str,
+    name: str,
+    at: At,
+    kind: str,
+    place: str,
+    cause: str | None = None,
+    step: int | None = 0,
+    also: str = "",
 ) -> Fault:
     """A fault whose cause has its own name, unless another is given."""
-    return Fault(name, side, at.case, at.changes, step, kind, place, name if cause is None else cause)
+    cause = name if cause is None else cause
+    return Fault(name, side, at.case, at.changes, step, kind, place, cause, also)

@@ -69,14 +69,14 @@ LAYERS = (
     _planted("attention.mask", CAUSAL, "activation", f"{DECODER}.self_attn"),
     _planted("attention.mask_offset", CAUSAL, "activation", f"{DECODER}.self_attn", "attention.mask"),
     _planted("transformer.final_norm", TRANSFORMER, "activation", "transformer.encoder.norm"),
-    _planted("transformer.norm_order", TRANSFORMER, "activation", ENCODER),
+    _planted("transformer.norm_order", TRANSFORMER, "activation", ENCODER, also="module.wiring"),
     _planted("transformer.shortcut", TRANSFORMER, "activation", ENCODER, "module.wiring"),
     _planted("transformer.position", TRANSFORMER, "activation", ENCODER),
     _planted("embedding.ids", MANY_WORDS, "activation", "embedding"),
     _planted("embedding.scale", TRANSFORMER, "activation", "embedding"),
     _planted("embedding.padding_idx", TRANSFORMER, "gradient", "embedding.weight"),
     _planted("residual.shortcut", RESIDUAL, "activation", "(model)", "module.wiring"),
-    _planted("residual.order", RESIDUAL, "activation", "(model)", "module.wiring"),
+    _planted("residual.order", RESIDUAL, "activation", "(model)", "module.wiring", also="activation.kind"),
     _at_start("initialisation", BLOCK, "parameter", "linear2.*"),
 )
 
@@ -164,7 +164,7 @@ PRECISION = (
     _planted("attention.float16_in_float32", TRANSFORMER, "activation", f"{ENCODER}.self_attn", "precision.float16"),
     _planted("layer_norm.bfloat16_in_float32", TRANSFORMER, "activation", f"{ENCODER}.norm1", "precision.bfloat16"),
     _planted("layer_norm.epsilon_in_float32", TRANSFORMER, "activation", f"{ENCODER}.norm1", "layer_norm.epsilon"),
-    _planted("embedding.float16_in_float32", TRANSFORMER, "activation", "embedding", "precision.float16"),
+    _planted("embedding.bfloat16_in_float32", TRANSFORMER, "activation", "embedding", "precision.bfloat16"),
 )
 
 FAULTS: tuple[Fault, ...] = (*LAYERS, *DROPOUTS, *LOSSES, *OPTIMIZERS, *DATA, *REDUCTIONS, *PLACEMENT, *PRECISION)

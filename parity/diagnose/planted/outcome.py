@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
     def named(self) -> bool:
         """Whether the right cause is named, and none that is not true."""
         assert self.fault
-        return self.fault.cause in self.causes <= {self.fault.cause, *self.fault.also}
+        return self.fault.cause in self.causes <= {self.fault.cause, self.fault.also}
 
     @property
     def causes(self) -> set[str]:

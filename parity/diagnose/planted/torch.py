@@ -70,12 +70,12 @@ ATTENTION = (
 
 COMPOSITES = (
     _planted("transformer.final_norm", TRANSFORMER, "activation", "transformer.encoder.norm"),
-    _planted("transformer.norm_order", TRANSFORMER, "activation", ENCODER),
+    _planted("transformer.norm_order", TRANSFORMER, "activation", ENCODER, also="module.wiring"),
     _planted("transformer.activation", TRANSFORMER, "activation", ENCODER, "activation.kind"),
     _planted("transformer.position", TRANSFORMER, "activation", ENCODER),
     _planted("transformer.shortcut", TRANSFORMER, "activation", ENCODER, "module.wiring"),
     _planted("residual.shortcut", RESIDUAL, "activation", "(model)", "module.wiring"),
-    _planted("block.order", BLOCK, "activation", "(model)", "module.wiring"),
+    _planted("block.order", BLOCK, "activation", "(model)", "module.wiring", also="activation.kind"),
 )
 
 DROPOUTS = (
@@ -127,7 +127,7 @@ REDUCTIONS = (
     _planted("gradient.sum", DDP, "gradient", "*", "gradient.reduction"),
     _planted("gradient.unreduced", DDP, "gradient", "*"),
     _planted("gradient.partly_unreduced", ALL_REDUCE, "gradient", "*.bias", "gradient.unreduced"),
-    _planted("gradient.kept", BLOCK, "gradient", "*", "", step=1),
+    _planted("gradient.kept", BLOCK, "gradient", "*", step=1),
     _planted("gradient.stopped", BLOCK, "gradient", "linear1.*"),
     _planted("batch.uneven", UNEVEN, "gradient", "*"),
     _planted("accumulation.normalisation", ACCUMULATE, "gradient", "*"),

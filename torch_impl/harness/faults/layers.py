@@ -1,4 +1,4 @@
-"""Layers that compute something else, and parameters that start as something else."""
+"""Layers that compute something else."""
 
 from collections.abc import Callable
 from unittest import mock
