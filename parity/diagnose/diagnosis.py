@@ -5,7 +5,7 @@ from typing import Any
 
 from parity.config.schema import STAGED
 from parity.diagnose import explain, place
-from parity.diagnose.explain import Change, Explained
+from parity.diagnose.explain import Change, Explained, Settings
 from parity.diagnose.layers.rounding import at_run_precision
 from parity.diagnose.questions import LowRun, Question, Sides, low_runs, one_sided, questions
 from parity.diagnose.sides import Side
@@ -78,9 +78,11 @@ def _holds(question: Question, answer: Explained, answers: list[tuple[Question, 
     return not common or answer.settings in common
 
 
-def _explains(question: Question, settings: explain.Settings) -> bool:
-    left = explain.residuals(question.formula, question.candidate, settings)
-    return explain.bits(question.candidate.seen, left) >= explain.NEEDED
+def _explains(question: Question, settings: tuple[Settings, Settings]) -> bool:
+    return all(
+        explain.bits(side.seen, explain.residuals(question.formula, side, one)) >= explain.NEEDED
+        for side, one in zip((question.reference, question.candidate), settings, strict=True)
+    )
 
 
 def _missing(each: Unequal, sides: Sides) -> Cause:

@@ -69,7 +69,7 @@ class Change(NamedTuple):
 class Explained(NamedTuple):
     """What came of two observations. `same`: the candidate does what the reference does.
 
-    `changes`: what it does otherwise, by its `settings`. With neither, nothing that was tried explains it:
+    `changes`: what it does otherwise; `settings`: of both sides. With neither, nothing that was tried explains it:
     `tried`. `known`: whether the formula reproduces the reference.
     """
 
@@ -77,7 +77,7 @@ class Explained(NamedTuple):
     changes: tuple[Change, ...]
     tried: tuple[str, ...]
     known: bool = True
-    settings: Settings | None = None
+    settings: tuple[Settings, Settings] | None = None
 
 
 def choices(*values: Any) -> Callable[[Any, Settings], Iterable[Any]]:
@@ -98,7 +98,9 @@ def compare(formula: Formula[What], reference: What, candidate: What) -> Explain
     theirs = explain(formula, candidate, mine.settings, left)
     if theirs is None:
         return Explained(False, (), tried)
-    return Explained(False, tuple(_changes(formula, mine, theirs, before)), tried, settings=theirs.settings)
+    return Explained(
+        False, tuple(_changes(formula, mine, theirs, before)), tried, settings=(mine.settings, theirs.settings)
+    )
 
 
 def _changes(formula: Formula[Any], mine: Explanation, theirs: Explanation, before: float) -> Iterator[Change]:

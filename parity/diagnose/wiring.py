@@ -36,7 +36,10 @@ def _predict(junction: Junction, function: str, added: str, terms: tuple[str, ..
     total = FUNCTIONS[function](_sum(junction.earlier, terms)) * scale
     if added == "position":  # the same in every sample
         axis = 1 if isinstance(junction.case.model, schema.Transformer) else 0
-        total = total + (_value(junction) - total).take([0], axis)
+        position = (_value(junction) - total).take([0], axis)
+        if np.abs(position).max(initial=0.0) <= NEAR * np.abs(total).max(initial=0.0):
+            return {}
+        total = total + position
     return {"input": total}
 
 
