@@ -22,7 +22,7 @@ from parity.config.schema import Case
 from parity.diagnose.diagnosis import explained
 from parity.diagnose.planted import ALL, Fault, others, resolve
 from parity.diagnose.planted.outcome import Outcome, outputs
-from parity.errors import BackendError, UsageError, nearest
+from parity.errors import UsageError, nearest
 from parity.report import planted
 from parity.results import CaseResult
 from parity.runtime.backend import Backend, feed, running
@@ -126,8 +126,6 @@ class _Selftest:
     def _outcome(self, number: int, fault: Fault | None, answers: Sequence[Answer]) -> Outcome:
         case = self.cases[number]
         if failed := [answer.message for answer in answers if answer.status != "done"]:
-            if fault is None:
-                raise BackendError(f"{case.name}, without a fault: {failed[0]}")
             return Outcome(case, fault, CaseResult(case=case.name, verdict="error", reason=failed[0]), [])
         torch, keras = (Trace(self._folder(side)) for side in _sides(number, fault))
         return Outcome(case, fault, explained(torch, keras), outputs(torch, keras))

@@ -8,7 +8,7 @@ import pytest
 
 from parity.config import cases
 from parity.config.schema import Case
-from parity.numerics.judge import compare
+from parity.diagnose.diagnosis import explained
 from parity.results import CaseResult
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.job import RUNS, Job
@@ -50,6 +50,6 @@ def run(backends: list[Backend], tmp_path_factory: pytest.TempPathFactory) -> Co
         }
         for result in feed(jobs):
             assert result.answer.status == "done", result.answer.message
-        return compare(Trace(folder / "torch"), Trace(folder / "keras"))
+        return explained(Trace(folder / "torch"), Trace(folder / "keras"))
 
     return compared

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TextIO
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +15,9 @@ PIPE_WIDTH = 140  # columns where there is no terminal
 
 
 def status(outcomes: Sequence[Outcome]) -> int:
-    """0 if all is caught and placed, nine of ten are named and no clean run alarms; else 1."""
+    """0 if all is caught and placed, nine of ten are named and no clean run alarms; 3 if a run failed; else 1."""
+    if any(outcome.result.verdict == "error" for outcome in outcomes):
+        return 3
     faults = [outcome for outcome in outcomes if outcome.fault]
     good = all(outcome.caught and outcome.placed for outcome in faults)
     enough = sum(outcome.named for outcome in faults) >= NAMED * len(faults)
@@ -39,8 +42,12 @@ def show(outcomes: Sequence[Outcome], said: dict[str, list[bool]], file: TextIO)
     console.print(table)
     for number in faults:
         _complain(outcomes[number], console)
+    for outcome in outcomes:
+        if outcome.result.verdict == "error":
+            console.print(f"failed: {_name(outcome)}: {outcome.result.reason}", style="red")
     for outcome in _alarms(outcomes):
-        console.print(f"false alarm: {outcome.case}: {outcome.result.verdict}: {outcome.result.reason}", style="red")
+        config = msgspec.json.encode(outcome.case).decode()
+        console.print(f"false alarm: {outcome.result.verdict}: {outcome.result.reason}\n  {config}", style="red")
     _sums(outcomes, said, faults, console)
 
 
@@ -60,8 +67,7 @@ def _alarms(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def _name(outcome: Outcome) -> str:
-    assert outcome.fault
-    return f"{outcome.fault.side}:{outcome.fault.name}"
+    return f"{outcome.fault.side}:{outcome.fault.name}" if outcome.fault else outcome.case.name
 
 
 def _mark(good: bool) -> Text:
@@ -72,6 +78,8 @@ def _complain(outcome: Outcome, console: Console) -> None:
     """What was expected and what came, where these differ."""
     fault, result = outcome.fault, outcome.result
     assert fault
+    if result.verdict == "error":
+        return
     if not outcome.caught:
         console.print(f"{_name(outcome)}: not caught on {outcome.case.name}: {result.verdict} {result.reason}")
         return

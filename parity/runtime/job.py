@@ -11,7 +11,7 @@ RUNS = {"torch": ["low", "high", "witness"], "keras": ["low", "high"]}
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """Record the named runs of a case into a folder. `fault` plants a named mistake (for tests)."""
+    """Record the named runs of a case into a folder. `fault` plants mistakes, by name, joined by +."""
 
     case: Case
     runs: list[str]

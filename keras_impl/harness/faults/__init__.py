@@ -44,11 +44,11 @@ FAULTS: dict[str, tuple[Patches, str]] = {
 
 
 @contextmanager
-def planted(fault: str, at: str) -> Iterator[None]:
-    """The fault, if it is one of this precision, for the length of the block; none if it is ""."""
-    patches, only = FAULTS[fault] if fault else (list, "")
+def planted(faults: str, at: str) -> Iterator[None]:
+    """The faults, by their names joined by +, that are of this precision, for the length of the block."""
     with ExitStack() as stack:
-        if only in ("", at):
-            for patch in patches():
+        for name in filter(None, faults.split("+")):
+            patches, only = FAULTS[name]
+            for patch in patches() if only in ("", at) else ():
                 stack.enter_context(patch)
         yield

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from parity.config import cases
 from parity.config.devices import obstacle
 from parity.config.schema import Case
+from parity.data.batches import Dataset
 from parity.errors import UsageError
 
 Draw = Any  # hypothesis's: a function of a strategy
@@ -16,7 +17,7 @@ SOURCES = {"residual_block": "photographs", "simple_block": "diabetes", "two_lin
 
 
 def random_cases(count: int, number: int = 0) -> list[Case]:
-    """So many cases; the same ones for the same number. Neighbours need the same processes."""
+    """So many cases, at least one; the same ones for the same number. Neighbours need the same processes."""
     found: list[Case] = []
 
     @seed(number)
@@ -31,8 +32,7 @@ def random_cases(count: int, number: int = 0) -> list[Case]:
     def draw(case: Case) -> None:
         found.append(case)
 
-    if count:
-        draw()
+    draw()
     return sorted(found[:count], key=lambda case: (case.devices, case.strategy, case.name))
 
 
@@ -61,8 +61,17 @@ def _cases(draw: Draw) -> Case:
         case = cases.resolve(name, table)
     except UsageError:  # a combination that the schema refuses
         assume(False)
-    assume(not obstacle(case))
+    assume(not obstacle(case) and _has_data(case))
     return case
+
+
+def _has_data(case: Case) -> bool:
+    """Whether source, model and loss fit."""
+    try:
+        Dataset(case)
+    except UsageError:
+        return False
+    return True
 
 
 def _model(draw: Draw, model: str) -> dict[str, Any]:

@@ -55,11 +55,11 @@ def _assert_close(outputs: Sequence[Pairs], python: str) -> list[bool]:
 
 def _polygraphy(outputs: Sequence[Pairs]) -> list[bool] | None:
     try:
-        from polygraphy.comparator import CompareFunc, IterationResult
+        from polygraphy.comparator import IterationResult, SimpleCompareFunc
         from polygraphy.logger import G_LOGGER
     except ImportError:
         return None
-    compare = CompareFunc.simple(rtol=TOLERANCE, atol=TOLERANCE)
+    compare = SimpleCompareFunc(rtol=TOLERANCE, atol=TOLERANCE)
     with G_LOGGER.verbosity(G_LOGGER.CRITICAL):
         return [
             not all(all(compare(*(IterationResult({"output": array}) for array in pair)).values()) for pair in pairs)

@@ -1,0 +1,183 @@
+"""Who is guilty and why, on traces of a numpy network with mistakes in it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import Array, Fault, Seen, by_hand, record
+
+from parity.config import cases
+from parity.diagnose import place
+from parity.diagnose.diagnosis import explained
+from parity.layout.canonical import Layout
+from parity.numerics.judge import Unequal
+from parity.results import CaseResult, Divergence
+from parity.trace import keys
+
+Mistake = Callable[[Seen, dict[str, Array]], Array]
+
+
+def made(mistake: Mistake) -> Fault:
+    """A fault that knows the last value of everything else, by key."""
+    known: dict[str, Array] = {}
+
+    def fault(seen: Seen) -> Array:
+        known[keys.key(seen.kind, seen.name)] = seen.value
+        return mistake(seen, known)
+
+    return fault
+
+
+def without_bias(seen: Seen, known: dict[str, Array]) -> Array:
+    is_it = (seen.kind, seen.name) == ("activation", "linear1")
+    return seen.value - known["parameter/linear1.bias"] if is_it else seen.value
+
+
+def without_relu(seen: Seen, known: dict[str, Array]) -> Array:
+    return known["input/relu"] if (seen.kind, seen.name) == ("activation", "relu") else seen.value
+
+
+def both(seen: Seen, known: dict[str, Array]) -> Array:
+    return without_relu(seen._replace(value=without_bias(seen, known)), known)
+
+
+def somehow(size: float) -> Mistake:
+    """Noise on what the ReLU returns, the same in every run."""
+
+    def mistake(seen: Seen, known: dict[str, Array]) -> Array:
+        if (seen.kind, seen.name) != ("activation", "relu"):
+            return seen.value
+        noise = np.random.default_rng(0).normal(size=seen.value.shape) * size
+        return (seen.value + noise).astype(seen.value.dtype)
+
+    return mistake
+
+
+def compared(folder: Path, fault: Fault | None = None, **side: Any) -> CaseResult:
+    faulty = {"fault": fault} if fault else {}
+    reference = record(folder / "torch", "torch", backwards=True)
+    return explained(reference, record(folder / "keras", "keras", **faulty, **side))
+
+
+def named(result: CaseResult) -> list[tuple[str, str]]:
+    return [(cause["id"], cause["where"]) for cause in result.causes]
+
+
+def test_a_match_has_no_cause(tmp_path):
+    result = compared(tmp_path)
+    assert (result.verdict, result.causes, result.first_divergence) == ("match", [], None)
+
+
+def test_a_module_is_guilty_whose_input_agrees(tmp_path):
+    result = compared(tmp_path, made(without_bias))
+    assert (result.first_divergence.step, result.first_divergence.kind) == (0, "activation")
+    assert result.first_divergence.name == "linear1"
+    (cause,) = result.causes
+    assert (cause["id"], cause["where"]) == ("linear.bias", "linear1")
+    assert cause["torch"] != cause["keras"]
+    assert "keras is reproduced to" in cause["evidence"]
+
+
+def test_two_faults_at_once_are_both_listed(tmp_path):
+    result = compared(tmp_path, made(both))
+    assert named(result) == [("linear.bias", "linear1"), ("relu.dropped", "relu")]
+
+
+@pytest.mark.parametrize("size", [1e-3, 2.0**-30])
+def test_without_evidence_the_cause_is_unknown(tmp_path, size):
+    result = compared(tmp_path, made(somehow(size)))
+    assert result.verdict == ("diverged" if size == 1e-3 else "subprecision")
+    assert result.first_divergence.name == "relu"
+    (cause,) = result.causes
+    assert (cause["id"], cause["where"], cause["torch"], cause["keras"]) == ("unknown", "relu", None, None)
+    assert "relu.dropped" in cause["evidence"]
+
+
+def test_an_optimizer_is_explained_by_its_own_gradients(tmp_path):
+    result = compared(tmp_path, weight_decay=0.125)
+    (cause,) = result.causes
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("weight_decay.value", 0.0, 0.125)
+
+
+def test_a_fault_in_the_forward_does_not_hide_one_in_the_optimizer(tmp_path):
+    result = compared(tmp_path, made(without_relu), weight_decay=0.125)
+    assert [name for name, _ in named(result)] == ["relu.dropped", "weight_decay.value"]
+
+
+def test_a_gradient_that_one_side_has_not(tmp_path):
+    def dropped(seen: Seen) -> Array | None:
+        return None if (seen.kind, seen.name) == ("gradient", "linear1.bias") else seen.value
+
+    result = compared(tmp_path, dropped)
+    assert ("gradient.missing", "linear1.bias") in named(result)
+
+
+def test_the_side_that_is_named_first_may_be_at_fault(tmp_path):
+    reference = record(tmp_path / "torch", "torch", fault=made(without_bias))
+    result = explained(reference, record(tmp_path / "keras", "keras"))
+    assert named(result) == [("linear.bias", "linear1")]
+
+
+def test_two_traces_of_one_backend_are_reference_and_candidate(tmp_path):
+    reference = record(tmp_path / "one", "keras")
+    result = explained(reference, record(tmp_path / "other", "keras", fault=made(without_bias)))
+    assert result.causes[0].keys() == {"id", "where", "reference", "candidate", "evidence"}
+
+
+def test_a_layout_that_differs_is_placed_and_named(tmp_path):
+    tensors = {
+        run: {"step-000000": {"activation/linear1": np.ones(3, np.float64 if run == "high" else np.float32)}}
+        for run in ("low", "high")
+    }
+    case = cases.resolve("simple_block/round_robin")
+    sides = [
+        by_hand(
+            tmp_path / name,
+            tensors,
+            name,
+            case,
+            layout=Layout(devices=["CPU"] * 2, parameters={}, compute={"linear1": [place]}, backward={"linear1": [0]}),
+        )
+        for name, place in (("torch", 0), ("keras", 1))
+    ]
+    result = explained(*sides)
+    assert (result.first_divergence.kind, result.first_divergence.name) == ("layout", "linear1")
+    assert named(result) == [("placement.layer", "linear1")]
+    assert (result.causes[0]["torch"], result.causes[0]["keras"]) == ("on 0", "on 1")
+
+
+LAYER = "encoder.layers.0"
+MODULES = {"encoder": "Encoder", LAYER: "Layer", f"{LAYER}.attention": "attention", f"{LAYER}.norm": "layer_norm"}
+
+
+def divergence(kind: str, name: str) -> Divergence:
+    return Divergence(step=0, kind=kind, name=name, replica=0, bits=1.0, reason="apart")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "owner"),
+    [
+        ([f"{LAYER}.norm"], LAYER),  # a shortcut is missing in the layer
+        ([f"{LAYER}.attention", LAYER], "encoder"),  # positions are added before the layer
+        ([f"{LAYER}.attention", LAYER, "encoder"], "(model)"),
+    ],
+)
+def test_what_happens_between_modules_is_the_fault_of_the_one_around_them(inputs, owner):
+    unequal = [Unequal(0, 0, "input", name) for name in inputs]
+    guilty = place.guilty(divergence("input", inputs[0]), unequal, MODULES)
+    assert (guilty.kind, guilty.name) == ("activation", owner)
+    assert inputs[0] in guilty.reason
+
+
+@pytest.mark.parametrize("first", [("input", "input"), ("activation", f"{LAYER}.norm"), ("loss", "loss")])
+def test_anything_else_is_guilty_itself(first):
+    found = divergence(*first)
+    assert place.guilty(found, [], MODULES) == found
+
+
+def test_noise_is_placed_where_it_began():
+    noisier = {"keras": ["activation/a", "activation/b", "gradient/w"]}
+    assert place.noisy(divergence("activation", "b"), noisier).name == "a"
+    assert place.noisy(divergence("activation", "c"), noisier).name == "c"

@@ -1,0 +1,151 @@
+"""The self-test itself: what counts as caught, placed and named, what it prints, and how it ends."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+
+from parity import selftest
+from parity.config import cases
+from parity.diagnose.planted import ALL, Fault, clean, others
+from parity.diagnose.planted.outcome import Outcome
+from parity.errors import BackendError, UsageError
+from parity.report import planted
+from parity.results import CaseResult, Divergence, Finding
+
+CASE = cases.resolve("simple_block/single")
+FAULT = Fault("relu.slope", "keras", "simple_block/single", {}, 0, "activation", "re*", "relu.slope")
+OUTPUTS = [(np.ones(3, np.float32), np.ones(3, np.float32))]
+
+
+def outcome(
+    fault: Fault | None = FAULT,
+    verdict: str = "diverged",
+    place: tuple | None = (0, "activation", "relu"),
+    causes: tuple[str, ...] = ("relu.slope",),
+    findings: tuple[str, ...] = (),
+) -> Outcome:
+    first = Divergence(step=place[0], kind=place[1], name=place[2], replica=0, bits=0.0, reason="") if place else None
+    found = [Finding(id="precision.noise", side="keras", where=where, message="") for where in findings]
+    named = [{"id": cause, "where": "relu"} for cause in causes]
+    result = CaseResult(case="c", verdict=verdict, first_divergence=first, causes=named, findings=found)
+    return Outcome(CASE, fault, result, OUTPUTS)
+
+
+CLEAN = outcome(None, "match", None, ())
+
+
+def test_a_fault_that_is_found():
+    found = outcome()
+    assert (found.caught, found.placed, found.named) == (True, True, True)
+    assert planted.status([found, CLEAN]) == 0
+
+
+@pytest.mark.parametrize(("verdict", "status"), [("match", 1), ("error", 3)])
+def test_only_a_difference_is_caught(verdict, status):
+    missed = outcome(verdict=verdict, place=None, causes=())
+    assert not missed.caught
+    assert planted.status([missed]) == status
+
+
+def test_a_run_that_fails_is_told_and_ends_with_3():
+    text, failed = io.StringIO(), outcome(None, "error", None, ())
+    failed.result.reason = "torch: out of memory"
+    planted.show([outcome(), failed], {}, text)
+    assert "failed: simple_block/single: torch: out of memory" in text.getvalue()
+    assert planted.status([outcome(), failed]) == 3
+
+
+def test_subprecision_and_a_finding_count_as_caught():
+    assert outcome(verdict="subprecision").caught
+    noisy = outcome(verdict="match", place=None, findings=("activation/relu", "activation/linear2"))
+    assert (noisy.caught, noisy.placed) == (True, True)
+
+
+@pytest.mark.parametrize("place", [(1, "activation", "relu"), (0, "input", "relu"), (0, "activation", "linear2")])
+def test_another_step_kind_or_name_is_misplaced(place):
+    assert not outcome(place=place).placed
+    assert planted.status([outcome(place=place)]) == 1
+
+
+@pytest.mark.parametrize("causes", [(), ("unknown",), ("relu.cap",), ("relu.slope", "relu.cap")])
+def test_no_cause_a_wrong_one_and_one_too_many_are_not_named(causes):
+    assert not outcome(causes=causes).named
+
+
+def test_what_is_true_too_may_be_named():
+    assert outcome(FAULT._replace(also="relu.cap"), causes=("relu.slope", "relu.cap")).named
+
+
+def test_nine_of_ten_have_to_be_named():
+    named, unnamed = outcome(), outcome(causes=("unknown",))
+    assert planted.status([named] * 9 + [unnamed]) == 0
+    assert planted.status([named] * 8 + [unnamed]) == 1
+
+
+def test_a_false_alarm_fails():
+    alarm = outcome(None)
+    assert planted.status([outcome(), alarm]) == 1
+
+
+def test_the_table(capsys):
+    text = io.StringIO()
+    missed = outcome(FAULT._replace(name="relu.cap"), "match", None, ())
+    said = {"np.allclose": [True, False, False, True]}
+    planted.show([outcome(), missed, CLEAN, outcome(None)], said, text)
+    lines = text.getvalue().splitlines()
+    assert lines[0].split() == ["fault", "caught", "placed", "named", "np.allclose"]
+    assert lines[1].split() == ["keras:relu.cap", "no", "no", "no", "no"]
+    assert lines[2].split() == ["keras:relu.slope", "yes", "yes", "yes", "yes"]
+    assert "keras:relu.cap: not caught on simple_block/single: match" in lines[3]
+    assert lines[4].startswith("false alarm: diverged:")
+    assert '"name":"simple_block/single"' in lines[5]
+    assert lines[-3:] == [
+        "2 faults: 1 caught, 1 placed, 1 named",
+        "2 clean runs: 1 false alarms",
+        "np.allclose on the outputs: 1 caught, 1 false alarms",
+    ]
+
+
+def test_the_other_checks_are_the_real_ones():
+    one = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
+    pairs = [[(one, one)], [(one, one + 1e-3)], [(one, one), (one, one + 2e-5)], [(one, one[:2])], []]
+    objects = [False, True, True, True, False]
+    assert others.say(pairs, "") == {"np.allclose": objects, "assert_close": objects, "polygraphy": objects}
+
+
+def test_an_interpreter_without_torch_is_said():
+    with pytest.raises(BackendError, match="false"):
+        others.say([OUTPUTS], "/bin/false")
+
+
+def test_random_cases_are_the_same_for_a_number():
+    one = clean.random_cases(8, 3)
+    assert len(one) == 8
+    assert one == clean.random_cases(8, 3) != clean.random_cases(8, 4)
+
+
+def test_without_hypothesis_clean_runs_are_refused(monkeypatch):
+    monkeypatch.delitem(sys.modules, "parity.diagnose.planted.clean")
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    with pytest.raises(UsageError, match="hypothesis"):
+        selftest.main(["--clean=1", "--fault=keras:relu.slope"])
+
+
+def test_a_fault_that_there_is_not():
+    with pytest.raises(UsageError, match=r"'keras:relu.slop'.*did you mean 'keras:relu.slope'"):
+        selftest.main(["--fault=keras:relu.slop"])
+
+
+@pytest.mark.parametrize("flags", [["--clean=-1"], ["--clean=many"], ["--fualt=x"], ["x"]])
+def test_wrong_flags_end_with_2(flags, capsys):
+    with pytest.raises(SystemExit) as ended:
+        selftest.main(flags)
+    assert ended.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_catalogue_is_large_enough():
+    assert len(ALL) >= 80
+    assert {fault.side for fault in ALL} == {"torch", "keras"}
