@@ -1,38 +1,30 @@
-"""Planted mistakes: each is found and placed, on a case that is shown to match without it."""
+"""Planted mistakes, several at once or at one precision only: each is found, placed and named.
 
-import pytest
+The catalogue of single ones is run by tests/test_selftest.py and benchmarks/selftest.py.
+"""
+
 from judged import passes_strict
 
-SMALL_TRANSFORMER = {"model": {"vocabulary": 100, "d_model": 32, "feed_forward": 64}, "data": {"batch": 4}}
 SMALL_BLOCK = {"model": {"out_channels": 4}, "data": {"batch": 4, "size": 16}}
-TINY_RATE = {"optimizer": {"kind": "adamw", "learning_rate": 1e-5, "weight_decay": 0.01}}
-
-FIRST_NORM = "transformer.encoder.layers.0.norm1"
-
-# fault, side, case, its changes, then the first tensor that tells: step, kind, name
-PLANTED = [
-    ("layer_norm.epsilon", "keras", "transformer/single", SMALL_TRANSFORMER, (0, "activation", FIRST_NORM)),
-    ("adam.epsilon_placement", "keras", "simple_block/single@adam", {}, (0, "update", "linear1.weight")),
-    ("batch_norm.momentum", "keras", "residual_block/single", SMALL_BLOCK, (0, "buffer", "bn1.running_mean")),
-    ("adamw.weight_decay", "keras", "simple_block/single@adamw", TINY_RATE, (0, "update", "linear1.weight")),
-    ("relu.dropped_in_float32", "keras", "simple_block/single", {}, (0, "activation", "relu")),
-    ("relu.dropped_in_float32", "torch", "residual_block/single", SMALL_BLOCK, (0, "activation", "relu")),
-    ("matmul.bfloat16_in_float32", "keras", "linear_stack/single", {}, (0, "activation", "layers.0")),
-    ("matmul.bfloat16_in_float32", "torch", "simple_block/single", {}, (0, "activation", "linear1")),
-]  # fmt: skip
 
 
-@pytest.mark.parametrize(("fault", "side", "name", "changes", "place"), PLANTED)
-def test_a_planted_mistake_is_found_and_placed(run, fault, side, name, changes, place):
-    clean = run(name, changes)
-    assert passes_strict(clean), clean
-    faulty = run(name, changes, **{side: fault})
-    assert not passes_strict(faulty)
-    if faulty.findings:  # a lesser precision: the side is named as well
-        assert [(finding.side, finding.where) for finding in faulty.findings] == [(side, "/".join(place[1:]))]
-    else:
-        first = faulty.first_divergence
-        assert (first.step, first.kind, first.name) == place
+def named(result) -> set[tuple]:
+    return {(cause["id"], cause["where"], cause["torch"], cause["keras"]) for cause in result.causes}
+
+
+def test_two_faults_at_once_are_both_listed(run):
+    """One hides the other's effect in every later tensor: each module is judged by its own inputs."""
+    assert passes_strict(run("simple_block/single@adam"))
+    faulty = run("simple_block/single@adam", keras="relu.slope+adam.epsilon")
+    assert (faulty.first_divergence.step, faulty.first_divergence.name) == (0, "relu")
+    assert {found[:2] for found in named(faulty)} == {("relu.slope", "relu"), ("adam.epsilon", "linear1.weight")}
+    assert ("relu.slope", "relu", 0.0, 0.01) in named(faulty)
+
+
+def test_faults_on_both_sides_are_both_listed(run):
+    faulty = run("residual_block/single", SMALL_BLOCK, torch="batch_norm.epsilon", keras="batch_norm.momentum")
+    assert {found[0] for found in named(faulty)} == {"batch_norm.epsilon", "batch_norm.momentum"}
+    assert {found[1] for found in named(faulty)} == {"bn1", "bn2", "shortcut.1"}
 
 
 def test_a_fault_of_the_other_precision_is_not_planted(run):

@@ -74,7 +74,7 @@ def dataset(steps: Iterable[list[MicroBatch]]) -> tf.data.Dataset:
     """The whole batches, all of one size, as elements (inputs, target)."""
     batches = [(unpacked(inputs), target) for [(inputs, target, _)] in steps]
     samples = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *batches)
-    return tf.data.Dataset.from_tensor_slices(samples).batch(len(batches[0][1]))
+    return tf.data.Dataset.from_tensor_slices(samples).batch(len(batches[0][1]), drop_remainder=True)
 
 
 def evaluate(model: keras.Model, inputs: tuple[tf.Tensor, ...]) -> tf.Tensor:

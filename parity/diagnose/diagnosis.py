@@ -145,7 +145,7 @@ def _placements(layout: LayoutCheck, names: tuple[str, str], explained: bool) ->
             yield from (_placement(cause, line[1], line[-1], names) for line in found)
             return
     if lines and not explained:
-        yield _placement(TRANSFERS, lines[0][0], lines[0][-1], names)
+        yield _placement(TRANSFERS, lines[0][1], lines[0][-1], names)
 
 
 def _placement(cause: str, where: str, said: str, names: tuple[str, str]) -> Cause:

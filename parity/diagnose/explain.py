@@ -16,7 +16,7 @@ from parity.diagnose.observation import GRAIN, Array, Observation, Seen
 
 SPARE: Final = 4  # bits more, so that a constant told by one side's data holds on the other's
 NEEDED: Final = 20  # bits of evidence, as many as a match needs at float32
-EXACT: Final = 53.0  # bits where nothing is left to explain
+EXACT: Final = 53.0  # bits of whole numbers that are equal
 MOST_CHANGES: Final = 2  # settings that one module's explanation may change
 DIGITS: Final = 17  # that tell every float64 from its neighbours
 
@@ -122,8 +122,8 @@ def explain(
         found = residuals(formula, observation, settings)
         if (reached := bits(observation.seen, found)) >= NEEDED and _tells(observation.seen, found, left):
             for trait in changed:
-                settings = _rounded(formula, observation, settings, trait, min(reached, NEEDED + SPARE), left)
-            return Explanation(settings, bits(observation.seen, residuals(formula, observation, settings)))
+                settings, reached = _rounded(formula, observation, settings, trait, reached, left)
+            return Explanation(settings, reached)
     return None
 
 
@@ -140,11 +140,11 @@ def bits(values: Mapping[str, Seen], left: Mapping[str, float]) -> float:
 
 
 def _bits(value: Seen, left: float) -> float:
-    if left <= value.grain:
-        return EXACT
-    if not math.isfinite(left) or not value.noise:
-        return 0.0
-    return max(math.log2(value.noise / left), 0.0)
+    if not value.noise:  # whole numbers, or nothing but zeros
+        return 0.0 if left else EXACT
+    floor = value.grain / GRAIN
+    reached = math.log2(value.noise / max(left, floor)) if math.isfinite(left) else 0.0
+    return max(reached, NEEDED if left <= value.grain else 0.0)
 
 
 def _tells(values: Mapping[str, Seen], found: Mapping[str, float], left: Mapping[str, float] | None) -> bool:
@@ -162,9 +162,12 @@ def _apart(seen: Array, predicted: Array | None) -> float:
         return math.inf
     predicted = np.asarray(predicted)
     with np.errstate(invalid="ignore"):
+        apart = np.abs(np.subtract(seen, predicted, dtype=np.float64))
+        largest = float(apart.max(initial=0.0))
+        if math.isfinite(largest):
+            return largest
         same = (seen == predicted) | (np.isnan(seen) & np.isnan(predicted))
-        apart = np.where(same, 0.0, np.abs(np.subtract(seen, predicted, dtype=np.float64)))
-    return float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
+    return float(np.nan_to_num(np.where(same, 0.0, apart), nan=np.inf).max(initial=0.0))
 
 
 def _assignments(
@@ -224,16 +227,19 @@ def _rounded(
     observation: What,
     settings: Settings,
     trait: Trait[What],
-    enough: float,
+    reached: float,
     left: Mapping[str, float] | None,
-) -> Settings:
-    """The settings with a solved constant in as few digits as reproduce what was seen to enough bits."""
+) -> tuple[Settings, float]:
+    """The settings with a solved constant in as few digits as do, and to how many bits they reproduce what was seen."""
     value = settings[trait.name]
     if not isinstance(value, float) or not math.isfinite(value):
-        return settings
+        return settings, reached
     for digits in range(1, DIGITS):
         shorter = {**settings, trait.name: float(f"{value:.{digits}g}")}
+        if shorter == settings:
+            break
         found = residuals(formula, observation, shorter)
-        if bits(observation.seen, found) >= enough and _tells(observation.seen, found, left):
-            return shorter
-    return settings
+        kept = bits(observation.seen, found)
+        if kept >= min(reached, NEEDED + SPARE) and _tells(observation.seen, found, left):
+            return shorter, kept
+    return settings, reached

@@ -1,0 +1,41 @@
+"""The whole self-test, with 300 random clean runs; its table goes into docs/selftest.md.
+
+python benchmarks/selftest.py [--clean=N]
+"""
+
+import contextlib
+import datetime
+import io
+import os
+import sys
+import time
+from pathlib import Path
+
+from parity import __version__, selftest
+
+TABLE = Path(__file__).parents[1] / "docs" / "selftest.md"
+HEAD = """# The self-test
+
+What `python benchmarks/selftest.py` printed on {date}, version {version}, {cores} cores, {minutes:.0f} minutes.
+`yes` under a check: it objects to the outputs of the first step or to those after training.
+
+```text
+{table}
+```
+"""
+
+
+def main() -> int:
+    start, printed = time.perf_counter(), io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        status = selftest.main(sys.argv[1:] or ["--clean=300"])
+    minutes, cores = (time.perf_counter() - start) / 60, len(os.sched_getaffinity(0))
+    table = "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
+    date = datetime.date.today().isoformat()
+    TABLE.write_text(HEAD.format(date=date, version=__version__, cores=cores, minutes=minutes, table=table))
+    print(table)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
