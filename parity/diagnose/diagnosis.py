@@ -44,14 +44,14 @@ def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> None:
     sides = Sides(Side(names[0], reference), Side(names[1], candidate), judged.unequal, judged.noisier)
     first = result.first_divergence = _place(result.first_divergence, layout, sides)
     named: dict[str, list[Cause]] = {}
-    unknown: dict[str, Cause] = {}
+    unknown: dict[str, list[Cause]] = {}
     answers = [(ask, explain.compare(ask.formula, ask.reference, ask.candidate)) for ask in questions(sides)]
     for question, answer in answers:
         if _holds(question, answer, answers):
             named.setdefault(question.kind, []).extend(_cause(question, each, names) for each in answer.changes)
         guilty = first is not None and first.name == question.where
         if not (answer.same or answer.changes) and (answer.known or guilty):
-            unknown.setdefault(question.kind, _unknown(question.where, names, answer.tried))
+            unknown.setdefault(question.kind, []).append(_unknown(question.where, names, answer.tried))
     if missing := [_missing(each, sides) for each in one_sided(sides)]:
         named.setdefault("gradient", []).extend(missing)
     for run in low_runs(sides):
@@ -60,9 +60,11 @@ def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> None:
     if placed := list(_placements(layout, names, bool(named))):
         named["layout"] = placed
     if first and _phase(first) not in (*named, *unknown):
-        unknown[_phase(first)] = _unknown(first.name, names)
+        unknown[_phase(first)] = [_unknown(first.name, names)]
     result.causes = [cause for kind, causes in named.items() for cause in _once(kind, causes)]
-    result.causes += [cause for kind, cause in unknown.items() if kind not in named]
+    # Of a parameter alone nothing may be known; what happens to all of them is told by another.
+    left = (causes for kind, causes in unknown.items() if kind not in COMMON or kind not in named)
+    result.causes += [cause for causes in left for cause in causes]
 
 
 def _holds(question: Question, answer: Explained, answers: list[tuple[Question, Explained]]) -> bool:

@@ -79,7 +79,7 @@ COMPOSITES = (
 )
 
 DROPOUTS = (
-    _planted("dropout.generator", DROPOUT, "activation", f"{ENCODER}.self_attn"),
+    _planted("dropout.generator", DROPOUT, "activation", f"{ENCODER}.self_attn", also="unknown"),
     _planted("dropout.replicas", DROPOUT_DDP, "activation", f"{ENCODER}.self_attn"),
     _planted("dropout.step", DROPOUT, "activation", f"{ENCODER}.self_attn", step=1),
     _planted("dropout.rate", DROPOUT, "activation", f"{ENCODER}.dropout1"),
