@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
-import msgspec
 from hypothesis import strategies as st
 
 from parity.config import cases
