@@ -28,9 +28,17 @@ OTHERS = (
     keras.layers.SimpleRNN,
     keras.layers.LSTM,
     keras.layers.GRU,
+    keras.layers.SimpleRNNCell,
+    keras.layers.LSTMCell,
+    keras.layers.GRUCell,
+    keras.layers.ConvLSTM1D,
+    keras.layers.ConvLSTM2D,
+    keras.layers.ConvLSTM3D,
+    keras.layers.Attention,
+    keras.layers.AdditiveAttention,
 )
 RATES = ("rate", "dropout", "recurrent_dropout")
-ATTENTIONS = (MultiheadAttention, keras.layers.MultiHeadAttention)
+ATTENTIONS = (MultiheadAttention, keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
 
 
 class Dropping(NamedTuple):
@@ -78,10 +86,10 @@ class Masks:
         return dropout(x, number(x, order, dropping.start, dropping.whole), dropping.layer.rate, key)
 
     def _call(self, dropping: Dropping, replica: int) -> Callable[..., tf.Tensor]:
-        def call(x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        def call(inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
             if not (training and dropping.layer.rate):
-                return x
-            return self.dropped(x, dropping, _here(replica))
+                return inputs
+            return self.dropped(inputs, dropping, _here(replica))
 
         return call
 

@@ -157,11 +157,14 @@ def residents(
 
 
 def named_layers(layer: keras.Layer, path: str = "") -> Iterator[tuple[str, keras.Layer]]:
-    """Every layer that is a module of the PyTorch side, with its canonical path; the model has ""."""
-    yield path, layer
-    if not isinstance(layer, WHOLE):
-        for child in _children(layer):
-            yield from named_layers(child, _join(path, child.name))
+    """Every layer that is a module of the PyTorch side, with its canonical path; the model has "".
+
+    A layer that stands in several places has its first path, as in PyTorch's named_modules.
+    """
+    named: dict[int, tuple[str, keras.Layer]] = {}
+    for each in _placed(layer, path):
+        named.setdefault(id(each[1]), each)
+    yield from named.values()
 
 
 def _slots(
@@ -208,6 +211,13 @@ def _parts(path: str, layer: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
 
 def _rules(layer: keras.Layer) -> tuple[Rule, ...]:
     return next((rules for kind, rules in RULES.items() if isinstance(layer, kind)), ())
+
+
+def _placed(layer: keras.Layer, path: str) -> Iterator[tuple[str, keras.Layer]]:
+    yield path, layer
+    if not isinstance(layer, WHOLE):
+        for child in _children(layer):
+            yield from _placed(child, _join(path, child.name))
 
 
 def _children(layer: keras.Layer) -> list[keras.Layer]:

@@ -218,6 +218,11 @@ class Case(Frozen, frozen=True):
         for option in ("local_buffers", "workers", "distribute_dataset"):
             if getattr(self, option) and self.strategy != "ddp":
                 raise ValueError(f"{option} is an option of the strategy 'ddp', received strategy {self.strategy!r}")
+        if self.distribute_dataset and self.loss.reduction != "mean":
+            raise ValueError(
+                "distribute_dataset weighs the parts that TensorFlow cuts by their samples, which gives the whole "
+                "batch's loss only for loss.reduction = 'mean'"
+            )
         if self.fit and self.strategy not in ("single", "data_parallel"):
             raise ValueError(f"fit = true needs the strategy 'single' or 'data_parallel', received {self.strategy!r}")
         if self.clip_norm and self.strategy in (*STAGED, "tensor_parallel"):

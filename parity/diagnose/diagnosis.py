@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from parity.config.schema import STAGED
 from parity.diagnose import explain, place
 from parity.diagnose.explain import Change, Explained, Settings
@@ -37,6 +39,7 @@ def explained(reference: Trace, candidate: Trace) -> CaseResult:
     return judged.result
 
 
+@np.errstate(all="ignore")
 def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> None:
     result, layout = judged.result, judged.result.checks["layout"]
     assert isinstance(layout, LayoutCheck)

@@ -5,6 +5,7 @@ reference is explained first. Then the candidate: by the reference's own setting
 one or two of them. What had to be changed is the cause, if the evidence reaches 20 bits.
 """
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +20,8 @@ NEEDED: Final = 20  # bits of evidence, as many as a match needs at float32
 EXACT: Final = 53.0  # bits of whole numbers that are equal
 MOST_CHANGES: Final = 2  # settings that one module's explanation may change
 DIGITS: Final = 17  # that tell every float64 from its neighbours
+# What numpy raises where a formula meets other shapes, missing parameters or nothing at all: it does not fit.
+MISFIT: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 
 Settings = dict[str, Any]
 What = TypeVar("What", bound=Observation)
@@ -129,9 +132,23 @@ def explain(
 
 def residuals(formula: Formula[What], observation: What, settings: Settings) -> Mapping[str, float]:
     """By name, the largest difference between what was seen and what the settings predict."""
-    with np.errstate(all="ignore"):
-        predicted = formula.predict(observation, **settings)
-    return {name: _apart(value.value, predicted.get(name)) for name, value in observation.seen.items()}
+    made = predicted(formula, observation, settings)
+    return {name: _apart(value.value, made.get(name)) for name, value in observation.seen.items()}
+
+
+def predicted(formula: Formula[What], observation: What, settings: Settings) -> Predicted:
+    """What should have been seen; nothing where the formula does not fit what was recorded."""
+    try:
+        with np.errstate(all="ignore"):
+            return formula.predict(observation, **settings)
+    except MISFIT:
+        return {}
+
+
+def values(trait: Trait[What], observation: What, settings: Settings) -> Iterator[Any]:
+    """What to try of a trait, as far as it fits what was recorded."""
+    with contextlib.suppress(*MISFIT):
+        yield from trait.values(observation, settings)
 
 
 def bits(values: Mapping[str, Seen], left: Mapping[str, float]) -> float:
@@ -142,8 +159,8 @@ def bits(values: Mapping[str, Seen], left: Mapping[str, float]) -> float:
 def _bits(value: Seen, left: float) -> float:
     if not value.noise:  # whole numbers, or nothing but zeros
         return 0.0 if left else EXACT
-    floor = value.grain / GRAIN
-    reached = math.log2(value.noise / max(left, floor)) if math.isfinite(left) else 0.0
+    floor = max(value.grain / GRAIN, np.finfo(np.float64).tiny)
+    reached = math.log2(value.noise) - math.log2(max(left, floor)) if math.isfinite(left) else 0.0
     return max(reached, NEEDED if left <= value.grain else 0.0)
 
 
@@ -186,7 +203,7 @@ def _assignments(
 def _usual(formula: Formula[What], observation: What) -> Settings:
     settings: Settings = {}
     for trait in formula.traits:
-        settings[trait.name] = next(iter(trait.values(observation, settings)), None)
+        settings[trait.name] = next(values(trait, observation, settings), None)
     return settings
 
 
@@ -217,7 +234,7 @@ def _changed(observation: What, base: Settings, changed: tuple[Trait[What], ...]
         yield base
         return
     first, *others = changed
-    for value in first.values(observation, base):
+    for value in values(first, observation, base):
         if value != base[first.name]:
             yield from _changed(observation, {**base, first.name: value}, tuple(others))
 

@@ -161,10 +161,14 @@ def seen(high: Array, low: Array | None = None, stored: float = 0.0) -> Seen:
     high = np.asarray(high)
     if not np.issubdtype(high.dtype, np.floating):
         return Seen(high, 0.0, 0.0)
-    finite = np.abs(high[np.isfinite(high)])
-    scale = float(finite.max()) if finite.size else 0.0
+    scale = largest(high)
     noise = ROUNDOFF["float32"] * scale
     if low is not None and low.shape == high.shape and high.size:
         apart = np.abs(low.astype(np.float64) - high)
         noise = max(noise, float(apart[np.isfinite(apart)].max(initial=0.0)))
     return Seen(high, noise, GRAIN * ROUNDOFF["float64"] * max(scale, stored))
+
+
+def largest(array: Array) -> float:
+    """The largest finite magnitude."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))

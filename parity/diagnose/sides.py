@@ -16,6 +16,7 @@ from parity.diagnose.observation import (
     Seen,
     Start,
     Updates,
+    largest,
     seen,
 )
 from parity.diagnose.wiring import Junction
@@ -119,7 +120,7 @@ class Side:
         )
         if not losses or len({len(outputs), len(targets), len(losses)}) > 1:
             return None
-        value = seen(np.stack(losses), np.stack(_numbered(low, "loss", "loss")))
+        value = seen(_joined(losses), _joined(_numbered(low, "loss", "loss")))
         return LossValue("loss", tuple(outputs), tuple(targets), self.case, {"loss": value})
 
     def updates(self, name: str, replica: int = 0) -> Updates | None:
@@ -144,7 +145,7 @@ class Side:
             for each in names
             if all((key := f"gradient/{each}{suffix}") in file for file in files)
         }
-        samples = tuple(len(file.get("sample/indices", ())) for file in files)
+        samples = tuple(np.size(file.get("sample/indices", ())) for file in files)
         if gradient is None or name not in local:
             return None
         return Reduction(name, local, samples, self.case, {"gradient": gradient})
@@ -164,15 +165,15 @@ class Side:
         kind = self.modules.get(name.rpartition(".")[0], "")
         return None if value is None else Start(name, kind, drawn, self.case, {"parameter": value})
 
-    def samples(self, size: int) -> Samples:
-        """The samples of every step of every replica, joined."""
+    def samples(self, size: int) -> Samples | None:
+        """The samples of every step of every replica, joined; None where none were recorded."""
         drawn = [
             self.tensors(step, replica)["sample/indices"]
             for replica in range(self.trace.replicas)
             for step in range(self.case.steps)
             if "sample/indices" in self.tensors(step, replica)
         ]
-        return Samples("indices", size, self.case, {"indices": seen(np.concatenate(drawn))})
+        return Samples("indices", size, self.case, {"indices": seen(_joined(drawn))}) if drawn else None
 
     def input(self, name: str, step: int, replica: int, other: "Side") -> Input | None:
         """A tensor that went into the model, beside another side's."""
@@ -213,10 +214,10 @@ class Side:
         """What one step made of a parameter and of its slots."""
         tensors, low = self.tensors(step, replica), self.tensors(step, replica, "low")
         parameter = f"parameter/{name}"
-        if parameter not in tensors:
+        if np.shape(tensors.get(parameter)) != initial.shape:
             return {}
-        stored = float(np.abs(tensors[parameter]).max(initial=0.0)) * (step + 1)
-        low_update = low[parameter].astype(np.float64) - initial if parameter in low else None
+        stored = largest(tensors[parameter]) * (step + 1)
+        low_update = low[parameter].astype(np.float64) - initial if np.shape(low.get(parameter)) == initial.shape else None
         found = {f"update@{step}": seen(tensors[parameter] - initial, low_update, stored)}
         slots = [key for key in tensors if key.startswith(f"optimizer_state/{name}.")]
         for key in ("optimizer_state/learning_rate", *slots):
@@ -231,6 +232,11 @@ def _numbered(tensors: Tensors, kind: str, name: str) -> list[Array]:
     while (key := keys.key(kind, name, len(found))) in tensors:
         found.append(tensors[key])
     return found
+
+
+def _joined(arrays: list[Array]) -> Array:
+    """All their values in a row."""
+    return np.concatenate([np.ravel(array) for array in arrays] or [np.zeros(0)])
 
 
 def _within(tensors: Tensors, kind: str, module: str) -> dict[str, Array]:

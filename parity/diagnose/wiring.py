@@ -36,6 +36,8 @@ def _predict(junction: Junction, function: str, added: str, terms: tuple[str, ..
     total = FUNCTIONS[function](_sum(junction.earlier, terms)) * scale
     if added == "position":  # the same in every sample
         axis = 1 if isinstance(junction.case.model, schema.Transformer) else 0
+        if total.shape[axis] < 2:  # of a single sample anything is a position
+            return {}
         position = (_value(junction) - total).take([0], axis)
         if np.abs(position).max(initial=0.0) <= NEAR * np.abs(total).max(initial=0.0):
             return {}

@@ -127,7 +127,7 @@ class _Comparison:
             return
         spread = kernel.measure(files.runs(key))
         recorded, before = self.recorded
-        if kind == "parameter" and before and before[self._replica].holds(key):
+        if kind == "parameter" and before and before[self._replica].holds(key, files.reference_high[key].shape):
             update = kernel.measure(files.changes(key, before[self._replica]))
             # Every step since has stored the parameter once.
             stored = spread.scale * max((step or 0) - (recorded or 0), 1)
@@ -214,7 +214,7 @@ class _Comparison:
             for name, file in zip(self.names, (files.reference_high, files.candidate_high), strict=True)
             if key in file
         }
-        shapes = {array.shape for array in arrays.values()}
+        shapes = {array.shape for array in arrays.values() if array.size}
         index = furthest(*arrays.values()) if len(arrays) == 2 and len(shapes) == 1 else None
         place.index = index or []
         place.sides = {name: describe(array, index) for name, array in arrays.items()}

@@ -56,9 +56,9 @@ class Step(NamedTuple):
         again = dict(set.intersection(*(_aliases(file or {}) for file in self[:4])))
         return [key for key in merged if key not in again]
 
-    def holds(self, key: str) -> bool:
-        """Whether high and low runs of both sides have a tensor."""
-        return all(key in file for file in self[:4])
+    def holds(self, key: str, shape: tuple[int, ...]) -> bool:
+        """Whether high and low runs of both sides have a tensor, in this shape."""
+        return all(key in file and file[key].shape == shape for file in self[:4])
 
     def repeats(self, key: str, other: "Step") -> bool:
         """Whether a tensor is in every run, bit by bit, what it is in another replica."""

@@ -106,6 +106,37 @@ def test_a_function_traced_anew_within_a_step_draws_the_same():
     assert np.array_equal(first(tf.ones((4, 9))), second(tf.ones((4, 9))))
 
 
+class Inner(keras.layers.Layer):
+    """Calls a layer that others call too, its input by name."""
+
+    def __init__(self, drop: keras.layers.Layer, name: str):
+        super().__init__(name=name)
+        self.drop = drop
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return self.drop(inputs=x, training=training)
+
+
+def test_a_layer_in_several_places_has_its_first_name():
+    drop = keras.layers.Dropout(0.5, name="drop")
+    model = keras.Sequential([Inner(drop, "one"), Inner(drop, "two")])
+    Masks(0, {}).attach(model, 0)
+    kept = [random.keep(0, "one.drop", 0, 0, call, (4, 90), 0.5) for call in (0, 1)]
+    assert np.array_equal(model(tf.ones((4, 90)), training=True).numpy() != 0, kept[0] & kept[1])
+
+
+def test_grouped_attention_drops_by_shared_masks():
+    attention = keras.layers.GroupQueryAttention(4, 4, 2, dropout=0.5, name="attention")
+    x = tf.ones((3, 6, 8))
+    attention(x, x)
+    layer = keras.layers.Layer()
+    layer.attention = attention
+    Masks(0, {4: "n h w c -> n c h w"}).attach(layer, 0)
+    kept = random.keep(0, "attention", 0, 0, 0, (3, 4, 6, 6), 0.5)
+    dropped = attention._dropout_layer(tf.ones((3, 4, 6, 6)), training=True)
+    assert np.array_equal(dropped.numpy() != 0, kept)
+
+
 def test_the_dropout_inside_the_ports_attention_has_its_name():
     attention = MultiheadAttention(8, 2, 0.5, name="self_attn")
     attention.build((3, 6, 8), (3, 6, 8))
@@ -125,6 +156,9 @@ def test_the_dropout_inside_the_ports_attention_has_its_name():
         keras.layers.Dropout(0.1, noise_shape=(None, 1)),
         keras.layers.LSTM(3, dropout=0.1),
         keras.layers.GRU(3, recurrent_dropout=0.1),
+        keras.layers.RNN(keras.layers.LSTMCell(3, dropout=0.1)),
+        keras.layers.Attention(dropout=0.1),
+        keras.layers.AdditiveAttention(dropout=0.1),
     ],
 )
 def test_other_kinds_are_refused(layer):

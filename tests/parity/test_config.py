@@ -234,6 +234,7 @@ def test_accumulation_where_it_would_be_another_computation(name: str, overrides
 DDP_ONLY = ("local_buffers", "workers", "distribute_dataset")
 REFUSED: list[tuple[str, list[str], str]] = [
     *[(BLOCK, [f"{option}=true"], f"{option} is an option of the strategy 'ddp'") for option in DDP_ONLY],
+    ("simple_block/ddp@dataset", ["loss.reduction=sum"], "only for loss.reduction = 'mean'"),
     (BLOCK, ["strategy=data_parallel", "local_buffers=true"], "received strategy 'data_parallel'"),
     *[
         (

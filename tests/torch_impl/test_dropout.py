@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.functional import dropout as dropout_by_name
 
 from parity import random
 from parity.errors import UsageError
@@ -107,6 +108,35 @@ def test_attention_is_torchs_own_but_for_its_masks(options):
         same = functional.scaled_dot_product_attention(query, key, value, **options)
     assert torch.allclose(got, expected, atol=1e-12)
     assert torch.equal(same, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float64])
+def test_a_query_that_may_see_no_key_gets_zeros_as_in_torch(dtype):
+    seen = torch.ones(5, 5, dtype=torch.bool)
+    seen[2] = False
+    mask = seen if dtype == torch.bool else torch.zeros(5, 5, dtype=dtype).masked_fill(~seen, -torch.inf)
+    query = torch.randn(2, 5, 8, dtype=torch.float64, requires_grad=True)
+    with Masks(0, 0).drawn(nn.Identity()):
+        got = functional.scaled_dot_product_attention(query, query, query, mask, 1e-14)
+    got.sum().backward()
+    assert torch.equal(got[:, 2], torch.zeros(2, 8, dtype=torch.float64))
+    assert query.grad.isfinite().all()
+
+
+class Imported(nn.Module):
+    """Drops by the function's name in this file."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return dropout_by_name(x, 0.5)
+
+
+def test_a_function_imported_by_name_drops_by_shared_masks():
+    own = dropout_by_name
+    model = nn.Sequential(Imported())
+    with pytest.raises(ZeroDivisionError), Masks(0, 0).drawn(model):
+        assert np.array_equal(model(torch.ones(90)).numpy() != 0, random.keep(0, "0", 0, 0, 0, (90,), 0.5))
+        raise ZeroDivisionError
+    assert dropout_by_name is own
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,19 @@
 """Dropout masks that both frameworks draw alike: whatever drops in training takes them from the shared source.
 
 A mask is drawn for the module that is being called, which hooks tell; nn.functional's own functions are
-replaced for the length of the training, so that a model's forward may call them directly.
+replaced for the length of the training, so that a model's forward may call them directly, by whatever
+name its file has imported them.
 """
 
 import functools
 import inspect
 import math
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -44,8 +47,8 @@ class Masks:
                     raise UsageError(f"{name}: {type(module).__name__} has dropout of its own; {SUPPORTED}")
                 stack.callback(module.register_forward_pre_hook(functools.partial(self._on_call, name)).remove)
                 stack.callback(module.register_forward_hook(self._on_return, always_call=True).remove)
-            for name, replaced in self._replaced().items():
-                stack.enter_context(mock.patch.object(functional, name, replaced))
+            for file, name, replaced in _imported(model, self._replaced()):
+                stack.enter_context(mock.patch.object(file, name, replaced))
             yield
 
     def on_step(self) -> None:
@@ -96,6 +99,16 @@ class Masks:
         return {"dropout": dropped, "scaled_dot_product_attention": attended, **others}
 
 
+def _imported(
+    model: nn.Module, replaced: dict[str, Callable[..., torch.Tensor]]
+) -> list[tuple[ModuleType, str, Callable[..., torch.Tensor]]]:
+    """Where nn.functional's functions have a name: there, and in the files of the model's classes."""
+    functions = {id(getattr(functional, name)): function for name, function in replaced.items()}
+    classes = {kind for module in model.modules() for kind in type(module).__mro__}
+    files = {functional, *(sys.modules[kind.__module__] for kind in classes if kind.__module__ in sys.modules)}
+    return [(file, name, functions[id(x)]) for file in files for name, x in vars(file).items() if id(x) in functions]
+
+
 def _attention(
     drop: Callable[[torch.Tensor], torch.Tensor],
     query: torch.Tensor,
@@ -116,7 +129,13 @@ def _attention(
         scores = scores.masked_fill(attn_mask.logical_not(), -math.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask.to(scores.dtype)
-    return drop(scores.softmax(-1)) @ value
+    return drop(scores.softmax(-1) if attn_mask is None else _masked_softmax(scores)) @ value
+
+
+def _masked_softmax(scores: torch.Tensor) -> torch.Tensor:
+    """Zeros where a query may see no key, as PyTorch gives; 0 / 0 by the formula, which gradients must not meet."""
+    blind = scores.isneginf().all(-1, keepdim=True)
+    return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
 
 
 def _refused(name: str, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -51,14 +51,13 @@ def _rounded(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[
 def _otherwise(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[Change]:
     """Another convention."""
     for trait in formula.traits:
-        for value in trait.values(low, settings):
+        for value in explain.values(trait, low, settings):
             bits = _bits(low, _predicted(formula, low, {**settings, trait.name: value}))
             yield Change(trait.name, trait.cause, settings[trait.name], value, bits, 0.0)
 
 
 def _predicted(formula: Formula[Call], call: Call, settings: Settings) -> Array | None:
-    with np.errstate(all="ignore"):
-        return formula.predict(call, **settings).get("output")
+    return explain.predicted(formula, call, settings).get("output")
 
 
 def _bits(low: Call, made: Array | None) -> float:
