@@ -22,7 +22,7 @@ from parity.config.schema import Case
 from parity.diagnose.diagnosis import explained
 from parity.diagnose.planted import ALL, Fault, others, resolve
 from parity.diagnose.planted.outcome import Outcome, outputs
-from parity.errors import UsageError, nearest
+from parity.errors import BackendError, UsageError, nearest
 from parity.report import planted
 from parity.results import CaseResult
 from parity.runtime.backend import Backend, feed, running
@@ -57,7 +57,11 @@ def main(argv: Sequence[str]) -> int:
         tested = _Selftest(faults, clean, Path(scratch))
         with running(backends), contextlib.closing(tested.outcomes(backends)) as found:
             outcomes = list(_shown(found, len(faults) + len(tested.cases)))
-    said = others.say([outcome.outputs for outcome in outcomes], args.torch_python)
+    try:
+        said = others.say([outcome.outputs for outcome in outcomes], args.torch_python)
+    except BackendError:
+        planted.show(outcomes, {}, sys.stdout)
+        raise
     planted.show(outcomes, said, sys.stdout)
     return planted.status(outcomes)
 

@@ -18,6 +18,7 @@ NORMALS: Final = {"normal(0, 1)": 1.0, "normal(0, 0.05)": 0.05, "normal(0, 0.02)
 ENOUGH: Final = 64  # values that show a distribution
 NEAR: Final = 0.01  # of the usual distance of two drawn values
 COMMON: Final = 0.2  # the part of them that may be so near by chance
+FOLLOWS: Final = 6.0  # standard errors by which two independent parameters may seem to be correlated
 SURE: Final = 12.0  # a largest value further from the bound has a chance of e^-12
 
 
@@ -27,7 +28,8 @@ def fitting(start: Start) -> Iterator[str]:
     for name, constant in CONSTANTS.items():
         if (found == constant).all() and not (start.drawn == constant).all():
             yield name
-    if found.size >= ENOUGH and _common(found.ravel(), start.drawn.ravel()) < COMMON:
+    drawn = start.drawn.ravel()
+    if found.size >= ENOUGH and _common(found.ravel(), drawn) < COMMON and not _follows(found.ravel(), drawn):
         largest = float(np.abs(found).max())
         yield from (name for name, bound in _bounds(start) if 1 - SURE / found.size < largest / bound <= 1 + 1e-6)
         yield from (name for name, deviation in NORMALS.items() if _normal(found / deviation))
@@ -39,6 +41,13 @@ def _common(found: Array, drawn: Array) -> float:
     place = np.searchsorted(drawn, found).clip(1, drawn.size - 1)
     apart = np.minimum(np.abs(found - drawn[place - 1]), np.abs(found - drawn[place]))
     return float(np.mean(apart < NEAR * np.ptp(drawn) / drawn.size))
+
+
+def _follows(found: Array, drawn: Array) -> bool:
+    """Whether it is what was drawn after all, and something added to it."""
+    if found.shape != drawn.shape:
+        return False
+    return bool(abs(np.corrcoef(found, drawn)[0, 1]) > FOLLOWS / math.sqrt(drawn.size))
 
 
 def value(start: Start, name: str) -> Array:

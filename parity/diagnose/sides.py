@@ -1,6 +1,7 @@
 """What a trace recorded, as the observations that causes are looked for in."""
 
 import functools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,6 +26,7 @@ from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
 
 OUTPUT = "(model)"  # the name of the whole model's result
+MOST_UPDATED = 1 << 12  # elements of a parameter whose updates are replayed
 ARGUMENTS = {"attention": 3}  # tensors that a call of this kind of module takes, where not one
 
 
@@ -132,7 +134,9 @@ class Side:
         found: dict[str, Seen] = {}
         for step in {0, len(gradients) - 1}:
             found |= self._updated(name, step, replica, initial)
-        return Updates(name, initial, tuple(gradients), self.case, found) if found else None
+        few = {key: value._replace(value=_few(value.value, initial.shape)) for key, value in found.items()}
+        first, *others = (_few(array, initial.shape) for array in (initial, *gradients))
+        return Updates(name, first, tuple(others), self.case, few) if few else None
 
     def reduction(self, name: str, step: int, replica: int) -> Reduction | None:
         """A reduced gradient and what it was reduced from; None where that was not recorded."""
@@ -232,6 +236,12 @@ def _numbered(tensors: Tensors, kind: str, name: str) -> list[Array]:
     while (key := keys.key(kind, name, len(found))) in tensors:
         found.append(tensors[key])
     return found
+
+
+def _few(array: Array, shape: tuple[int, ...]) -> Array:
+    """Some rows of an array of a large parameter's shape: an optimizer does the same to every element."""
+    every = math.prod(shape) // MOST_UPDATED
+    return array[::every] if every > 1 and array.shape == shape else array
 
 
 def _joined(arrays: list[Array]) -> Array:

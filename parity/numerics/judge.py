@@ -214,7 +214,7 @@ class _Comparison:
             for name, file in zip(self.names, (files.reference_high, files.candidate_high), strict=True)
             if key in file
         }
-        shapes = {array.shape for array in arrays.values() if array.size}
+        shapes = {array.shape for array in arrays.values()}
         index = furthest(*arrays.values()) if len(arrays) == 2 and len(shapes) == 1 else None
         place.index = index or []
         place.sides = {name: describe(array, index) for name, array in arrays.items()}

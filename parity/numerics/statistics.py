@@ -7,7 +7,7 @@ from parity.results import Side
 
 
 def furthest(one: Array, other: Array) -> list[int]:
-    """The index of the largest difference between two arrays of one shape; NaN counts as infinite."""
+    """The index of the largest difference between two arrays of one shape; NaN counts as infinite. [] of empty ones."""
     flat, largest, place = (one.reshape(-1), other.reshape(-1)), -1.0, 0
     for start in range(0, one.size, BLOCK):
         a, b = (array[start : start + BLOCK].astype(np.float64) for array in flat)
@@ -16,7 +16,7 @@ def furthest(one: Array, other: Array) -> list[int]:
             apart = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
         if apart.max() > largest:
             largest, place = float(apart.max()), start + int(apart.argmax())
-    return [int(i) for i in np.unravel_index(place, one.shape)]
+    return [int(i) for i in np.unravel_index(place, one.shape)] if one.size else []
 
 
 def describe(array: Array, index: list[int] | None) -> Side:

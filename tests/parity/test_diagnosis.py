@@ -181,3 +181,31 @@ def test_noise_is_placed_where_it_began():
     noisier = {"keras": ["activation/a", "activation/b", "gradient/w"]}
     assert place.noisy(divergence("activation", "b"), noisier).name == "a"
     assert place.noisy(divergence("activation", "c"), noisier).name == "c"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "changed"),
+    [
+        ("parameter", "linear1.weight", lambda value: value.T),
+        ("gradient", "linear1.weight", lambda value: value.ravel()),
+        ("activation", "relu", lambda value: value[:, :-1]),
+        ("activation", "linear2", lambda value: value[:0]),
+        ("loss", "loss", lambda value: value[None]),
+        ("activation", "relu", lambda value: np.full_like(value, np.nan)),
+        ("parameter", "linear1.bias", lambda value: np.full_like(value, np.inf)),
+        ("input", "linear1", lambda value: None),
+        ("parameter", "linear1.weight", lambda value: None),
+    ],
+)
+def test_whatever_was_recorded_the_verdict_stands(tmp_path, kind, name, changed):
+    def broken(seen: Seen) -> Array | None:
+        return changed(seen.value) if (seen.kind, seen.name) == (kind, name) else seen.value
+
+    def apart(seen: Seen) -> Array | None:
+        value = broken(seen)
+        return value if value is None or seen.step in (None, 0) else seen.value
+
+    for fault in (broken, apart):
+        sides = [tmp_path / fault.__name__ / name for name in ("torch", "keras")]
+        reference, candidate = (record(folder, folder.name) for folder in sides)
+        assert explained(reference, rewritten(candidate, fault)).verdict == "diverged"

@@ -120,6 +120,13 @@ def test_an_interpreter_without_torch_is_said():
         others.say([OUTPUTS], "/bin/false")
 
 
+def test_what_became_of_the_faults_is_told_even_if_the_other_checks_fail(capfd):
+    flags = ["--torch-python=/bin/false", "--keras-python=/bin/false", "--fault=keras:relu.slope", "--clean=0"]
+    with pytest.raises(BackendError, match="/bin/false"):
+        selftest.main(flags)
+    assert "failed: keras:relu.slope" in capfd.readouterr().out
+
+
 def test_random_cases_are_the_same_for_a_number():
     one = clean.random_cases(8, 3)
     assert len(one) == 8

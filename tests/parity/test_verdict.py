@@ -197,10 +197,17 @@ def test_noise_of_the_low_runs_widens_the_limit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("away", "verdict"), [(2.0**-18, "match"), (2.0**-19, "diverged"), (0.0, "diverged")])
 def test_up_to_64_times_the_witness_is_a_match(away: float, verdict: str, tmp_path: Path) -> None:
-    result = one(tmp_path, SIGNS, SIGNS + 2.0**-12, witness=SIGNS + away)
+    result = one(tmp_path, SIGNS, SIGNS + 2.0**-12, "gradient/weight", witness=SIGNS + away)
     assert result.verdict == verdict
-    bits = result.checks["activation"].worst_bits  # type: ignore[union-attr]
+    bits = result.checks["gradient"].worst_bits  # type: ignore[union-attr]
     assert (bits is None) == (verdict == "match")  # what the witness decides is not judged by bits
+
+
+@pytest.mark.parametrize(("difference", "verdict"), [(2.0**-22, "match"), (2.0**-21, "diverged")])
+def test_forward_at_step_0_the_witness_excuses_only_what_float32_cannot_see(
+    difference: float, verdict: str, tmp_path: Path
+) -> None:
+    assert one(tmp_path, SIGNS, SIGNS + difference, witness=SIGNS + 1.0).verdict == verdict
 
 
 def test_the_witness_is_the_reference_s_own(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.functional import dropout as dropout_by_name
+from torch.utils.checkpoint import checkpoint
 
 from parity import random
 from parity.errors import UsageError
@@ -164,6 +165,15 @@ def test_recurrent_dropout_is_refused():
         Masks(0, 0).drawn(nn.ModuleDict({"lstm": nn.LSTM(3, 3, 2, dropout=0.1)})),
     ):
         pass
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_recomputed_activations_are_refused(use_reentrant):
+    model, x = nn.Dropout(0.5), torch.ones(3, requires_grad=True)
+    with Masks(0, 0).drawn(model):
+        dropped = checkpoint(model, x, use_reentrant=use_reentrant)
+        with pytest.raises(UsageError, match="activations are recomputed"):
+            dropped.sum().backward()
 
 
 def test_an_error_in_a_forward_leaves_no_name_behind():

@@ -57,8 +57,10 @@ class Masks:
         self._calls.clear()
 
     def dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
-        """x after the dropout of the module that is being called."""
+        """x after the dropout of the module that is being called. Raises UsageError in a backward pass."""
         name = self._stack[-1] if self._stack else ""
+        if torch._C._current_graph_task_id() != -1:  # as torch.utils.checkpoint tells; a call more, other masks
+            raise UsageError(f"{name}: activations are recomputed; shared masks are drawn once, so do not checkpoint")
         replica = x.device.index if self.replica is None else self.replica
         call = self._calls[name, replica]
         self._calls[name, replica] += 1

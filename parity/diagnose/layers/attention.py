@@ -54,7 +54,7 @@ def _attended(call: Call, samples: slice, settings: Settings) -> Array:
 
 
 def _scored(call: Call, samples: slice, settings: Settings) -> Scored:
-    inputs = (np.ascontiguousarray(_samples_first(x, settings)[samples]) for x in call.inputs)
+    inputs = (_samples_first(x, settings)[samples] for x in call.inputs)
     blocks = zip(inputs, *_packed(call, settings), strict=True)
     queries, keys, values = (_split(x @ weight.T + bias, settings) for x, weight, bias in blocks)
     return Scored(queries @ keys.swapaxes(2, 3), values)
