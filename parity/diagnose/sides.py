@@ -26,7 +26,7 @@ from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
 
 OUTPUT = "(model)"  # the name of the whole model's result
-MOST_UPDATED = 1 << 12  # elements of a parameter whose updates are replayed
+MOST_UPDATED = 1 << 10  # elements of a parameter whose updates are replayed
 ARGUMENTS = {"attention": 3}  # tensors that a call of this kind of module takes, where not one
 
 
@@ -218,10 +218,11 @@ class Side:
         """What one step made of a parameter and of its slots."""
         tensors, low = self.tensors(step, replica), self.tensors(step, replica, "low")
         parameter = f"parameter/{name}"
-        if np.shape(tensors.get(parameter)) != initial.shape:
+        if parameter not in tensors or tensors[parameter].shape != initial.shape:
             return {}
         stored = largest(tensors[parameter]) * (step + 1)
-        low_update = low[parameter].astype(np.float64) - initial if np.shape(low.get(parameter)) == initial.shape else None
+        fits = parameter in low and low[parameter].shape == initial.shape
+        low_update = low[parameter].astype(np.float64) - initial if fits else None
         found = {f"update@{step}": seen(tensors[parameter] - initial, low_update, stored)}
         slots = [key for key in tensors if key.startswith(f"optimizer_state/{name}.")]
         for key in ("optimizer_state/learning_rate", *slots):

@@ -564,3 +564,10 @@ def test_samples_as_dealt_have_no_cause(seed: int, strategy: str, batch: int):
     own = case(f"two_linear/{strategy}", devices=4, seed=seed, data={"batch": batch}, steps=4)
     both = [of_plan(dealt(own), own)] * 2
     assert explain.compare(samples.FORMULA, *both).same
+
+
+def test_what_was_drawn_and_noise_added_to_it_is_no_initialisation():
+    bound = 10**-0.5  # kaiming_uniform's for ten inputs
+    drawn = np.random.default_rng(0).uniform(-bound, bound, (20, 10))
+    noisy = np.clip(drawn + 1e-3 * normal(20, 10), -bound, bound)
+    assert not explain.compare(starts.FORMULA, of_start(drawn, drawn), of_start(noisy, drawn)).changes

@@ -184,28 +184,26 @@ def test_noise_is_placed_where_it_began():
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "changed"),
+    ("stem", "key", "value"),
     [
-        ("parameter", "linear1.weight", lambda value: value.T),
-        ("gradient", "linear1.weight", lambda value: value.ravel()),
-        ("activation", "relu", lambda value: value[:, :-1]),
-        ("activation", "linear2", lambda value: value[:0]),
-        ("loss", "loss", lambda value: value[None]),
-        ("activation", "relu", lambda value: np.full_like(value, np.nan)),
-        ("parameter", "linear1.bias", lambda value: np.full_like(value, np.inf)),
-        ("input", "linear1", lambda value: None),
-        ("parameter", "linear1.weight", lambda value: None),
+        ("step-000000", "parameter/w", np.ones(6)),
+        ("step-000000", "loss/loss", np.ones((1, 2))),
+        ("step-000000", "sample/indices", np.ones((), np.int64)),
+        ("step-000000", "gradient/w", np.zeros((0, 3))),
+        ("initial", "parameter/w", np.full((2, 3), np.inf)),
     ],
 )
-def test_whatever_was_recorded_the_verdict_stands(tmp_path, kind, name, changed):
-    def broken(seen: Seen) -> Array | None:
-        return changed(seen.value) if (seen.kind, seen.name) == (kind, name) else seen.value
-
-    def apart(seen: Seen) -> Array | None:
-        value = broken(seen)
-        return value if value is None or seen.step in (None, 0) else seen.value
-
-    for fault in (broken, apart):
-        sides = [tmp_path / fault.__name__ / name for name in ("torch", "keras")]
-        reference, candidate = (record(folder, folder.name) for folder in sides)
-        assert explained(reference, rewritten(candidate, fault)).verdict == "diverged"
+def test_whatever_was_recorded_the_verdict_stands(tmp_path, stem, key, value):
+    first = {"parameter/w": np.ones((2, 3))}
+    step = {
+        "sample/indices": np.arange(2),
+        "activation/(model)": np.ones((2, 3)),
+        "loss/loss": np.ones(()),
+        "gradient/w": np.ones((2, 3)),
+        "parameter/w": np.zeros((2, 3)),
+    }
+    sound = {"initial": first, "step-000000": step}
+    broken = sound | {stem: sound[stem] | {key: value}}
+    one, other = ({"low": files, "high": files} for files in (sound, broken))
+    sides = by_hand(tmp_path / "torch", one), by_hand(tmp_path / "keras", other, "keras")
+    assert explained(*sides).verdict == "diverged"

@@ -94,3 +94,19 @@ def test_what_is_not_predicted_is_not_reproduced():
     two = line(2.0)
     two = two._replace(seen={**two.seen, "z": two.seen["y"]})
     assert explain.explain(FORMULA, two) is None
+
+
+def test_a_formula_that_does_not_fit_says_nothing():
+    def raising(line: Line, **_: object) -> dict[str, Array]:
+        return {"y": line.x.reshape(3, 7)}
+
+    def none(line: Line, settings: dict) -> list[float]:
+        return [line.x[len(X)]]
+
+    assert explain.explain(Formula(raising, FORMULA.traits), line(2.0)) is None
+    assert explain.explain(Formula(predict, (FORMULA.traits[0], Trait("slope", "line.slope", none))), line(2.0)) is None
+
+
+def test_numbers_too_small_for_a_logarithm_are_compared():
+    assert explain.bits({"y": seen(np.full(9, 1e-310))}, {"y": 0.0}) == explain.NEEDED
+    assert explain.bits({"y": seen(np.full(9, 1e-310))}, {"y": 1e300}) == 0.0

@@ -57,3 +57,9 @@ def test_what_is_made_of_the_same_tensors_is_the_same_whatever_they_hold():
 def test_nothing_recorded_before_explains_nothing():
     found = explain.compare(wiring.FORMULA, junction(X, {}), junction(ATTENDED, {}))
     assert (found.same, found.changes, found.known) == (False, (), False)
+
+
+def test_of_a_single_sample_anything_would_be_a_position():
+    first = {name: array[:, :1] for name, array in EARLIER.items()}
+    found = explain.compare(wiring.FORMULA, junction(X[:, :1], first), junction(X[:, :1] + draw(size=(5, 1, 8)), first))
+    assert found.changes == ()
