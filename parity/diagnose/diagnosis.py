@@ -7,7 +7,8 @@ import numpy as np
 
 from parity.config.schema import STAGED
 from parity.diagnose import explain, place
-from parity.diagnose.explain import Change, Explained, Settings
+from parity.diagnose.explain import Change, Explained
+from parity.diagnose.formula import NEEDED, Settings, bits, residuals
 from parity.diagnose.layers.rounding import at_run_precision
 from parity.diagnose.questions import LowRun, Question, Sides, low_runs, one_sided, questions
 from parity.diagnose.sides import Side
@@ -85,7 +86,7 @@ def _holds(question: Question, answer: Explained, answers: list[tuple[Question, 
 
 def _explains(question: Question, settings: tuple[Settings, Settings]) -> bool:
     return all(
-        explain.bits(side.seen, explain.residuals(question.formula, side, one)) >= explain.NEEDED
+        bits(side.seen, residuals(question.formula, side, one)) >= NEEDED
         for side, one in zip((question.reference, question.candidate), settings, strict=True)
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from parity.config import schema
 from parity.data import shards
 from parity.diagnose import solve
-from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.observation import Array, Gradient
 from parity.diagnose.reductions import FACTORS, Values, times
 from parity.trace import keys

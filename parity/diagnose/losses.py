@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from parity.config import schema
-from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.observation import Array, LossValue
 
 SMALL: Final = 1e-7  # keras.config.epsilon()

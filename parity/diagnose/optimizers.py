@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from parity.config import schema
 from parity.diagnose import solve
-from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.observation import Updates
 from parity.diagnose.optimizer_steps import DIRECTION, replay
 

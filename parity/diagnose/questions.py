@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from parity.config import weights
 from parity.data.batches import Dataset
 from parity.diagnose import gradients, inputs, losses, optimizers, reductions, samples, starts, wiring
-from parity.diagnose.explain import Formula
+from parity.diagnose.formula import Formula
 from parity.diagnose.layers import FORMULAS
 from parity.diagnose.observation import Call
 from parity.diagnose.place import around, number, plain

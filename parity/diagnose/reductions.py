@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.config import schema
 from parity.diagnose import solve
-from parity.diagnose.explain import Formula, Settings, Trait
+from parity.diagnose.formula import Formula, Settings, Trait
 from parity.diagnose.observation import Array, Reduction
 
 Values = Callable[[Any, Settings], Iterable[Any]]

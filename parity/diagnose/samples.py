@@ -10,7 +10,7 @@ import numpy as np
 from parity.config import schema
 from parity.data import batches, shards
 from parity.data.shards import Indices
-from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.observation import Array, Samples
 
 Step = list[Indices]  # by replica

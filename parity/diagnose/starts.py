@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.config import schema
 from parity.diagnose import initialisers, solve
-from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.observation import Array, Start
 from parity.numerics import precision
 

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from parity.config import schema
-from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose import solve
+from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.observation import Array, Seen
 
@@ -49,22 +50,19 @@ def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
     """Sums that give the tensor, the shortest and latest first."""
     names = list(junction.earlier)[::-1]
     value = _value(junction)
-    places = np.random.default_rng(0).integers(0, value.size, min(PROBES, value.size))
-    wanted = value.reshape(-1)[places]
-    probes = {name: junction.earlier[name].reshape(-1)[places] for name in names}
     if settings["added"] == "position" or not value.size:
         yield from ((name,) for name in names)
         return
+    places = np.random.default_rng(0).integers(0, value.size, min(PROBES, value.size))
+    wanted = value.reshape(-1)[places]
+    probes = {name: junction.earlier[name].reshape(-1)[places] for name in names}
     function: Callable[[Array], Array] = FUNCTIONS[settings["function"]]
     close = NEAR * float(np.abs(wanted).max(initial=0.0))
     for count in range(1, MOST_TERMS + 1):
         for terms in itertools.combinations(names, count):
             made = function(_sum(probes, terms))
-            scale = _scale(made, wanted)
-            if (
-                np.abs(made - wanted).max(initial=0.0) <= close
-                or np.abs(made * scale - wanted).max(initial=0.0) <= close
-            ):
+            factors = (1.0, solve.scale(made, wanted) or 1.0)
+            if any(np.abs(made * factor - wanted).max(initial=0.0) <= close for factor in factors):
                 yield tuple(reversed(terms))
 
 
@@ -78,17 +76,12 @@ def _scales(junction: Junction, settings: Settings) -> Iterator[float]:
     yield 1.0
     if settings["terms"]:
         made = _predict(junction, settings["function"], "nothing", settings["terms"], 1.0).get("input")
-        if made is not None:
-            yield _scale(made, _value(junction))
+        if made is not None and (scale := solve.scale(made, _value(junction))) is not None:
+            yield scale
 
 
 def _sum(tensors: Mapping[str, Array], terms: tuple[str, ...]) -> Array:
     return np.asarray(np.sum([tensors[term] for term in terms], axis=0))
-
-
-def _scale(made: Array, wanted: Array) -> float:
-    square = float(np.vdot(made, made))
-    return float(np.vdot(made, wanted)) / square if square else 1.0
 
 
 def _value(junction: Junction) -> Array:

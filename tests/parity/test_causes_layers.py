@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from parity import random
 from parity.diagnose import explain
 from parity.diagnose.explain import Change
+from parity.diagnose.formula import NEEDED
 from parity.diagnose.layers import FORMULAS
 from parity.diagnose.layers.rounding import at_run_precision
 from parity.diagnose.observation import Call, seen
@@ -418,7 +419,7 @@ def test_the_other_convention_is_named(example: Example) -> None:
     assert [(each.cause, each.reference, each.candidate) for each in found] == [
         (example.cause, example.mine, example.theirs)
     ]
-    assert found[0].bits >= explain.NEEDED > found[0].before
+    assert found[0].bits >= NEEDED > found[0].before
 
 
 @every

@@ -17,7 +17,8 @@ from parity.config import schema, weights
 from parity.data.batches import Dataset
 from parity.data.shards import distributed_sampler
 from parity.diagnose import explain, gradients, inputs, losses, optimizers, reductions, samples, starts
-from parity.diagnose.explain import Change, Formula
+from parity.diagnose.explain import Change
+from parity.diagnose.formula import NEEDED, Formula
 from parity.diagnose.observation import Gradient, Input, LossValue, Reduction, Samples, Start, Updates
 from tests.parity import observations
 from tests.parity.observations import Array, adam, blurred, case, normal, sgd
@@ -445,7 +446,7 @@ def test_the_cause_is_named_with_both_values(example: Example):
         example.mine,
         pytest.approx(example.theirs, rel=1e-9) if isinstance(example.theirs, float) else example.theirs,
     )
-    assert change.bits >= explain.NEEDED > change.before
+    assert change.bits >= NEEDED > change.before
 
 
 @pytest.mark.parametrize("example", SOME, ids=lambda example: f"{example.cause}-{example.theirs}")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.diagnose import explain
-from parity.diagnose.explain import Formula, Trait, choices
+from parity.diagnose.formula import NEEDED, Formula, Trait, bits, choices
 from parity.diagnose.observation import Array, Seen, seen
 
 
@@ -108,5 +108,5 @@ def test_a_formula_that_does_not_fit_says_nothing():
 
 
 def test_numbers_too_small_for_a_logarithm_are_compared():
-    assert explain.bits({"y": seen(np.full(9, 1e-310))}, {"y": 0.0}) == explain.NEEDED
-    assert explain.bits({"y": seen(np.full(9, 1e-310))}, {"y": 1e300}) == 0.0
+    assert bits({"y": seen(np.full(9, 1e-310))}, {"y": 0.0}) == NEEDED
+    assert bits({"y": seen(np.full(9, 1e-310))}, {"y": 1e300}) == 0.0

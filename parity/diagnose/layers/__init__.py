@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from parity.diagnose.explain import Formula
+from parity.diagnose.formula import Formula
 from parity.diagnose.layers.activations import GELU, RELU, SOFTMAX
 from parity.diagnose.layers.attention import ATTENTION
 from parity.diagnose.layers.batch_norm import BATCH_NORM

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from parity.diagnose import solve
-from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.evidence import PRECISIONS, constant, output
 from parity.diagnose.observation import Array, Call
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.config import schema
 from parity.diagnose import solve
-from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers import dropout
 from parity.diagnose.layers.activations import softmax
 from parity.diagnose.layers.evidence import PRECISIONS, constant, far, output

@@ -12,7 +12,7 @@ import numpy as np
 
 from parity import random
 from parity.diagnose import solve
-from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.evidence import output
 from parity.diagnose.observation import Array, Call
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from parity.diagnose.explain import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.layers.evidence import far, output
 from parity.diagnose.observation import Array, Call

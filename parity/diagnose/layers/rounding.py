@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 
 from parity.diagnose import explain, solve
-from parity.diagnose.explain import NEEDED, Change, Formula, Settings
+from parity.diagnose.explain import Change
+from parity.diagnose.formula import NEEDED, Formula, Settings, predicted, values
 from parity.diagnose.layers import attention
 from parity.diagnose.layers.evidence import output
 from parity.diagnose.observation import Array, Call
@@ -51,13 +52,13 @@ def _rounded(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[
 def _otherwise(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[Change]:
     """Another convention."""
     for trait in formula.traits:
-        for value in explain.values(trait, low, settings):
+        for value in values(trait, low, settings):
             bits = _bits(low, _predicted(formula, low, {**settings, trait.name: value}))
             yield Change(trait.name, trait.cause, settings[trait.name], value, bits, 0.0)
 
 
 def _predicted(formula: Formula[Call], call: Call, settings: Settings) -> Array | None:
-    return explain.predicted(formula, call, settings).get("output")
+    return predicted(formula, call, settings).get("output")
 
 
 def _bits(low: Call, made: Array | None) -> float:
