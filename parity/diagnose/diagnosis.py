@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from parity.config.schema import STAGED
 from parity.diagnose import explain, place
@@ -36,11 +37,12 @@ def explained(reference: Trace, candidate: Trace) -> CaseResult:
     """The verdict on a case; unless it is a match, with the guilty place and the causes."""
     judged = judge(reference, candidate)
     if judged.result.verdict != "match" or judged.result.findings:
-        _diagnose(judged, reference, candidate)
+        # The products are small: several threads would only wait for each other, ten times as long if others compute.
+        with threadpool_limits(1, "blas"), np.errstate(all="ignore"):
+            _diagnose(judged, reference, candidate)
     return judged.result
 
 
-@np.errstate(all="ignore")
 def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> None:
     result, layout = judged.result, judged.result.checks["layout"]
     assert isinstance(layout, LayoutCheck)
