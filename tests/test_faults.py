@@ -1,6 +1,6 @@
 """Planted mistakes, several at once or at one precision only: each is found, placed and named.
 
-The catalogue of single ones is run by tests/test_selftest.py and benchmarks/selftest.py.
+The catalogue of single ones is run by tests/test_catalogue.py and benchmarks/selftest.py.
 """
 
 from judged import passes_strict

@@ -60,7 +60,7 @@ def _polygraphy(outputs: Sequence[Pairs]) -> list[bool] | None:
     except ImportError:
         return None
     compare = SimpleCompareFunc(rtol=TOLERANCE, atol=TOLERANCE)
-    with G_LOGGER.verbosity(G_LOGGER.CRITICAL):
+    with G_LOGGER.verbosity(G_LOGGER.CRITICAL), np.errstate(all="ignore"):  # infinities are for it to judge
         return [
             not all(all(compare(*(IterationResult({"output": array}) for array in pair)).values()) for pair in pairs)
             for pairs in outputs
