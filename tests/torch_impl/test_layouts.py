@@ -149,5 +149,5 @@ def test_a_rank_that_raises_ends_its_case_alone(torch_backend, record, tmp_path)
     case = small("simple_block", "ddp", 2, {})
     answer = torch_backend.do(Job(case=case, runs=["high"], folder=str(tmp_path), fault="rank.raises"))
     assert answer.status == "error"
-    assert "rank 1 raises: planted" in answer.message
+    assert "torch rank 1: RuntimeError: planted in rank 1" in answer.message
     assert record("simple_block", "ddp", 2, {"seed": 1}).manifest.layout.replicas == 2
