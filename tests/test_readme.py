@@ -18,6 +18,7 @@ SHORT = {
         "--set", "model.vocabulary=50", "--set", "model.d_model=16", "--set", "model.feed_forward=16",
         "--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1",
     ],
+    "python -m parity.selftest --fault='*:adam*' --clean=3": ["--clean=0"],  # tests/test_catalogue.py has some
 }  # fmt: skip
 
 
