@@ -5,8 +5,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import calls
 import numpy as np
 import pytest
+from calls import Array, along, call, normal
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -18,8 +20,6 @@ from parity.diagnose.layers import FORMULAS
 from parity.diagnose.layers.rounding import at_run_precision
 from parity.diagnose.observation import Call, seen
 from parity.numerics import precision
-from tests.parity import calls
-from tests.parity.calls import Array, along, call, normal
 
 BIASES = ("in_proj_bias", "out_proj.bias")
 SIZES = st.integers(1, 9)

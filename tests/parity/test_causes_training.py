@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import observations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from observations import Array, adam, blurred, case, normal, sgd
 
 from parity.config import schema, weights
 from parity.data.batches import Dataset
@@ -20,8 +22,6 @@ from parity.diagnose import explain, gradients, inputs, losses, optimizers, redu
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED, Formula
 from parity.diagnose.observation import Gradient, Input, LossValue, Reduction, Samples, Start, Updates
-from tests.parity import observations
-from tests.parity.observations import Array, adam, blurred, case, normal, sgd
 
 
 class Example(NamedTuple):
