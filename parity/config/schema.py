@@ -218,6 +218,11 @@ class Case(Frozen, frozen=True):
         for option in ("local_buffers", "workers", "distribute_dataset"):
             if getattr(self, option) and self.strategy != "ddp":
                 raise ValueError(f"{option} is an option of the strategy 'ddp', received strategy {self.strategy!r}")
+        if self.fit and self.replicas > 1 and self.loss.reduction != "mean":
+            raise ValueError(
+                "fit under several replicas divides each one's loss by their number, which gives the whole batch's "
+                "loss only for loss.reduction = 'mean'"
+            )
         if self.distribute_dataset and self.loss.reduction != "mean":
             raise ValueError(
                 "distribute_dataset weighs the parts that TensorFlow cuts by their samples, which gives the whole "

@@ -101,5 +101,7 @@ def _apart(seen: Array, predicted: Array | None) -> float:
         largest = float(apart.max(initial=0.0))
         if math.isfinite(largest):
             return largest
+        if not np.isfinite(seen).any():  # which is no evidence
+            return math.inf
         same = (seen == predicted) | (np.isnan(seen) & np.isnan(predicted))
     return float(np.nan_to_num(np.where(same, 0.0, apart), nan=np.inf).max(initial=0.0))

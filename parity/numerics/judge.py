@@ -103,6 +103,7 @@ class _Comparison:
         self.noisier: dict[str, list[tuple[str, float]]] = {}
         self.noisy: dict[str, list[str]] = {}
         self._replica = 0
+        self._exploded = False  # the loss of both sides is not finite any more
 
     def step(self, step: int | None, replicas: list[Step]) -> None:
         """Judge every tensor of one step, those of replicas in the order in which they happened."""
@@ -151,8 +152,9 @@ class _Comparison:
         self, step: int | None, kind: str, name: str, spread: kernel.Spread, files: Step, stored: float = 0.0
     ) -> None:
         judgement, reason = self.judge.high(spread, stored, forward=step == 0 and kind in FORWARD), ""
-        # Later low runs may part for good when a training explodes, one side a step before the other.
-        if not (spread.same_nonfinite and (spread.same_nonfinite_low or step)):
+        # Later low runs may part for good when a training explodes, one side a step before the other; and behind
+        # a loss that is infinite on both sides it is chance what becomes infinity and what NaN.
+        if not ((spread.same_nonfinite or self._exploded) and (spread.same_nonfinite_low or step)):
             judgement, reason = DIVERGED, "NaN or infinity at different positions"
         elif step == 0 and judgement.verdict == "match" and self._noise_tells(kind, name, files):
             judgement, reason = self._judge_noise(keys.key(kind, name), spread, judgement)
@@ -162,6 +164,9 @@ class _Comparison:
                 f"value: {max(judgement.bits or 0.0, 0.0):.1f} bits, {self.judge.needed} needed"
             )
         self._note(step, kind, name, judgement, reason, files)
+        if kind == "loss":
+            key = keys.key(kind, name)
+            self._exploded |= not any(np.isfinite(file[key]).any() for file in files[:2])
 
     def _judge_whole(self, step: int | None, kind: str, name: str, files: Step) -> None:
         """Integers and truth values: equal or not, in the high runs and in the low ones."""

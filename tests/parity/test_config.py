@@ -235,6 +235,7 @@ DDP_ONLY = ("local_buffers", "workers", "distribute_dataset")
 REFUSED: list[tuple[str, list[str], str]] = [
     *[(BLOCK, [f"{option}=true"], f"{option} is an option of the strategy 'ddp'") for option in DDP_ONLY],
     ("simple_block/ddp@dataset", ["loss.reduction=sum"], "only for loss.reduction = 'mean'"),
+    ("simple_block/data_parallel@fit", ["loss.reduction=sum"], "only for loss.reduction = 'mean'"),
     (BLOCK, ["strategy=data_parallel", "local_buffers=true"], "received strategy 'data_parallel'"),
     *[
         (

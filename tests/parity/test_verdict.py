@@ -669,3 +669,14 @@ def test_a_divergence_at_no_place_is_written_as_null(tmp_path: Path) -> None:
     place = Divergence(step=0, kind="loss", name="loss", replica=0, bits=float("-inf"), reason="")
     made.add(CaseResult(case="a/b", verdict="diverged", first_divergence=place, seconds={"torch": float("nan")}))
     assert loaded(made, tmp_path)["cases"][0]["first_divergence"]["bits"] is None
+
+
+@pytest.mark.parametrize(("loss", "verdict"), [(np.inf, "match"), (1.0, "diverged")])
+def test_behind_a_loss_that_is_infinite_on_both_sides_nan_and_infinity_are_alike(tmp_path, loss, verdict):
+    sides = []
+    for name, gradient in (("torch", np.inf), ("keras", np.nan)):
+        step = {"loss/loss": np.asarray(loss), "gradient/w": np.asarray([1.0, gradient])}
+        steps = {"step-000001": step, "step-000002": step}
+        low = {key: array.astype(np.float32) for key, array in step.items()}
+        sides.append(by_hand(tmp_path / name, {"high": steps, "low": dict.fromkeys(steps, low)}, name))
+    assert compare(*sides).verdict == verdict
