@@ -115,6 +115,11 @@ def test_the_other_checks_are_the_real_ones():
     assert others.say(pairs, "") == {"np.allclose": objects, "assert_close": objects, "polygraphy": objects}
 
 
+def test_no_framework_comes_with_the_other_checks():
+    others.say([OUTPUTS], "")
+    assert not {"torch", "tensorflow", "keras", "polygraphy"} & sys.modules.keys()
+
+
 def test_an_interpreter_without_torch_is_said():
     with pytest.raises(BackendError, match="false"):
         others.say([OUTPUTS], "/bin/false")
