@@ -75,6 +75,7 @@ def bits(values: Mapping[str, Seen], left: Mapping[str, float]) -> float:
 
 
 def bits_of(value: Seen, left: float) -> float:
+    """To how many bits one value is reproduced, of which so much is left over."""
     if not value.noise:  # whole numbers, or nothing but zeros
         return 0.0 if left else EXACT
     floor = max(value.grain / GRAIN, np.finfo(np.float64).tiny)

@@ -27,6 +27,7 @@ from parity.trace.manifest import Tensors, Trace
 
 OUTPUT = "(model)"  # the name of the whole model's result
 MOST_UPDATED = 1 << 10  # elements of a parameter whose updates are replayed
+STATISTICS = ("running_mean", "running_var")  # of a batch norm, as its calls left them
 ARGUMENTS = {"attention": 3}  # tensors that a call of this kind of module takes, where not one
 
 
@@ -68,7 +69,7 @@ class Side:
         state = self._state(step, replica)
         if output is None or not calls or (state is None and self._has_state(module)):
             return None
-        after = {"running_mean": None, "running_var": None} if number == 0 else {}
+        after = STATISTICS if number == 0 else ()
         found = {name: self.value(f"buffer/{module}.{name}", step, replica) for name in after}
         return Call(
             name=module,
