@@ -15,5 +15,12 @@ def load() -> drive.Side:
     return run
 
 
+def doctor() -> byhand.Examine:
+    """What examines a program."""
+    from keras_impl.harness.doctor import examine
+
+    return examine
+
+
 if __name__ == "__main__":
-    byhand.start("keras_impl", "keras", load)
+    byhand.start("keras_impl", "keras", load, doctor)

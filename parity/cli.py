@@ -55,8 +55,8 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     add("--case", action="append", default=[], metavar="GLOB", help="cases to run, e.g. 'transformer/*' (repeatable)")
     add("--devices", metavar="auto|cpu:N|gpu:N", help="logical devices (default auto: the GPUs, or else cpu:2)")
     add("--precision", choices=get_args(schema.Precision), help="the run precision beside float64 (default float32)")
-    add("--steps", type=_count, help="training steps (default 5)")
-    add("--every", type=_count, help="record losses and gradients of every k-th step between first and last")
+    add("--steps", type=count, help="training steps (default 5)")
+    add("--every", type=count, help="record losses and gradients of every k-th step between first and last")
     add("--seed", type=int, help="seed of weights, data and order (default 0)")
     add("--set", action="append", default=[], metavar="A.B=C", help="change any field of a case (repeatable)")
 
@@ -128,7 +128,8 @@ def whole(text: str) -> int:
     return int(text)
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """A whole number from 1 on, for a flag."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"received {text!r}, expected a whole number of 1 or more")
     return int(text)

@@ -10,5 +10,12 @@ def load() -> drive.Side:
     return run
 
 
+def doctor() -> byhand.Examine:
+    """What examines a program."""
+    from torch_impl.harness.doctor import examine
+
+    return examine
+
+
 if __name__ == "__main__":
-    byhand.start("torch_impl", "torch", load)
+    byhand.start("torch_impl", "torch", load, doctor)

@@ -44,7 +44,7 @@ def run(run: Run) -> Account:
         make_model = functools.partial(build, case.model)
         make_optimizer = functools.partial(optimizers.build, case)
         places = devices.names(case.devices)
-        model, optimizer = strategy.place(make_model, make_optimizer, places, data.input_shape(run), **_options(case))
+        model, optimizer = strategy.place(make_model, make_optimizer, places, data.input_shape(run), **options(case))
         replicas = _replicas(run, model, optimizer)
         for replica in replicas.values():
             weights.load(replica.model, run.weights)
@@ -70,7 +70,7 @@ def run(run: Run) -> Account:
     return Account(watch.layout(case, replicas.values()), probe.modules)
 
 
-def _options(case: schema.Case) -> dict[str, Any]:
+def options(case: schema.Case) -> dict[str, Any]:
     """What else the strategy's `place` is told."""
     match case.strategy:
         case "ddp":

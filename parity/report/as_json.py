@@ -2,12 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from parity.errors import UsageError
-from parity.results import Report
 
 
 def check(place: str) -> None:
@@ -16,7 +15,7 @@ def check(place: str) -> None:
         _write(place, b"", "ab")
 
 
-def write(report: Report, place: str) -> None:
+def write(report: msgspec.Struct | dict[str, Any], place: str) -> None:
     """Write to a file, or to stdout if `place` is "-". Raises UsageError if it cannot be written."""
     # msgspec writes NaN and infinity as null.
     text = msgspec.json.format(msgspec.json.encode(report), indent=2)

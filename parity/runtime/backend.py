@@ -8,15 +8,16 @@ import contextlib
 import queue
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from parity.config.devices import Devices, Kind, processes
+from parity.config.devices import Devices, Kind
 from parity.errors import BackendError
-from parity.runtime.child import Child, answers
-from parity.runtime.environment import environment
-from parity.runtime.job import Answer, Job
+from parity.runtime.child import DUMP, Child, HungError, answers
+from parity.runtime.environment import THREADS, environment
+from parity.runtime.job import Answer, Examination, Group, Job, Work
 from parity.runtime.ranks import variables
 
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
@@ -31,30 +32,32 @@ class Result(NamedTuple):
     answer: Answer
 
 
-class Group(NamedTuple):
-    """What kind of group a job needs: so many ranks, on so many logical devices."""
-
-    ranks: int
-    devices: int
-
-
 class Backend:
-    """Answers jobs. `kind`: of its devices; `patience`: seconds until a job counts as hung."""
+    """Answers jobs. `kind`: of its devices; `patience`: seconds until a job counts as hung; `threads`: per process."""
 
-    def __init__(self, name: str, python: str, folder: Path, kind: Kind = "cpu", patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        name: str,
+        python: str,
+        folder: Path,
+        kind: Kind = "cpu",
+        patience: float = PATIENCE,
+        threads: int = THREADS,
+    ) -> None:
         self.name = name
         self.python = python or sys.executable
         self.folder = folder
         self.kind = kind
         self.patience = patience
+        self.threads = threads
         self.command = [self.python, "-m", PACKAGES[name]]
         self._groups: dict[Group, list[Child]] = {}
         self._closed = False
         self._starting = threading.Lock()
 
-    def do(self, job: Job) -> Answer:
+    def do(self, job: Work) -> Answer:
         """Run one job; an answer of status error stands for every way to fail."""
-        group = Group(processes(job.case, self.name), job.case.devices)
+        group = job.group(self.name)
         try:
             children = self._ready(group)
             for child in children:
@@ -64,6 +67,8 @@ class Backend:
             said = list(answers(children, self.patience, *accepted))
             return max(said, key=lambda answer: (answer.status != "done", answer.seconds))
         except (BackendError, OSError) as error:
+            if isinstance(error, HungError) and isinstance(job, Examination):
+                self._ask_where(group)
             self._stop(group)
             return Answer(status="error", message=str(error))
 
@@ -89,11 +94,17 @@ class Backend:
 
     def _spawn(self, group: Group) -> None:
         children = self._groups[group] = []
-        shared = {**environment(self.folder, self.kind), "PARITY_DEVICES": str(Devices(self.kind, group.devices))}
+        shared = environment(self.folder, self.kind, self.threads)
+        shared["PARITY_DEVICES"] = str(Devices(self.kind, group.devices))
         for rank, own in enumerate(variables(self.name, group.ranks, self.folder)):
             name = f"{self.name} rank {rank}" if group.ranks > 1 else self.name
             log = self.folder / f"{name.replace(' ', '-')}.log"
             children.append(Child(name, self.command, shared | own, log))
+
+    def _ask_where(self, group: Group) -> None:
+        for child in self._groups[group]:
+            child.dump()
+        time.sleep(DUMP)
 
     def _stop(self, group: Group) -> None:
         for child in self._groups.pop(group, []):

@@ -13,10 +13,15 @@ from pathlib import Path
 import msgspec
 
 from parity.errors import BackendError
-from parity.runtime.job import Answer, Job
+from parity.runtime.job import Answer, Work
 
 LAST_LINES = 8
 SETTLE = 0.02  # seconds
+DUMP = 0.5  # seconds that a process has to write where it is
+
+
+class HungError(BackendError):
+    """A process that did not answer in time."""
 
 
 class Child:
@@ -42,7 +47,7 @@ class Child:
         assert self._process.stdout
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
 
-    def give(self, job: Job) -> None:
+    def give(self, job: Work) -> None:
         """Hand a job over. Raises BackendError if the process is gone."""
         try:
             self._stdin.write(msgspec.json.encode(job) + b"\n")
@@ -63,6 +68,11 @@ class Child:
         if answer.status not in statuses:
             raise BackendError(f"{self.name}: {answer.message}{self.last_lines()}")
         return answer
+
+    def dump(self) -> None:
+        """Ask where it is: an examination has prepared an answer to this signal."""
+        if self.alive():
+            self._process.send_signal(signal.SIGUSR1)
 
     def stop(self) -> None:
         """End the process and all that it started."""
@@ -93,8 +103,8 @@ class Child:
 def answers(children: Sequence[Child], patience: float, *statuses: str) -> Iterator[Answer]:
     """One answer from each child, as they come.
 
-    Raises BackendError for the first child that fails, or where `patience` seconds have passed: then
-    with what the silent ones printed last.
+    Raises BackendError for the first child that fails, and HungError where `patience` seconds have passed: with
+    what the silent ones printed last.
     """
     waiting = list(children)
     deadline = time.monotonic() + patience
@@ -102,7 +112,7 @@ def answers(children: Sequence[Child], patience: float, *statuses: str) -> Itera
         ready = select.select(waiting, [], [], max(deadline - time.monotonic(), 0))[0]
         if not ready:
             silent = ", ".join(child.name for child in waiting)
-            raise BackendError(f"{silent}: no answer within {patience:.0f} s{waiting[0].last_lines()}")
+            raise HungError(f"{silent}: no answer within {patience:.0f} s{waiting[0].last_lines()}")
         if len(waiting) > 1:
             time.sleep(SETTLE)  # where one rank dies the others lose their connections, and may say so first
             ready = select.select(waiting, [], [], 0)[0]

@@ -127,10 +127,10 @@ def _record(job: Job, side: Side, rank: Rank, dataset: Dataset) -> Part:
             start = weights.nudged(initial, job.case.seed)
             data = dataset if job.case.dropout else dataset.reversed()
         at = job.case.precision if run == "low" else precision.HIGH
-        recorders = _recorders(job, f"{run}/rank-", rank, data)
-        account = side.run(Run(job.case, at, start, data, recorders, part is None, job.fault))
+        recording = recorders(job, f"{run}/rank-", rank, data)
+        account = side.run(Run(job.case, at, start, data, recording, part is None, job.fault))
         part = part or Part(*account, files={}, aliases={}, same={})
-        for recorder in recorders.values():
+        for recorder in recording.values():
             name = f"{run}/{recorder.folder.name}"
             part.files.update({f"{name}/{stem}": keys for stem, keys in recorder.files.items()})
             part.aliases.update({f"{name}/{stem}": keys for stem, keys in recorder.aliases.items()})
@@ -139,7 +139,8 @@ def _record(job: Job, side: Side, rank: Rank, dataset: Dataset) -> Part:
     return part
 
 
-def _recorders(job: Job, prefix: str, rank: Rank, data: Dataset) -> dict[int, Recorder]:
+def recorders(job: Job, prefix: str, rank: Rank, data: Dataset) -> dict[int, Recorder]:
+    """For each replica of which this rank holds a part, by its number."""
     made = {}
     for replica, ranks in enumerate(replicas(job.case, rank.of)):
         if rank.of == 1 or rank.number in ranks:

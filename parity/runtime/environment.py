@@ -5,20 +5,21 @@ from pathlib import Path
 
 import parity
 
-# Fixed, since the number of threads changes the order of sums; one, since the backends run side by side.
-THREADS = 1
+# Fixed, since the number of threads changes the order of sums; one, since the backends run side by side. The doctor,
+# who measures times, gives more to a child.
+THREADS = int(os.environ.get("PARITY_THREADS", "1"))
 KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES")
 
 
-def environment(folder: Path, kind: str = "cpu") -> dict[str, str]:
+def environment(folder: Path, kind: str = "cpu", threads: int = THREADS) -> dict[str, str]:
     """Variables for a child; `folder` is where it may keep settings of its own, `kind` that of its devices."""
     cuda = {"CUDA_VISIBLE_DEVICES": "-1"} if kind == "cpu" else {}
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     paths = [str(Path(parity.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(THREADS))
+    pools = ("PARITY_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return (
         kept
-        | threads
+        | dict.fromkeys(pools, str(threads))
         | {
             "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONUNBUFFERED": "1",

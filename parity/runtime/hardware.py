@@ -17,7 +17,7 @@ COUNT = {
 
 def missing(devices: Devices, pythons: dict[str, str]) -> str:
     """Why nothing can be run on these devices, or ""; fewer GPUs than asked for are shared."""
-    if devices.kind == "cpu" or (shutil.which("nvidia-smi") and _gpus(pythons)):
+    if devices.kind == "cpu" or (shutil.which("nvidia-smi") and gpus(pythons)):
         return ""
     return f"{devices}: there is no GPU here that {' and '.join(pythons)} see{'s' * (len(pythons) == 1)}"
 
@@ -30,7 +30,7 @@ def crowded(case: Case, devices: Devices, pythons: dict[str, str]) -> str:
     """
     if devices.kind == "cpu" or case.strategy not in (*STAGED, "tensor_parallel"):
         return ""
-    there = _gpus(pythons)
+    there = gpus(pythons)
     return f"{case.strategy} needs {devices.number} GPUs, there are {there}" if there < devices.number else ""
 
 
@@ -42,11 +42,12 @@ def available(pythons: dict[str, str]) -> Devices:
     """
     if shutil.which("nvidia-smi") is None:
         return WITHOUT_GPU
-    seen = _gpus(pythons)
+    seen = gpus(pythons)
     return Devices("gpu", seen) if seen else WITHOUT_GPU
 
 
-def _gpus(pythons: dict[str, str]) -> int:
+def gpus(pythons: dict[str, str]) -> int:
+    """How many there are that every backend sees."""
     return min(_count(python or sys.executable, COUNT[backend]) for backend, python in pythons.items())
 
 

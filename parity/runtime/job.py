@@ -1,22 +1,61 @@
 """What the parent and a backend's process say to each other: one JSON line per message."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from parity.checkup.inputs import Input
+from parity.config.devices import processes
 from parity.config.schema import Case
 
 # What a comparison needs of each side: the witness is the reference's.
 RUNS = {"torch": ["low", "high", "witness"], "keras": ["low", "high"]}
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Group(NamedTuple):
+    """What kind of processes a job needs: so many ranks, on so many logical devices."""
+
+    ranks: int
+    devices: int
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
     """Record the named runs of a case into a folder. `fault` plants mistakes, by name, joined by +."""
 
     case: Case
     runs: list[str]
     folder: str
     fault: str = ""
+
+    def group(self, backend: str) -> Group:
+        """What the backend runs it in."""
+        return Group(processes(self.case, backend), self.case.devices)
+
+
+class Examination(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
+    """Observe some steps of a program, and write the evidence of each rank into a folder.
+
+    The program is a built-in case, or what `build` ("module:function") returns, trained by `step`. `virtual`: the
+    devices are no hardware. `ranks`: processes that a user's program is run in. `profile`: a folder, or "".
+    """
+
+    folder: str = ""
+    case: Case | None = None
+    build: str = ""
+    step: str = ""
+    inputs: list[Input] = []
+    devices: int = 1
+    virtual: bool = True
+    ranks: int = 1
+    profile: str = ""
+
+    def group(self, backend: str) -> Group:
+        """What the backend runs it in. TensorFlow has virtual devices beside the host, which is one too."""
+        ranks = processes(self.case, backend) if self.case else self.ranks
+        return Group(ranks, self.devices + (self.virtual and backend == "keras"))
+
+
+Work = Job | Examination
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

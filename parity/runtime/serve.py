@@ -12,9 +12,9 @@ from typing import NoReturn, TextIO
 import msgspec
 
 from parity.errors import UsageError
-from parity.runtime.job import Answer, Job
+from parity.runtime.job import Answer, Work
 
-Run = Callable[[Job], None]
+Run = Callable[[Work], None]
 
 
 def serve(load: Callable[[], Run]) -> NoReturn:
@@ -36,7 +36,7 @@ def serve(load: Callable[[], Run]) -> NoReturn:
         sys.exit(3)
     _say(answers, Answer(status="ready"))
     while True:
-        _say(answers, _do(run, msgspec.json.decode(jobs.get(), type=Job)))
+        _say(answers, _do(run, msgspec.json.decode(jobs.get(), type=Work)))
 
 
 def _listen(jobs: queue.SimpleQueue[str]) -> None:
@@ -46,7 +46,7 @@ def _listen(jobs: queue.SimpleQueue[str]) -> None:
     os._exit(0)
 
 
-def _do(run: Run, job: Job) -> Answer:
+def _do(run: Run, job: Work) -> Answer:
     start = time.perf_counter()
     try:
         run(job)

@@ -82,4 +82,5 @@ def _own(run: Run, parts: list[list[Batch]]) -> list[Batch]:
 
 def _tensor(array: Floats) -> torch.Tensor:
     tensor = torch.from_numpy(array)
-    return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
+    tensor = tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
+    return tensor.pin_memory() if torch.cuda.is_available() else tensor  # as a DataLoader's pin_memory=True does

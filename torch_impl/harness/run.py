@@ -66,7 +66,7 @@ def _train(run: Run, machine: Machine, watch: Watch) -> Account:
         masks.on_step()
 
     make_optimizer = functools.partial(optimizers.build, case)
-    model, optimizer = strategy.place(make_model, make_optimizer, machine.logical, **_options(run))
+    model, optimizer = strategy.place(make_model, make_optimizer, machine.logical, **options(run))
     probe = Probe(run, whole[0], optimizer, watch, machine.rank or 0)
     loss = probe.loss(precision.autocast(run.at, kind)(losses.build(case.loss)))
     probe.on_step()
@@ -79,7 +79,7 @@ def _train(run: Run, machine: Machine, watch: Watch) -> Account:
     return Account(layouts[0], probe.modules)
 
 
-def _options(run: Run) -> dict[str, Any]:
+def options(run: Run) -> dict[str, Any]:
     """What a strategy is told of the case."""
     axis = run.dataset.batch_axis
     match run.case.strategy:

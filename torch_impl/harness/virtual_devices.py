@@ -8,6 +8,7 @@ that torch knows and no backend of a plain build uses.
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -17,17 +18,32 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 TYPE = "lazy"
 COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
+# An argument that may be on the CPU, or has to be, while the others are elsewhere; a result that is on the CPU.
+ON_HOST = {
+    torch.ops.aten.index.Tensor: 1,
+    torch.ops.aten.index_put.default: 1,
+    torch.ops.aten.index_put_.default: 1,
+    torch.ops.aten._index_put_impl_.default: 1,
+    torch.ops.aten._pack_padded_sequence.default: 1,
+    torch.ops.aten._pack_padded_sequence_backward.default: 2,
+    torch.ops.aten._pad_packed_sequence.default: 1,
+}
+RESULT_ON_HOST = {torch.ops.aten._pack_padded_sequence.default: 1, torch.ops.aten._pad_packed_sequence.default: 1}
 # What torch.autocast casts, of what is used here (docs.pytorch.org/docs/stable/amp.html, op eligibility):
 # to the lower precision, and to float32.
 LOWER = ("linear", "conv2d", "scaled_dot_product_attention")
 FLOAT32 = {"cpu": ("mse_loss", "cross_entropy"), "cuda": ("mse_loss", "cross_entropy", "layer_norm")}
+_DATA, _DEVICE = torch._C.TensorBase.data, torch._C.TensorBase.device
 
 
 class VirtualTensor(torch.Tensor):
-    """`inner`, said to be on `device`."""
+    """`inner`, said to be on `place`."""
+
+    # What comes of its ops is made in __torch_dispatch__.
+    __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor, device: torch.device) -> "VirtualTensor":
+    def __new__(cls, inner: torch.Tensor, place: torch.device) -> "VirtualTensor":
         return torch.Tensor._make_wrapper_subclass(
             cls,
             inner.size(),
@@ -35,31 +51,54 @@ class VirtualTensor(torch.Tensor):
             storage_offset=inner.storage_offset(),
             dtype=inner.dtype,
             layout=inner.layout,
-            device=device,
+            device=place,
         )
 
-    def __init__(self, inner: torch.Tensor, device: torch.device):
+    def __init__(self, inner: torch.Tensor, place: torch.device):
         self.inner = inner
-
-    def __repr__(self) -> str:
-        return f"VirtualTensor({self.inner}, device='{self.device}')"
+        self.place = place
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         return _compute(func, args, kwargs or {})
 
 
+@dataclass
+class Machine:
+    """What computes, and what the virtual devices are called: `called:i`, where the program says it."""
+
+    physical: torch.device
+    called: str = TYPE
+    count: int | None = None
+    current: int = 0
+
+    def place(self, device: torch.device) -> torch.device:
+        """The virtual device of that name; any other as it is."""
+        if device.type not in (self.called, TYPE):
+            return device
+        index = self.current if device.index is None else device.index
+        if self.count is not None and index >= self.count:
+            raise torch.AcceleratorError(
+                f"CUDA error: invalid device ordinal: {self.called}:{index} of {self.count} devices"
+            )
+        return torch.device(TYPE, index)
+
+    def name(self, device: torch.device) -> torch.device:
+        """The name of a virtual device; any other as it is."""
+        return torch.device(self.called, device.index) if device.type == TYPE else device
+
+
 class VirtualDevices(TorchDispatchMode):
-    """Within it, tensors can be made on virtual devices and copied to them. `physical`: what computes."""
+    """Within it, tensors can be made on virtual devices and copied to them."""
 
-    physical = torch.device("cpu")
+    machine = Machine(torch.device("cpu"))
 
-    def __init__(self, physical: torch.device):
+    def __init__(self, machine: Machine):
         super().__init__()
-        self._before, VirtualDevices.physical = VirtualDevices.physical, physical
+        self._before, VirtualDevices.machine = VirtualDevices.machine, machine
 
     def __exit__(self, *error: Any) -> None:
-        VirtualDevices.physical = self._before
+        VirtualDevices.machine = self._before
         super().__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -67,50 +106,52 @@ class VirtualDevices(TorchDispatchMode):
 
 
 @contextmanager
-def virtual_devices(physical: torch.device) -> Iterator[None]:
+def virtual_devices(physical: torch.device | Machine) -> Iterator[None]:
     """Virtual devices `lazy:i`, as many as are asked for, and nn.DataParallel on them.
 
     nn.DataParallel itself is as it is. Replaced is what it has from CUDA: which type of device there
-    is, its three copying functions in C++ (which a CPU build lacks), and the threads that give each
-    replica a stream of its own. torch.autocast passes virtual tensors over: its casts are made here.
+    is, its copying functions in C++ (which a CPU build lacks), and the threads that give each
+    replica a stream of its own. torch.autocast passes virtual tensors over: its casts are made here,
+    unless the devices are called otherwise.
     """
+    machine = physical if isinstance(physical, Machine) else Machine(physical)
     module = sys.modules["torch.nn.parallel.data_parallel"]  # torch.nn.parallel's attribute is a function
     patches = [
+        mock.patch.object(torch.Tensor, "data", property(_DATA.__get__, set_data)),
         mock.patch.object(module, "_get_available_device_type", lambda: TYPE),
         mock.patch.object(module, "parallel_apply", _one_after_the_other),
+        mock.patch.object(torch.cuda.nccl, "is_available", lambda tensors: False),
         mock.patch.object(torch._C, "_scatter", _scatter, create=True),
         mock.patch.object(torch._C, "_gather", _gather, create=True),
         mock.patch.object(torch._C, "_broadcast_coalesced", _broadcast, create=True),
     ]
-    for name in (*LOWER, *FLOAT32[physical.type]):
-        cast = _autocast(getattr(functional, name), physical.type, lower=name in LOWER)
+    kind = machine.physical.type
+    for name in (*LOWER, *FLOAT32[kind]) if machine.called == TYPE else ():
+        cast = _autocast(getattr(functional, name), kind, lower=name in LOWER)
         patches.append(mock.patch.object(functional, name, cast))
     with ExitStack() as stack:
         for patch in patches:
             stack.enter_context(patch)
-        stack.enter_context(VirtualDevices(physical))
+        stack.enter_context(VirtualDevices(machine))
         yield
 
 
 def _compute(func: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     """Run an op on the real tensors, and say that its results are where its arguments are."""
     given: dict[int, torch.Tensor] = {}  # by the real tensor: an op in place returns its argument
+    machine = VirtualDevices.machine
 
     def real(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        inner = value.inner if isinstance(value, VirtualTensor) else value
-        given[id(inner)] = value
-        return inner
+        if isinstance(value, torch.Tensor):
+            inner = value.inner if isinstance(value, VirtualTensor) else value
+            given[id(inner)] = value
+            return inner
+        if isinstance(value, torch.device) and machine.place(value).type == TYPE:
+            return machine.physical
+        return value
 
     here, named = _mapped(real, args), {name: _mapped(real, value) for name, value in kwargs.items()}
-    device = kwargs.get("device")
-    if device is not None:
-        named["device"] = VirtualDevices.physical if device.type == TYPE else device
-    elif func in COPIES:
-        device = args[0].device
-    else:
-        device = _common_device(given.values())
+    device = _device(func, args, kwargs, given)
     results = func(*here, **named)
     if device.type != TYPE:
         return results
@@ -119,12 +160,45 @@ def _compute(func: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         if not isinstance(result, torch.Tensor):
             return result
         same = given.get(id(result))
-        if same is not None and same.device == device:
-            return same
+        if same is not None and place(same) == device:
+            return _as_its_inner(same) if torch.Tag.inplace_view in func.tags else same
         # What is on another device now must not share memory with what it was copied from.
         return VirtualTensor(result.clone() if same is not None else result, device)
 
+    if func in RESULT_ON_HOST:
+        return tuple(each if i == RESULT_ON_HOST[func] else virtual(each) for i, each in enumerate(results))
     return _mapped(virtual, results)
+
+
+def _device(func: Any, args: tuple, kwargs: dict, given: dict[int, torch.Tensor]) -> torch.device:
+    """Where an op's results are: where it was told, or where its tensors are."""
+    asked = kwargs.get("device") or next((value for value in args if isinstance(value, torch.device)), None)
+    if asked is not None:
+        return VirtualDevices.machine.place(asked)
+    if func in COPIES:
+        return place(args[0])
+    on_host = args[ON_HOST[func]] if func in ON_HOST else ()
+    free = {id(each) for each in (on_host if isinstance(on_host, (list, tuple)) else [on_host])}
+    return _common_device(each for each in given.values() if id(each) not in free or isinstance(each, VirtualTensor))
+
+
+def place(tensor: torch.Tensor) -> torch.device:
+    """The device of a tensor: `lazy:i` for a virtual one, whatever it is called."""
+    return tensor.place if isinstance(tensor, VirtualTensor) else _DEVICE.__get__(tensor)
+
+
+def _as_its_inner(tensor: VirtualTensor) -> VirtualTensor:
+    """The tensor, in the shape that its inner one has now."""
+    if tensor.shape != tensor.inner.shape or tensor.stride() != tensor.inner.stride():
+        set_data(tensor, VirtualTensor(tensor.inner, tensor.place))
+    return tensor
+
+
+def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """What `tensor.data = value` does, if both are virtual or none is."""
+    _DATA.__set__(tensor, value)
+    if isinstance(tensor, VirtualTensor):
+        tensor.inner, tensor.place = value.inner, value.place
 
 
 def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
@@ -152,11 +226,11 @@ def _autocast(function: Callable[..., Any], kind: str, lower: bool) -> Callable[
 
 def _common_device(tensors: Iterable[torch.Tensor]) -> torch.device:
     """The device of all tensors; a number of no axes on the CPU may be anywhere."""
-    devices = list({tensor.device: None for tensor in tensors if tensor.dim() or tensor.device.type == TYPE})
+    devices = list({place(tensor): None for tensor in tensors if tensor.dim() or isinstance(tensor, VirtualTensor)})
     if len(devices) > 1:
+        one, other = map(VirtualDevices.machine.name, devices[:2])
         raise RuntimeError(
-            "Expected all tensors to be on the same device, but found at least two devices, "
-            f"{devices[0]} and {devices[1]}!"
+            f"Expected all tensors to be on the same device, but found at least two devices, {one} and {other}!"
         )
     return devices[0] if devices else torch.device("cpu")
 

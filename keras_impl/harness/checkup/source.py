@@ -1,0 +1,116 @@
+"""Which line of the user's is running: the innermost frame that is neither of a framework nor of the doctor.
+
+The built-in models and strategies count as the user's. In a function that AutoGraph converted, the line is the one
+that it was converted from.
+"""
+
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from tensorflow.python.util import tf_stack  # AutoGraph's source maps have no public door
+
+PROJECT = Path(__file__).parents[3]
+OURS = ("parity", "torch_impl/harness", "keras_impl/harness", "torch_impl/__main__.py", "keras_impl/__main__.py")
+SITES = ("site-packages", "dist-packages")
+STANDARD = (sysconfig.get_path("stdlib"), "<")
+FRAMEWORKS = ("keras", "tensorflow", "torch", "numpy", "ml_dtypes", "wrapt", "optree", "absl")
+# Of the frameworks, what merely passes a call of the user's on.
+PASSING = (
+    *(f"tensorflow/python/{folder}/" for folder in ("autograph", "eager", "framework", "ops", "util")),
+    *(f"keras/src/backend/tensorflow/{file}.py" for file in ("core", "math", "nn", "numpy")),
+    "keras/src/backend/__init__.py",
+    "keras/src/backend/common/variables.py",
+    "keras/src/ops/",
+    "keras/src/utils/traceback_utils.py",
+)
+AUTOGRAPH = "__autograph_generated_file"
+
+USER, PASSED, LIBRARY = range(3)
+Spot = tuple[str, int]  # a file and a line of it
+
+
+def line(made: object = None) -> str:
+    """The user's line that is running, "" if there is none. `made`: not one in a method of this object."""
+    for frame in _stack(sys._getframe(1)):
+        spot = _spot(frame)
+        if kind(spot[0]) == USER and (made is None or _self(frame) is not made):
+            return text(*spot)
+    return ""
+
+
+def direct() -> str:
+    """The user's line if it calls what is running by itself, "" if code of a framework does."""
+    for frame in _stack(sys._getframe(1)):
+        spot = _spot(frame)
+        if kind(spot[0]) != PASSED:
+            return text(*spot) if kind(spot[0]) == USER else ""
+    return ""
+
+
+def within(path: str) -> bool:
+    """Whether a function of a file or folder, "keras/src/trainers/", is running."""
+    return any(path in frame.f_code.co_filename for frame in _stack(sys._getframe(1)))
+
+
+def line_of(traceback: TracebackType | None) -> str:
+    """The innermost of the user's lines that an exception went through."""
+    found = ""
+    while traceback is not None:
+        spot = _original(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+        if kind(spot[0]) == USER:
+            found = text(*spot)
+        traceback = traceback.tb_next
+    return found
+
+
+def text(file: str, number: int) -> str:
+    """ "file:line", from the working directory where the file is below it."""
+    path, here = Path(file).absolute(), Path.cwd()
+    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{number}"
+
+
+@cache
+def kind(file: str) -> int:
+    """Whose a file is: USER's, or installed by the user; of a LIBRARY that has an aim of its own; or PASSED over."""
+    path = Path(file)
+    for site in SITES:
+        if site in path.parts[:-1]:
+            package = "/".join(path.parts[path.parts.index(site) + 1 :])
+            if package.startswith(PASSING):
+                return PASSED
+            return LIBRARY if package.partition("/")[0].removesuffix(".py") in FRAMEWORKS else _outside(path)
+    return PASSED if file.startswith(STANDARD) or AUTOGRAPH in file else _outside(path)
+
+
+def _outside(path: Path) -> int:
+    """Of what is no framework."""
+    return PASSED if any(path.is_relative_to(PROJECT / ours) for ours in OURS) else USER
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """The innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _spot(frame: FrameType) -> Spot:
+    return _original(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _self(frame: FrameType) -> object:
+    """The first argument of the function."""
+    names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+    return frame.f_locals.get(names[0]) if names else None
+
+
+def _original(file: str, number: int) -> Spot:
+    """Where AutoGraph took a line from, by the source maps of the functions that are running."""
+    if AUTOGRAPH not in file:
+        return file, number
+    mapper = tf_stack._source_mapper_stacks[tf_stack._get_thread_key()][-1]
+    return mapper.get_effective_source_map().get((file, number), (file, number))[:2]

@@ -1,0 +1,123 @@
+"""Backward passes, gradients, and the optimizers that use them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+
+from keras_impl.harness.checkup import names, source
+from keras_impl.harness.checkup.calls import Calls
+from keras_impl.harness.checkup.finite import Finite, is_finite
+from keras_impl.harness.checkup.origins import Known, Origins, copies, tensors
+from parity.checkup import evidence
+
+
+class Training:
+    """Notes them in the step."""
+
+    def __init__(self, step: evidence.Step, calls: Calls, origins: Origins, finite: Finite):
+        self.step, self.calls, self.origins, self.finite = step, calls, origins, finite
+        self._gradients: dict[int, Any] = {}  # by the id of TensorFlow's variable: what the last tape gave
+        self._stepped: dict[int, tuple[keras.Optimizer, list[Any]]] = {}
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Within it."""
+        with self.calls.building.noting_optimizers(), ExitStack() as patches:
+            gradient = self._differentiated(tf.GradientTape.gradient)
+            patches.enter_context(mock.patch.object(tf.GradientTape, "gradient", gradient))
+            for kind in (BaseOptimizer, LossScaleOptimizer):
+                patches.enter_context(mock.patch.object(kind, "apply", self._applied(kind.apply)))
+            yield
+
+    def end(self) -> None:
+        """The step is over: what became of each parameter, and of each optimizer."""
+        variables = list(names.variables(self.calls.model))
+        own = {id(variable) for variable in getattr(self.calls.model, "trainable_variables", ())}
+        trained = [each for each in variables if id(each.variable) in own]
+        self.step.gradients = [evidence.Gradient(parameter=each.name, state=self._state(each)) for each in trained]
+        named = {id(each.variable): each.name for each in variables}
+        known = {id(optimizer): optimizer for optimizer in (*self.calls.building.optimizers, *self.stepped)}
+        inner = {id(getattr(optimizer, "inner_optimizer", None)) for optimizer in known.values()}
+        self.step.optimizers = [
+            self._optimizer(optimizer, named) for key, optimizer in known.items() if key not in inner
+        ]
+
+    @property
+    def stepped(self) -> list[keras.Optimizer]:
+        """The optimizers that made an update."""
+        return [optimizer for optimizer, _ in self._stepped.values()]
+
+    def _differentiated(self, gradient: Callable[..., Any]) -> Callable[..., Any]:
+        def called(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+            given = bool(args and args[0] is not None) or kwargs.get("output_gradients") is not None
+            is_root = not given and self.calls.phase != "backward" and _is_first_replica()
+            if is_root:
+                self._begin(tensors(target))
+            with self.calls.within("backward", "backward" if self.calls.phase == "backward" else "other"):
+                result = gradient(tape, target, sources, *args, **kwargs)
+            for variable, value in zip(tf.nest.flatten(sources), tf.nest.flatten(result), strict=True):
+                self._note(variable, value)
+            return result
+
+        return called
+
+    def _begin(self, targets: list[tf.Tensor]) -> None:
+        """A pass from a loss; one that goes on where another ended is part of that."""
+        known = [self.origins.of(tensor) for tensor in targets]
+        for tensor, each in zip(targets, known, strict=True):
+            each.origin = each.origin or "loss"
+            self.finite.reached(tensor)
+        scaled = any(each.scaled for each in known)
+        self.step.backwards.append(evidence.Backward(source=source.line(), scaled=scaled, kept=[]))
+
+    def _note(self, variable: Any, value: Any) -> None:
+        """A gradient, if it is a variable's; that of an embedding has rows only."""
+        dense = value.values if isinstance(value, tf.IndexedSlices) else value
+        if dense is None or not isinstance(variable, (keras.Variable, tf.Variable, tf.distribute.DistributedValues)):
+            return
+        known = self.origins.of(dense)
+        self.origins.note(dense, Known("gradient", known.made, known.module, fault=known.fault))
+        self.finite.reached(dense)
+        for copy in copies(variable):
+            self._gradients[id(copy)] = dense
+
+    def _state(self, each: names.Variable) -> Any:
+        found = [self._gradients[id(copy)] for copy in copies(each.variable) if id(copy) in self._gradients]
+        if not found:
+            return "none"
+        if not all(is_finite(tensor) for tensor in found):
+            return "not_finite"
+        return "finite" if any(np.any(tensor._numpy()) for tensor in found) else "zero"
+
+    def _applied(self, apply: Callable[..., None]) -> Callable[..., None]:
+        def called(optimizer: keras.Optimizer, grads: Any, trainable_variables: Any = None) -> None:
+            self.step.loss_scaled = self.step.loss_scaled or isinstance(optimizer, LossScaleOptimizer)
+            behind = "update" if self.calls.phase == "update" else "other"
+            with self.calls.within("update", behind):
+                apply(optimizer, grads, trainable_variables)
+            self._stepped[id(optimizer)] = optimizer, list(trainable_variables or ())
+
+        return called
+
+    def _optimizer(self, optimizer: keras.Optimizer, named: dict[int, str]) -> evidence.Optimizer:
+        _, given = self._stepped.get(id(optimizer), (None, []))
+        held = {id(variable) for variable in (*getattr(optimizer, "_trainable_variables", ()), *given)}
+        return evidence.Optimizer(
+            kind=type(optimizer).__name__,
+            source=self.calls.building.optimizers.get(optimizer, ""),
+            parameters=[name for key, name in named.items() if key in held],
+            stepped=id(optimizer) in self._stepped,
+        )
+
+
+def _is_first_replica() -> bool:
+    """One replica tells of the passes that all of them make."""
+    replica = tf.distribute.get_replica_context()
+    return replica is None or tf.get_static_value(replica.replica_id_in_sync_group) == 0

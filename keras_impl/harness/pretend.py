@@ -1,0 +1,174 @@
+"""GPUs on a machine that has none: what a program calls GPU:i is the logical device CPU:i+1, CPU:0 is the host.
+
+Names are translated where TensorFlow takes them in, below tf.device and keras.device, so that strategies and layers
+that place by themselves come that way too. What is not pinned runs on GPU:0. As with real GPUs, soft placement, which
+is on unless the program turns it off, puts what is asked of a GPU that does not exist on GPU:0.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+from tensorflow.core.framework.device_attributes_pb2 import DeviceAttributes
+from tensorflow.python.client import device_lib
+from tensorflow.python.distribute import device_util, mirrored_strategy, values
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import resource_variable_ops
+
+LOCAL = "/job:localhost/replica:0/task:0/device:CPU:{}"
+DETAILS = {"device_name": "CPU (virtual)", "compute_capability": (8, 0)}
+DESCRIBED = "device: {}, name: CPU (virtual), pci bus id: 0000:00:00.0, compute capability: 8.0"
+FRAMEWORKS = ("tensorflow", "keras")
+
+_gpus = 0  # how many it pretends to have; 0: none
+
+
+@contextmanager
+def pretend(count: int) -> Iterator[None]:
+    """As if there were `count` GPUs. The process has count + 1 logical CPUs (devices.py)."""
+    global _gpus
+    thread = context.context()
+    before = thread.device_name, thread.device_spec
+    with ExitStack() as patches:
+        for patch in (*_names(), *_config(count), *_told()):
+            patches.enter_context(patch)
+        _gpus = count
+        # tf.device would start TensorFlow's runtime, and a program may still configure it.
+        thread._set_device(LOCAL.format(1), tf.DeviceSpec.from_string(LOCAL.format(1)))
+        try:
+            yield
+        finally:
+            _gpus = 0
+            thread._set_device(*before)
+
+
+def name(device: str) -> str:
+    """What the program calls a device: "GPU:1", "CPU:0"; "" if TensorFlow has not placed it."""
+    spec = tf.DeviceSpec.from_string(device)
+    if spec.device_type is None:
+        return ""
+    index = spec.device_index or 0
+    if _gpus and spec.device_type == "CPU" and index:
+        return f"GPU:{index - 1}"
+    return f"{spec.device_type}:{index}"
+
+
+def _real(device: Any) -> Any:
+    """The name of the logical device, of a name as the program has it; what else tf.device takes as it is."""
+    device = getattr(device, "name", device)
+    device = device.to_string() if isinstance(device, tf.DeviceSpec) else device
+    spec = tf.DeviceSpec.from_string(device) if isinstance(device, str) else None
+    if spec is None or spec.device_type not in ("CPU", "GPU"):
+        return device
+    index = spec.device_index or 0
+    if spec.device_type == "GPU":
+        if index >= _gpus and context.context()._soft_device_placement is False:
+            return device  # TensorFlow will say that there is no such device
+        index = 1 + (index if index < _gpus else 0)
+    return spec.replace(device_type="CPU", device_index=index).to_string()
+
+
+def _names() -> Iterator[Any]:
+    """Where TensorFlow takes in the name of a device."""
+    scope, in_graph, canonical = context.Context.device, ops.Graph.device, device_util.canonicalize
+    # An eager scope of None lifts all pins: what is not pinned runs on the first GPU.
+    yield mock.patch.object(
+        context.Context, "device", lambda self, name: scope(self, LOCAL.format(1) if name is None else _real(name))
+    )
+    yield mock.patch.object(ops.Graph, "device", lambda self, name: in_graph(self, _real(name)))
+    yield mock.patch.object(
+        device_util, "canonicalize", lambda d, default=None: canonical(_real(d), default and _real(default))
+    )
+    yield mock.patch.object(mirrored_strategy.MirroredExtended, "__init__", _without_nccl())
+
+
+def _without_nccl() -> Callable[..., None]:
+    """MirroredStrategy's choices are not for CPUs: NCCL, or collectives that serve one model per process."""
+    initialize = mirrored_strategy.MirroredExtended.__init__
+
+    def initialized(self: Any, container: Any, devices: Any = None, cross_device_ops: Any = None) -> None:
+        if cross_device_ops is None or isinstance(cross_device_ops, tf.distribute.NcclAllReduce):
+            cross_device_ops = tf.distribute.ReductionToOneDevice()
+        initialize(self, container, devices, cross_device_ops)
+
+    return initialized
+
+
+def _config(count: int) -> Iterator[Any]:
+    """tf.config: the GPUs are listed, and what is set on them changes nothing."""
+    physical = [context.PhysicalDevice(f"/physical_device:GPU:{i}", "GPU") for i in range(count)]
+    logical = [context.LogicalDevice(f"/device:GPU:{i}", "GPU") for i in range(count)]
+    lists = {"list_physical_devices": physical, "get_visible_devices": physical, "list_logical_devices": logical}
+    for method, gpus in lists.items():
+        yield _patched(method, _listed(getattr(context.Context, method), gpus))
+    on_a_gpu = {
+        "set_memory_growth": None,
+        "get_memory_growth": True,
+        "get_device_details": DETAILS,
+        "get_memory_info": {"current": 0, "peak": 0},
+        "reset_memory_stats": None,
+        "set_visible_devices": None,
+        "set_logical_device_configuration": None,
+        "get_logical_device_configuration": None,
+    }
+    for method, answer in on_a_gpu.items():
+        yield _patched(method, _answered(getattr(context.Context, method), answer))
+    yield _patched("num_gpus", lambda self: count)
+    yield mock.patch.object(device_lib, "list_local_devices", lambda session_config=None: _local_devices(count))
+
+
+def _patched(method: str, replacement: Callable[..., Any]) -> Any:
+    return mock.patch.object(context.Context, method, replacement)
+
+
+def _listed(method: Callable[..., list], gpus: list) -> Callable[..., list]:
+    """The host and the GPUs, or those of the type that is asked for."""
+
+    def listed(self: context.Context, device_type: str | None = None) -> list:
+        hosts = [] if device_type == "GPU" else method(self, device_type or "CPU")[:1]
+        return hosts + (gpus if device_type in (None, "GPU") else [])
+
+    return listed
+
+
+def _answered(method: Callable[..., Any], answer: Any) -> Callable[..., Any]:
+    def answered(self: context.Context, device: Any, *arguments: Any, **keywords: Any) -> Any:
+        asked = str((device, *arguments))  # a device, its name, a list of them and perhaps a type
+        return answer if "GPU" in asked.upper() else method(self, device, *arguments, **keywords)
+
+    return answered
+
+
+def _local_devices(count: int) -> list[DeviceAttributes]:
+    """What tf.test.gpu_device_name and tf.test.is_gpu_available look into."""
+    host = DeviceAttributes(name="/device:CPU:0", device_type="CPU")
+    gpus = [
+        DeviceAttributes(name=f"/device:GPU:{i}", device_type="GPU", physical_device_desc=DESCRIBED.format(i))
+        for i in range(count)
+    ]
+    return [host, *gpus]
+
+
+def _told() -> Iterator[Any]:
+    """The `.device` that the program reads; TensorFlow and Keras compare what is real."""
+    kinds = (ops.EagerTensor, resource_variable_ops.BaseResourceVariable, values.DistributedVariable)
+    attributes = [(kind, "device") for kind in kinds] + [(ops.EagerTensor, "backing_device")]
+    for kind, attribute in attributes:
+        yield mock.patch.object(kind, attribute, property(_as_told(vars(kind)[attribute])))
+
+
+def _as_told(real: Any) -> Callable[[Any], str]:
+    def told(self: Any) -> str:
+        device = real.__get__(self)
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if caller.partition(".")[0] in (*FRAMEWORKS, "keras_impl"):
+            return device
+        spec = tf.DeviceSpec.from_string(device)
+        kind, _, index = name(device).partition(":")
+        return spec.replace(device_type=kind, device_index=int(index)).to_string() if kind else device
+
+    return told

@@ -1,0 +1,322 @@
+"""What a backend saw of a user's program: facts, no judgement. One `Evidence` of each rank.
+
+Devices are named as the user's code names them: "cpu" and "cuda:1" in PyTorch; "CPU:0" (the host) and
+"GPU:1" in TensorFlow, also where the GPUs are virtual. Sources are the user's lines, "file:line", with the
+file as a path relative to the working directory where it is below it; "" if no line of the user's is on the
+stack. Module names are paths with dots; "" is the program around the model, and `ROOT` the model itself.
+"""
+
+import math
+from typing import Literal
+
+import msgspec
+
+ROOT = "(model)"
+
+Phase = Literal["build", "forward", "loss", "backward", "update", "other"]
+SIZES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1, "uint8": 1, "bool": 1}
+
+
+class Fact(msgspec.Struct, kw_only=True):
+    """Base of all parts of the evidence."""
+
+
+class Tensor(Fact):
+    """A tensor as it was seen, and whence it came.
+
+    `origin`: "input src", "parameter fc.weight", "buffer mask", "output of encoder.0" (what a module returned),
+    "hidden weight of layers[0]" (of a module that is not registered), "constant" (made in the step of no tensor
+    that is known), "loss", "gradient", or "" if it is not known. `made`: the user's line that made it, or gave it its
+    type or device.
+    """
+
+    device: str
+    dtype: str
+    shape: list[int]
+    origin: str = ""
+    made: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * SIZES.get(self.dtype, 4)
+
+
+class Place(Fact):
+    """Where in the program something happened: the innermost module, the user's line."""
+
+    module: str = ""
+    source: str = ""
+    phase: Phase = "other"
+
+
+class Module(Fact):
+    """A module of the model, after building. `source`: the line that made it.
+
+    `registered`: False for one that hangs in a plain list, dict or closure of another module, which moves and
+    trains only what is registered; then `name` says where it hangs ("layers[0]"). `facts`: what rules need of its
+    settings: batch_first (bool), rows (of an embedding).
+    """
+
+    name: str
+    kind: str
+    source: str = ""
+    training: bool = True  # while the first step ran
+    registered: bool = True
+    facts: dict[str, int | float | bool | str] = {}
+
+
+class Weight(Fact):
+    """A parameter, buffer or optimizer slot after the first step (its `tensor` is as placed then).
+
+    `name`: of an optimizer slot that of its parameter. `module`: its owner's path. `trained`: requires a gradient.
+    """
+
+    name: str
+    module: str
+    kind: Literal["parameter", "buffer", "optimizer_state"]
+    tensor: Tensor
+    trained: bool = True
+
+
+class Move(Fact):
+    """The program put something on a device while it built the model: a `.to`, a `device=`, a tf.device scope.
+
+    `whole`: the whole model at once.
+    """
+
+    device: str
+    source: str
+    module: str = ""
+    whole: bool = False
+
+
+class Call(Fact):
+    """One call of a module. `source`: the line that called it."""
+
+    module: str
+    source: str
+    inputs: list[Tensor]
+    outputs: list[Tensor] = []  # empty if it raised
+
+
+What = Literal["to", "cpu", "item", "numpy", "print", "bool", "boolean_index", "constant", "implicit"]
+
+
+class Copy(Fact):
+    """Data that went from device to device, or made the host wait; those of one line and kind are counted together.
+
+    `what`: "to" (.to, .cuda, tf.identity), "cpu", "item" (also float() and int()), "numpy", "print", "bool" (an `if`
+    on a tensor), "boolean_index" (the host has to know how many; `target` is the tensor's own device), "constant"
+    (made on the host in the step and sent to a device), "implicit" (TensorFlow moved what an op needed elsewhere).
+    `tensor`: of the first one, as it was before. `bytes` and `seconds`: of all. `again`: how many of them moved a
+    tensor that was already moved to that device in this step, or in the step before and is not an input.
+    """
+
+    what: What
+    source: str  # device
+    target: str
+    tensor: Tensor
+    place: Place
+    count: int = 1
+    bytes: int = 0
+    seconds: float = 0.0
+    again: int = 0
+    pinned: bool = True  # of a copy from the host to a GPU
+    contiguous: bool = True
+
+
+class LossCall(Fact):
+    """A loss function by its PyTorch or Keras name ("mse_loss", "cross_entropy").
+
+    `straight`: its input is what a linear layer made, reshaped at most, so that classes stand last.
+    """
+
+    function: str
+    input: Tensor
+    target: Tensor
+    place: Place
+    straight: bool = False
+
+
+class Broadcast(Fact):
+    """An elementwise op of the program (not within a library) whose operands had different shapes."""
+
+    operation: str
+    left: Tensor
+    right: Tensor
+    result: list[int]
+    place: Place
+
+
+class Gradient(Fact):
+    """A parameter's gradient, when the step was over (or just before it was cleared or applied)."""
+
+    parameter: str
+    state: Literal["none", "zero", "finite", "not_finite"]
+
+
+class Backward(Fact):
+    """One backward pass. `scaled`: its root was just multiplied or divided by a number (loss / k), or is no loss.
+
+    `kept`: the parameters that held a gradient not zero when it began, and to which it added.
+    """
+
+    source: str
+    scaled: bool
+    kept: list[str]
+
+
+class Optimizer(Fact):
+    """An optimizer. `source`: the line that made it; `parameters`: those of the model that it holds."""
+
+    kind: str
+    source: str
+    parameters: list[str]
+    stepped: bool
+
+
+class Cut(Fact):
+    """Where the way of a gradient ended: "detach", "data", "no_grad", "numpy", "send", "receive", "stop_gradient".
+
+    In TensorFlow also "no_tape" and "stop_recording": a module ran while no tape recorded.
+    `tensor`: what went in, which had a gradient to carry.
+    """
+
+    what: str
+    tensor: Tensor
+    place: Place
+
+
+class InPlace(Fact):
+    """An op that changed a tensor with a graph. `made_by`: the op that had made the tensor ("relu")."""
+
+    operation: str
+    made_by: str
+    shape: list[int]
+    place: Place
+
+
+class NotFinite(Fact):
+    """The first op whose inputs were finite and whose result was not, of those that reached a module's output,
+    the loss or a gradient. `smallest`, `largest`: of its inputs."""
+
+    operation: str
+    became: Literal["nan", "inf"]
+    smallest: float | None
+    largest: float | None
+    place: Place
+
+
+class Failure(Fact):
+    """The exception that ended the step. `tensors`: those that the failing op was given."""
+
+    exception: str  # its type
+    message: str
+    operation: str
+    tensors: list[Tensor]
+    place: Place
+
+
+class Soft(Fact):
+    """Ops of a line that TensorFlow ran elsewhere than the program asked: `operation` and those that followed it."""
+
+    asked: str  # devices
+    ran: str
+    operation: str
+    place: Place
+    count: int = 1
+
+
+class Collective(Fact):
+    """A call that waits for other ranks, in the order of the calls of this rank. `peer`: of a send or a receive.
+
+    `group`: the ranks that it waits for, where that is not all of them.
+    """
+
+    operation: str
+    shape: list[int]
+    dtype: str
+    source: str
+    peer: int | None = None
+    group: list[int] = []
+
+
+class Waiting(Fact):
+    """Where a rank was when the time was over. `ended`: its step was over already.
+
+    `stack`: the lines of its Python stack, the innermost call first.
+    """
+
+    rank: int
+    ended: bool
+    stack: list[str]
+
+
+class Step(Fact):
+    """One step of training, observed."""
+
+    calls: list[Call] = []
+    copies: list[Copy] = []
+    losses: list[LossCall] = []
+    broadcasts: list[Broadcast] = []
+    gradients: list[Gradient] = []
+    backwards: list[Backward] = []
+    optimizers: list[Optimizer] = []
+    cuts: list[Cut] = []
+    in_places: list[InPlace] = []
+    soft: list[Soft] = []
+    not_finite: NotFinite | None = None
+    failure: Failure | None = None
+    half: str = ""  # the line where float16 began, under autocast or in the parameters
+    loss_scaled: bool = False  # by a GradScaler, a LossScaleOptimizer
+    distributed: str = ""  # "ddp" if the model is wrapped so: a parameter without gradient is an error there
+
+
+class Retrace(Fact):
+    """A tf.function that was traced more than once. `change`: the argument that differed, before and now."""
+
+    function: str
+    source: str
+    count: int
+    change: str
+
+
+class Eager(Fact):
+    """Something in a tf.function, or a whole one, that runs in Python after all."""
+
+    what: str  # "py_function", "numpy_function", "run_eagerly"
+    place: Place
+
+
+class Time(Fact):
+    """Seconds of a step, the median of `steps` warm ones, the device waited for. What a side cannot tell is None."""
+
+    device: str  # "cpu", or the name of the hardware
+    steps: int
+    step: float
+    forward: float | None = None
+    loss: float | None = None
+    backward: float | None = None
+    update: float | None = None
+    copies: float | None = None
+
+
+class Evidence(Fact):
+    """What one rank saw."""
+
+    side: Literal["torch", "keras"]
+    devices: list[str] = []  # "cuda:0"
+    physical: list[str] = []  # what each is: "NVIDIA H200", "CPU (virtual)"
+    rank: int = 0
+    ranks: int = 1
+    own_step: bool = False  # the user's own code for a step
+    moved: bool = False  # the model was built on the host and put on the first device by the doctor
+    modules: list[Module] = []
+    weights: list[Weight] = []
+    moves: list[Move] = []
+    steps: list[Step] = []
+    retraces: list[Retrace] = []
+    eager: list[Eager] = []
+    times: list[Time] = []
+    profile: str = ""  # the file that was written

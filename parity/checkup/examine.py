@@ -1,0 +1,61 @@
+"""The parent's part of an examination: the program's processes run, and what they saw becomes findings."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from parity.checkup import rules
+from parity.checkup.evidence import Evidence
+from parity.checkup.files import Files, waiting
+from parity.checkup.finding import Finding
+from parity.config.devices import Kind
+from parity.errors import BackendError, UsageError
+from parity.runtime.backend import Backend, running
+from parity.runtime.job import Examination
+
+
+class Patient(NamedTuple):
+    """A program on one side, and the interpreter for it; "" for this one."""
+
+    side: str
+    python: str
+    job: Examination
+
+
+def examine(patient: Patient, patience: float) -> tuple[list[Finding], list[Evidence]]:
+    """What is found, and what each rank saw that came to an end.
+
+    `patience`: seconds after which the program counts as hung. Raises UsageError, and BackendError where the program
+    cannot be built.
+    """
+    ranks = patient.job.group(patient.side).ranks
+    threads = max((os.cpu_count() or 1) // ranks, 1)
+    kind: Kind = "cpu" if patient.job.virtual else "gpu"
+    with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
+        backend = Backend(patient.side, patient.python, Path(scratch), kind, patience, threads)
+        with running([backend]):
+            return examined(backend, patient.job, Path(scratch) / "seen")
+
+
+def examined(backend: Backend, job: Examination, folder: Path) -> tuple[list[Finding], list[Evidence]]:
+    """The same by processes that are there already; `folder` is for this examination alone."""
+    folder.mkdir()
+    answer = backend.do(msgspec.structs.replace(job, folder=str(folder.absolute())))
+    if answer.status == "usage":
+        raise UsageError(answer.message)
+    ranks = [Files(folder, rank) for rank in range(job.group(backend.name).ranks)]
+    seen = [evidence for rank in ranks if (evidence := rank.read())]
+    where = waiting(ranks)
+    if answer.status == "error" and not any(rank.stack for rank in where) and not any(map(_failed, seen)):
+        raise BackendError(answer.message)
+    findings = rules.findings(seen, [rank.noted() for rank in ranks], where)
+    for finding in findings:
+        finding.side, finding.case = backend.name, job.case.name if job.case else ""
+    return findings, seen
+
+
+def _failed(evidence: Evidence) -> bool:
+    return any(step.failure for step in evidence.steps)

@@ -1,0 +1,33 @@
+"""A user's functions by name: "module:function", looked for in the working directory and where Python looks."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from parity.errors import UsageError, nearest
+
+
+def load(flag: str, text: str) -> Callable[..., Any]:
+    """The function that a flag names. Raises UsageError; what the module raises while it is imported comes through."""
+    module, colon, name = text.partition(":")
+    if not colon or not module or not name:
+        raise UsageError(f"{flag}={text}: expected module:function, e.g. my_package.model:build")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # one that the user's module needs
+        raise UsageError(f"{flag}={text}: there is no module {error.name!r} in {here} or on Python's path") from None
+    for part in name.split("."):
+        if not hasattr(found, part):
+            hint = nearest(part, vars(found))
+            raise UsageError(f"{flag}={text}: {module} has no {name!r}{hint}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise UsageError(f"{flag}={text}: expected a function, received {type(found).__name__}")
+    function: Callable[..., Any] = found
+    return function

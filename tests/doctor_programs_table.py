@@ -1,0 +1,172 @@
+"""The faulty programs of tests/programs/, and what the doctor has to say of each.
+
+The line at fault ends with the comment `# fault` in the program itself.
+"""
+
+from typing import NamedTuple
+
+
+class Faulty(NamedTuple):
+    """A program with a fault, and its corrected twin (`build_right`, `step_right`).
+
+    `where`: the module that the finding names. `also`: findings that come with it, since the fault has two sides.
+    `placed`: whether it has one line to be blamed.
+    """
+
+    side: str
+    name: str
+    finding: str
+    where: str
+    inputs: list[str]
+    devices: int = 1
+    ranks: int = 1
+    also: tuple[str, ...] = ()
+    placed: bool = True
+
+
+class Clean(NamedTuple):
+    """A program without a fault, of a kind that is easily taken for faulty."""
+
+    side: str
+    name: str
+    inputs: list[str]
+    devices: int = 1
+    ranks: int = 1
+
+
+X = ["x=float32[8,16]"]
+XY = [*X, "y=float32[8,4]"]
+LABELLED = [*X, "y=int64[8]<4"]
+IMAGES = ["x=float32[2,4,8,8]"]
+WORDS = ["src=int64[10,20]<1000"]
+
+PROGRAMS = [
+    Faulty("torch", "one_device", "placement.one_device", "(model)", ["x=float32[8,64]"], devices=2),
+    Faulty("torch", "whole_on_first", "placement.one_device", "(model)", X, devices=2),
+    Faulty("torch", "lopsided", "placement.lopsided", "(model)", ["x=float32[8,64]"], devices=2),
+    Faulty("torch", "unused_device", "placement.unused", "", X, devices=3, placed=False),
+    Faulty("torch", "parameter_elsewhere", "placement.parameter", "(model)", X),
+    Faulty("torch", "buffer_elsewhere", "placement.buffer", "(model)", ["x=float32[2,8,16]"]),
+    Faulty("torch", "optimizer_elsewhere", "placement.optimizer_state", "0", X),
+    Faulty("torch", "hidden_list", "placement.hidden", "blocks[0]", X),
+    Faulty("torch", "round_robin", "placement.activation", "layers.1", X, devices=2),
+    Faulty("torch", "cpu_batch", "input.device", "hidden", LABELLED),
+    Faulty("torch", "batch_on_other_gpu", "input.device", "0", X, devices=2),
+    Faulty("torch", "copied_again", "input.copied_again", "blocks.0", [*X, "mask=float32[8,16]"]),
+    Faulty("torch", "not_contiguous", "input.not_contiguous", "", ["images=float32[16,32,32,3]", "labels=int64[16]<4"]),
+    Faulty("torch", "not_pinned", "input.not_pinned", "", ["x=float32[512,1024]"]),
+    Faulty("torch", "constant_mask", "copy.constant", "(model)", ["x=float32[2,12,16]"]),
+    Faulty("torch", "constant_weights", "copy.constant", "", LABELLED),
+    Faulty("torch", "parameter_copied", "copy.parameter", "(model)", ["ids=int64[4,9]<50"], devices=2),
+    Faulty("torch", "loss_on_cpu", "sync.cpu", "", XY),
+    Faulty("torch", "loss_item", "sync.item", "", XY),
+    Faulty("torch", "loss_list", "sync.cpu", "", LABELLED),
+    Faulty("torch", "loss_printed", "sync.print", "", X),
+    Faulty("torch", "loss_condition", "sync.bool", "", X),
+    Faulty("torch", "boolean_index", "sync.boolean_index", "", ["ids=int64[4,9]<50", "tags=int64[4,9]<6"]),
+    Faulty("torch", "double_parameter", "type.float64_parameter", "(model)", X),
+    Faulty("torch", "double_input", "type.float64_input", "", X),
+    Faulty("torch", "double_ids", "type.float_ids", "table", WORDS),
+    Faulty("torch", "float_ids", "type.float_ids", "table", WORDS),
+    Faulty("torch", "ids_range", "type.ids_range", "table", ["ids=int64[4,9]<128"]),
+    Faulty("torch", "integer_images", "type.integer_input", "1", ["images=uint8[4,3,8,8]<256"]),
+    Faulty("torch", "mixed_parameters", "type.mixed_parameters", "(model)", X),
+    Faulty("torch", "half_unscaled", "type.loss_scaling", "", XY),
+    Faulty("torch", "detached_encoder", "learning.no_gradient", "encoder", X),
+    Faulty("torch", "no_grad_features", "learning.no_gradient", "features", X),
+    Faulty("torch", "through_numpy", "learning.no_gradient", "body", X),
+    Faulty("torch", "frozen_body", "learning.frozen", "body", X, placed=False),
+    Faulty("torch", "head_not_optimized", "learning.no_optimizer", "head", X),
+    Faulty("torch", "dead_relu", "learning.zero_gradient", "0", X, placed=False),
+    Faulty("torch", "gradients_kept", "learning.not_cleared", "", X),
+    Faulty("torch", "accumulated", "learning.not_normalised", "", X),
+    Faulty("torch", "left_in_eval", "mode.eval", "(model)", X, placed=False),
+    Faulty("torch", "validated_in_train", "mode.train", "(model)", XY, placed=False),
+    Faulty("torch", "sequence_first", "shape.sequence_first", "encoder", ["ids=int64[4,9]<50", "y=int64[4]<3"]),
+    Faulty("torch", "loss_broadcast", "shape.loss_broadcast", "", [*X, "y=float32[8]"]),
+    Faulty("torch", "loss_by_hand", "shape.loss_broadcast", "", [*X, "y=float32[8]"]),
+    Faulty("torch", "class_axis", "shape.class_axis", "", ["ids=int64[4,6]<50", "tags=int64[4,6]<6"]),
+    Faulty("torch", "log_of_zero", "finite.forward", "(model)", X),
+    Faulty("torch", "sqrt_at_zero", "finite.backward", "(model)", X),
+    Faulty("torch", "residual_in_place", "autograd.in_place", "0", IMAGES),
+    Faulty("torch", "wrong_features", "step.raised", "out", ["x=float32[2,3,8,8]"]),
+    Faulty("torch", "ddp_cpu_input", "input.device", "0", X, devices=2, ranks=2),
+    Faulty("torch", "ddp_unused_head", "learning.unused_ddp", "old_head", X, devices=2, ranks=2, placed=False),
+    Faulty(
+        "torch",
+        "two_stages",
+        "learning.send_without_backward",
+        "",
+        [*X, "y=int64[8]<4"],
+        devices=2,
+        ranks=2,
+    ),
+    Faulty("keras", "one_device", "placement.one_device", "(model)", ["x=float32[8,64]"], devices=2),
+    Faulty("keras", "lopsided", "placement.lopsided", "(model)", ["x=float32[8,64]"], devices=2),
+    Faulty("keras", "unused_device", "placement.unused", "", X, devices=3, placed=False),
+    Faulty("keras", "parameter_elsewhere", "placement.parameter", "scaled", X),
+    Faulty("keras", "buffer_elsewhere", "placement.buffer", "masked", X),
+    Faulty("keras", "hidden_layers", "placement.hidden", "blocks.first", X),
+    Faulty("keras", "round_robin", "copy.implicit", "second", X, devices=2),
+    Faulty("keras", "backward_elsewhere", "placement.backward", "second", X, devices=2),
+    Faulty("keras", "copied_again", "input.copied_again", "blocks.0", [*X, "mask=float32[8,16]"]),
+    Faulty("keras", "constant_mask", "copy.constant", "attention", ["x=float32[2,12,16]"]),
+    Faulty("keras", "loss_on_cpu", "sync.cpu", "", XY),
+    Faulty("keras", "loss_item", "sync.item", "", XY),
+    Faulty("keras", "loss_numpy", "sync.numpy", "", XY),
+    Faulty("keras", "loss_printed", "sync.print", "", XY),
+    Faulty("keras", "loss_condition", "sync.bool", "", XY),
+    Faulty("keras", "boolean_index", "sync.boolean_index", "", ["ids=int64[4,9]<50", "tags=int64[4,9]<6"]),
+    Faulty("keras", "soft_placement", "placement.soft", "dense", X),
+    Faulty("keras", "retraced_by_number", "function.retraced", "", X),
+    Faulty("keras", "retraced_by_shape", "function.retraced", "", ["ids=int64[4,9]<50"]),
+    Faulty("keras", "function_in_step", "function.retraced", "", X),
+    Faulty("keras", "py_function", "function.eager", "", X),
+    Faulty("keras", "run_eagerly", "function.eager", "(model)", XY),
+    Faulty("keras", "double_parameter", "type.float64_parameter", "dense_1", X),
+    Faulty("keras", "double_input", "type.float64_input", "", X),
+    Faulty("keras", "double_ids", "type.float_ids", "embedding", WORDS),
+    Faulty("keras", "float_ids", "type.float_ids", "embedding", WORDS),
+    Faulty("keras", "ids_range", "type.ids_range", "table", ["ids=int64[4,9]<128"]),
+    Faulty("keras", "mixed_parameters", "type.mixed_parameters", "(model)", X),
+    Faulty("keras", "half_unscaled", "type.loss_scaling", "", X),
+    Faulty("keras", "detached_encoder", "learning.no_gradient", "encoder", X),
+    Faulty("keras", "through_numpy", "learning.no_gradient", "body", X),
+    Faulty("keras", "outside_tape", "learning.no_gradient", "features", X),
+    Faulty("keras", "frozen_body", "learning.frozen", "body", X, placed=False),
+    Faulty("keras", "head_not_optimized", "learning.no_optimizer", "head", X, placed=False),
+    Faulty("keras", "dead_relu", "learning.zero_gradient", "hidden", X, placed=False),
+    Faulty("keras", "accumulated", "learning.not_normalised", "", X),
+    Faulty("keras", "left_in_eval", "mode.eval", "(model)", X, placed=False),
+    Faulty("keras", "validated_in_train", "mode.train", "(model)", XY, placed=False),
+    Faulty("keras", "loss_by_hand", "shape.loss_broadcast", "", [*X, "y=float32[8]"]),
+    Faulty("keras", "log_of_zero", "finite.forward", "(model)", X),
+    Faulty("keras", "sqrt_at_zero", "finite.backward", "(model)", X),
+    Faulty("keras", "wrong_features", "step.raised", "(model)", ["x=float32[2,8,8,3]"]),
+]
+
+CLEAN = [
+    Clean("torch", "data_parallel", LABELLED, devices=2),
+    Clean("torch", "mixed_precision", ["ids=int64[8,12]<100", "labels=int64[8]<5"]),
+    Clean("torch", "adversarial", X),
+    Clean("torch", "logged_sometimes", LABELLED),
+    Clean("torch", "recurrent", ["ids=int64[9,4]<50"]),
+    Clean("torch", "target_network", X),
+    Clean("torch", "ddp_averaged", X, devices=2, ranks=2),
+    Clean("torch", "built_only", ["src=int64[4,9]<100", "tgt=int64[4,7]<100"]),
+    Clean("keras", "built_only", ["ids=int64[8,12]<100", "extra=float32[8,4]"]),
+    Clean("keras", "adversarial", X),
+    Clean("keras", "custom_loop", ["ids=int64[4,9]<50", "labels=int64[4]<3"]),
+    Clean("keras", "fine_tuned", ["x=float32[4,8,8,3]", "y=int64[4]<3"]),
+    Clean("keras", "fitted", ["ids=int64[8,12]<100", "labels=int64[8]<5"]),
+    Clean("keras", "mirrored", LABELLED, devices=2),
+]
+
+HANGING = [
+    Faulty("torch", "waits_for_batch", "step.hangs", "", X),
+    Faulty("torch", "collective_order", "collective.order", "", X, devices=2, ranks=2),
+    Faulty("torch", "collective_shape", "collective.shape", "", X, devices=2, ranks=2),
+    Faulty("torch", "leaves_early", "collective.left", "", X, devices=2, ranks=2),
+    Faulty("torch", "both_receive", "collective.order", "", X, devices=2, ranks=2),
+    Faulty("keras", "waits_for_batch", "step.hangs", "", X),
+]

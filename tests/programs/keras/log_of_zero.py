@@ -1,0 +1,37 @@
+"""A logarithm of what a ReLU made: of zeros."""
+
+import keras
+import tensorflow as tf
+
+
+class Rates(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.out = keras.layers.Dense(8, activation="relu")
+
+    def call(self, x):
+        return tf.math.log(self.out(x))  # fault
+
+
+class RatesRight(Rates):
+    def call(self, x):
+        return tf.math.log(self.out(x) + 1e-3)
+
+
+def build():
+    model = Rates()
+    model.compile(keras.optimizers.SGD(1e-4))
+    return model
+
+
+def build_right():
+    model = RatesRight()
+    model.compile(keras.optimizers.SGD(1e-4))
+    return model
+
+
+def step(model, inputs):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(inputs["x"], training=True)))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    model.optimizer.apply(gradients, model.trainable_variables)

@@ -1,0 +1,35 @@
+"""A weight that is made on the host, in a layer that lives on the GPU."""
+
+import keras
+import tensorflow as tf
+
+
+class Scaled(keras.layers.Layer):
+    def __init__(self, device):
+        super().__init__()
+        self.device = device
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 16), initializer="glorot_uniform", name="kernel")
+        with tf.device(self.device):
+            self.scale = self.add_weight(shape=(16,), initializer="ones", name="scale")  # fault
+
+    def call(self, x):
+        return tf.matmul(x, self.kernel) * self.scale
+
+
+def build(device="/CPU:0"):
+    model = keras.Sequential([Scaled(device), keras.layers.Dense(4)])
+    model.compile(keras.optimizers.SGD(0.1))
+    return model
+
+
+def build_right():
+    return build("/GPU:0")
+
+
+def step(model, inputs):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(inputs["x"], training=True)))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    model.optimizer.apply(gradients, model.trainable_variables)

@@ -1,0 +1,39 @@
+"""A parameter that comes from NumPy, and is float64 as NumPy's numbers are."""
+
+import numpy as np
+import torch
+from torch import nn
+
+
+class Prior(nn.Module):
+    def __init__(self, prior):
+        super().__init__()
+        self.hidden = nn.Linear(16, 8)
+        self.prior = nn.Parameter(prior)  # fault
+        self.out = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.out(self.hidden(x) + self.prior)
+
+
+def build():
+    prior = torch.from_numpy(np.linspace(-1, 1, 8))
+    return on_gpu(Prior(prior))
+
+
+def build_right():
+    prior = torch.from_numpy(np.linspace(-1, 1, 8, dtype=np.float32))
+    return on_gpu(Prior(prior))
+
+
+def on_gpu(model):
+    model.to("cuda:0")
+    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model
+
+
+def step(model, inputs):
+    model.optimizer.zero_grad()
+    loss = model(inputs["x"].to("cuda:0")).square().mean()
+    loss.backward()
+    model.optimizer.step()

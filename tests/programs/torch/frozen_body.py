@@ -1,0 +1,34 @@
+"""A body that is frozen: on purpose, perhaps."""
+
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(16, 8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+
+def build():
+    model = Net().to("cuda:0")
+    model.body.requires_grad_(False)
+    model.optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
+    return model
+
+
+def build_right():
+    model = Net().to("cuda:0")
+    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model
+
+
+def step(model, inputs):
+    model.optimizer.zero_grad()
+    loss = model(inputs["x"].to("cuda:0")).square().mean()
+    loss.backward()
+    model.optimizer.step()

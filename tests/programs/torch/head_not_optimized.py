@@ -1,0 +1,34 @@
+"""The head was added after the optimizer was made, which does not hold it."""
+
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, head=None):
+        super().__init__()
+        self.body = nn.Linear(16, 8)
+        self.head = head
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+
+def build():
+    model = Net().to("cuda:0")
+    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # fault
+    model.head = nn.Linear(8, 4).to("cuda:0")
+    return model
+
+
+def build_right():
+    model = Net(nn.Linear(8, 4)).to("cuda:0")
+    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model
+
+
+def step(model, inputs):
+    model.optimizer.zero_grad()
+    loss = model(inputs["x"].to("cuda:0")).square().mean()
+    loss.backward()
+    model.optimizer.step()

@@ -1,0 +1,32 @@
+"""The model is moved to the GPU when its optimizer already has state, which stays on the CPU."""
+
+import torch
+from torch import nn
+
+
+def warm_up(model, optimizer, device):
+    """What was trained before, as a checkpoint would have it."""
+    model(torch.ones(2, 16, device=device)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def build():
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    model.optimizer = torch.optim.Adam(model.parameters())
+    warm_up(model, model.optimizer, "cpu")
+    return model.to("cuda:0")  # fault
+
+
+def build_right():
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)).to("cuda:0")
+    model.optimizer = torch.optim.Adam(model.parameters())
+    warm_up(model, model.optimizer, "cuda:0")
+    return model
+
+
+def step(model, inputs):
+    model.optimizer.zero_grad()
+    loss = model(inputs["x"].to("cuda:0")).square().mean()
+    loss.backward()
+    model.optimizer.step()

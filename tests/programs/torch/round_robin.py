@@ -1,0 +1,41 @@
+"""Layers placed round-robin over two devices; the activations stay where they are."""
+
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16).to(f"cuda:{number % 2}") for number in range(4))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))  # fault
+        return x
+
+
+class NetRight(Net):
+    def forward(self, x):
+        for number, layer in enumerate(self.layers):
+            x = torch.relu(layer(x.to(f"cuda:{number % 2}")))
+        return x
+
+
+def build():
+    model = Net()
+    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model
+
+
+def build_right():
+    model = NetRight()
+    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model
+
+
+def step(model, inputs):
+    model.optimizer.zero_grad()
+    loss = model(inputs["x"].to("cuda:0")).square().mean()
+    loss.backward()
+    model.optimizer.step()

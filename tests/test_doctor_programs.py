@@ -1,0 +1,128 @@
+"""The doctor on small programs as people write them: it names the fault, its module and its line, and nothing else.
+
+The programs are in tests/programs/, in a faulty and a corrected version; they say "cuda:1" and "/GPU:1", and there
+is no GPU. All programs of a side run in one process, as far as they leave it alive.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from doctor_programs_table import CLEAN, HANGING, PROGRAMS, Clean, Faulty
+
+from parity.checkup.examine import examined
+from parity.checkup.finding import Finding
+from parity.checkup.inputs import parse
+from parity.runtime.backend import Backend, running
+from parity.runtime.environment import environment
+from parity.runtime.job import Examination
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 4.0  # seconds for a step that takes milliseconds
+Examine = Callable[[Backend, Faulty | Clean, bool], list[Finding]]
+
+
+def source_file(program: Faulty | Clean) -> Path:
+    return Path(__file__).parent / "programs" / program.side / f"{program.name}.py"
+
+
+def function(program: Faulty | Clean, name: str, right: bool) -> str:
+    """As a flag names it: the corrected twin's own if it has one; "" for a program without a step."""
+    text = source_file(program).read_text()
+    wanted = f"{name}_right" if right and f"def {name}_right(" in text else name
+    return f"tests.programs.{program.side}.{program.name}:{wanted}" if f"def {wanted}(" in text else ""
+
+
+def fault(program: Faulty) -> str:
+    """Its line."""
+    lines = source_file(program).read_text().splitlines()
+    (number,) = [number for number, line in enumerate(lines, 1) if line.endswith("# fault")]
+    path = source_file(program)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"{shown}:{number}"
+
+
+def serious(findings: list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.severity != "note"]
+
+
+def order(program: Faulty | Clean) -> tuple:
+    """A backend's processes are started anew for another number of devices."""
+    return program.ranks, program.devices, program.side
+
+
+def named(programs: list) -> list:
+    return [pytest.param(program, id=f"{program.side}-{program.name}") for program in sorted(programs, key=order)]
+
+
+@pytest.fixture
+def examine(tmp_path) -> Examine:
+    """Examine a program, or its corrected twin."""
+
+    def findings(backend: Backend, program: Faulty | Clean, right: bool) -> list[Finding]:
+        job = Examination(
+            folder="",
+            build=function(program, "build", right),
+            step=function(program, "step", right),
+            inputs=[parse(text) for text in program.inputs],
+            devices=program.devices,
+            ranks=program.ranks,
+        )
+        return examined(backend, job, tmp_path / ("right" if right else "faulty"))[0]
+
+    return findings
+
+
+def check(findings: list[Finding], program: Faulty) -> None:
+    """The fault is found where it is, and it alone."""
+    (found,) = [finding for finding in findings if finding.id == program.finding]
+    assert found.where == program.where, found
+    assert not program.placed or found.source == fault(program), found
+    assert found.message
+    assert found.fix or found.id in ("step.raised", "step.hangs"), found
+    others = {finding.id for finding in serious(findings)} - {program.finding}
+    assert others == set(program.also), findings
+
+
+@pytest.mark.parametrize("program", named(PROGRAMS))
+def test_a_fault_is_named_and_its_correction_is_clean(program, backends, examine):
+    backend = next(backend for backend in backends if backend.name == program.side)
+    check(examine(backend, program, False), program)
+    assert serious(examine(backend, program, True)) == []
+
+
+@pytest.mark.parametrize("program", named(CLEAN))
+def test_a_program_without_a_fault_is_clean(program, backends, examine):
+    backend = next(backend for backend in backends if backend.name == program.side)
+    assert serious(examine(backend, program, True)) == []
+
+
+@pytest.mark.parametrize("program", named(HANGING))
+def test_a_program_that_hangs_is_told_who_waits_where(program, tmp_path, examine):
+    backend = Backend(program.side, "", tmp_path)
+    with running([backend]):
+        assert serious(examine(backend, program, True)) == []
+        backend.patience = PATIENCE
+        check(examine(backend, program, False), program)
+
+
+@pytest.mark.parametrize(("name", "right"), [("cpu_batch", False), ("two_stages", True)])
+def test_the_command_line(name, right, tmp_path):
+    """Status 1 and the finding for a faulty program, status 0 for a corrected one of two ranks."""
+    (program,) = [each for each in PROGRAMS if (each.side, each.name) == ("torch", name)]
+    flags = [f"--torch={function(program, 'build', right)}", f"--step={function(program, 'step', right)}"]
+    flags += [*(f"--input={text}" for text in program.inputs), f"--ranks={program.ranks}", "--json=-"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "parity.doctor", *flags, f"--devices=cpu:{program.devices}"],
+        cwd=ROOT,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    found = [finding for finding in json.loads(ended.stdout)["findings"] if finding["severity"] != "note"]
+    assert [finding["id"] for finding in found] == ([] if right else [program.finding]), ended.stderr
+    assert ended.returncode == (0 if right else 1)

@@ -1,0 +1,45 @@
+"""The calls that wait for other ranks, noted before they are made: what is on file when a rank hangs."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from parity.checkup.evidence import Collective
+from parity.checkup.files import Files
+from torch_impl.harness.checkup import source
+from torch_impl.harness.watch import NAMES
+
+PEERS = ("send", "recv")
+
+
+class Collectives(TorchDispatchMode):
+    """Within it, every call of torch.distributed is noted."""
+
+    def __init__(self, files: Files):
+        super().__init__()
+        self.files = files
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func.namespace in ("c10d", "_c10d_functional") and (noted := _described(func, args)):
+            self.files.note(noted)
+        return func(*args, **(kwargs or {}))
+
+
+def _described(func: Any, args: tuple) -> Collective | None:
+    """The call; None for one that does not wait by itself."""
+    name = func.overloadpacket.__name__.rstrip("_")
+    tensors = [leaf for leaf in tree_leaves(args[0]) if isinstance(leaf, torch.Tensor)]
+    if name in ("wait_tensor", "_wrap_tensor_autograd") or not tensors:
+        return None
+    group = next((dist.ProcessGroup.unbox(given) for given in args if isinstance(given, torch.ScriptObject)), None)
+    return Collective(
+        operation=NAMES.get(name, name),
+        shape=list(tensors[0].shape),
+        dtype=str(tensors[0].dtype).removeprefix("torch."),
+        source=source.line(),
+        peer=dist.get_global_rank(group, args[2]) if name in PEERS else None,
+        group=dist.get_process_group_ranks(group) if group else [],
+    )

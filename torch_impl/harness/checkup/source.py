@@ -1,0 +1,97 @@
+"""Which line of the user's is running: the innermost frame that is neither of a framework nor of the doctor."""
+
+import os
+import site
+import sys
+import sysconfig
+from types import CodeType, FrameType, TracebackType
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+OURS = tuple(
+    os.path.join(ROOT, *path, "") for path in (("parity",), ("torch_impl", "harness"), ("keras_impl", "harness"))
+)
+SITES = tuple(os.path.join(path, "") for path in {*site.getsitepackages(), sysconfig.get_path("purelib")})
+STANDARD = (os.path.join(sysconfig.get_path("stdlib"), ""), "<frozen")
+FRAMEWORKS = ("torch", "torchvision", "torchaudio", "keras", "tensorflow", "numpy", "functorch")
+# Of torch, what merely passes a call of the user's on.
+PASSING = tuple(
+    os.path.join("torch", *path)
+    for path in (
+        ("overrides.py",),
+        ("_tensor.py",),
+        ("functional.py",),
+        ("nn", "functional.py"),
+        ("utils", "_contextlib.py"),
+    )
+)
+MODULE = os.path.join("torch", "nn", "modules", "module.py")
+
+USER, PASSED, MOVED, LIBRARY = range(4)
+_kinds: dict[str, int] = {}  # by file
+
+
+def line(made: object = None) -> str:
+    """The user's line that is running, "" if there is none. `made`: not one in a method of this object."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (_kind(frame.f_code) != USER or (made is not None and _self(frame) is made)):
+        frame = frame.f_back
+    return _text(frame.f_code, frame.f_lineno) if frame else ""
+
+
+def direct(modules: bool = False) -> str:
+    """The user's line if it calls what is running by itself, "" if code of a framework does.
+
+    `modules`: or by a method of nn.Module, as model.to() does.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _kind(frame.f_code) in ((PASSED, MOVED) if modules else (PASSED,)):
+        frame = frame.f_back
+    return _text(frame.f_code, frame.f_lineno) if frame and _kind(frame.f_code) == USER else ""
+
+
+def within(path: str) -> bool:
+    """Whether a function of this file, "torch/utils/checkpoint.py", is running."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not frame.f_code.co_filename.endswith(path):
+        frame = frame.f_back
+    return frame is not None
+
+
+def line_of(traceback: TracebackType | None) -> str:
+    """The innermost of the user's lines that an exception went through."""
+    found = ""
+    while traceback is not None:
+        if _kind(traceback.tb_frame.f_code) == USER:
+            found = _text(traceback.tb_frame.f_code, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
+
+
+def _kind(code: CodeType) -> int:
+    file = code.co_filename
+    if file not in _kinds:
+        _kinds[file] = _judged(file)
+    return _kinds[file]
+
+
+def _judged(file: str) -> int:
+    for home in SITES:
+        if file.startswith(home):
+            package = file[len(home) :]
+            if package.startswith(PASSING):
+                return PASSED
+            if package == MODULE:
+                return MOVED
+            return LIBRARY if package.split(os.sep)[0] in FRAMEWORKS else USER
+    return PASSED if file.startswith((*OURS, *STANDARD)) else USER
+
+
+def _self(frame: FrameType) -> object:
+    """The first argument of the function."""
+    names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+    return frame.f_locals.get(names[0]) if names else None
+
+
+def _text(code: CodeType, number: int) -> str:
+    here = os.path.join(os.getcwd(), "")
+    return f"{code.co_filename.removeprefix(here)}:{number}"

@@ -1,0 +1,123 @@
+"""Names of devices, on their way into PyTorch: "cuda:1", torch.device("cuda", 1) and 1 become a virtual device.
+
+Where a program may write `device=`, and where it may leave it out: the functions that make tensors, a default
+device, torch.Generator.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._device import DeviceContext, _device_constructors
+
+from torch_impl.harness.virtual_devices import TYPE, Machine
+
+_Device, _Generator = torch.device, torch.Generator
+_FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
+_FACTORIES = frozenset(_device_constructors())  # it remembers what stands in torch when it is first asked
+
+
+def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
+    """What is replaced: owner, name, value."""
+    for function in _FACTORIES:
+        if getattr(torch, function.__name__, None) is function:
+            yield torch, function.__name__, _made(function, machine)
+    yield torch, "get_default_device", _named(torch.get_default_device, machine)
+    yield torch, "Generator", _generators(machine)
+    yield torch, "device", Device("device", (), {"__module__": "torch", "machine": machine})
+    yield torch._C._nn, "_parse_to", _first_placed(torch._C._nn._parse_to, machine)
+    yield DeviceContext, "__init__", _first_placed(DeviceContext.__init__, machine, at=1)
+    yield DeviceContext, "__torch_function__", _in_context
+
+
+class Device(type):
+    """torch.device, which takes a number for a device; it is the type of the same objects."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.device:
+        if len(args) == 1 and not kwargs and isinstance(args[0], int):
+            args = (cls.machine.called, args[0])
+        return _Device(*args, **kwargs)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, _Device)
+
+
+def located(machine: Machine, device: Any) -> Any:
+    """The virtual device that a program means by "cuda", a torch.device or a number; anything else as it is."""
+    if isinstance(device, str):
+        return machine.place(_Device(device)) if device.startswith(machine.called) else device
+    if isinstance(device, int) and not isinstance(device, bool):
+        return machine.place(_Device(machine.called, device))
+    return machine.place(device) if isinstance(device, _Device) else device
+
+
+def _placed(function: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+    """The function, with its argument `device` on a virtual device."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("device") is not None:
+            kwargs["device"] = located(machine, kwargs["device"])
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _first_placed(function: Callable[..., Any], machine: Machine, at: int = 0) -> Callable[..., Any]:
+    """The function, with what it is given first, or as a device, on a virtual device."""
+    placed = _placed(function, machine)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return placed(*args[:at], *(located(machine, each) for each in args[at : at + 1]), *args[at + 1 :], **kwargs)
+
+    return call
+
+
+def _made(function: Callable[..., torch.Tensor], machine: Machine) -> Callable[..., torch.Tensor]:
+    """A function that makes a tensor, on a virtual device or in pinned memory."""
+    placed = _placed(_from_data(function) if function in _FROM_DATA else function, machine)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> torch.Tensor:
+        pinned = kwargs.pop("pin_memory", False)
+        result = placed(*args, **kwargs)
+        return result.pin_memory() if pinned else result
+
+    return call
+
+
+def _from_data(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """torch.tensor and its like, which copy to the device in C++, unseen: made on the CPU, then moved."""
+
+    @functools.wraps(function)
+    def call(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> torch.Tensor:
+        result = function(*args, **kwargs)
+        result = result if device is None else result.to(device)
+        return result.requires_grad_() if requires_grad else result
+
+    return call
+
+
+def _in_context(self: DeviceContext, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    """What a default device does, for those functions too."""
+    kwargs = kwargs or {}
+    if function in _FACTORIES and kwargs.get("device") is None:
+        function = _from_data(function) if function in _FROM_DATA else function
+        kwargs["device"] = self.device
+    return function(*args, **kwargs)
+
+
+def _named(function: Callable[..., torch.device], machine: Machine) -> Callable[..., torch.device]:
+    return lambda: machine.name(function())
+
+
+def _generators(machine: Machine) -> type:
+    """torch.Generator, which is where virtual devices draw their numbers."""
+
+    def new(kind: type, device: Any = "cpu") -> torch.Generator:
+        place = _Device(located(machine, device))
+        return _Generator.__new__(kind, machine.physical if place.type == TYPE else place)
+
+    return type("Generator", (_Generator,), {"__new__": new})
