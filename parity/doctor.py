@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     args = _parse(argv)
     found: list[Finding] = []
     seen: list[Evidence] = []
-    for patient in _patients(args):
+    for patient in list(_patients(args)):  # all flags are looked at before anything runs
         findings, evidence = examine(patient, args.patience)
         found += [finding for finding in findings if finding.id not in args.ignore]
         seen += evidence

@@ -9,8 +9,7 @@ from typing import NamedTuple
 class Faulty(NamedTuple):
     """A program with a fault, and its corrected twin (`build_right`, `step_right`).
 
-    `where`: the module that the finding names. `also`: findings that come with it, since the fault has two sides.
-    `placed`: whether it has one line to be blamed.
+    `where`: the module that the finding names. `placed`: whether one line is to blame.
     """
 
     side: str
@@ -20,7 +19,6 @@ class Faulty(NamedTuple):
     inputs: list[str]
     devices: int = 1
     ranks: int = 1
-    also: tuple[str, ...] = ()
     placed: bool = True
 
 
@@ -81,7 +79,7 @@ PROGRAMS = [
     Faulty("torch", "gradients_kept", "learning.not_cleared", "", X),
     Faulty("torch", "accumulated", "learning.not_normalised", "", X),
     Faulty("torch", "left_in_eval", "mode.eval", "(model)", X, placed=False),
-    Faulty("torch", "validated_in_train", "mode.train", "(model)", XY, placed=False),
+    Faulty("torch", "validated_in_train", "mode.train", "(model)", XY),
     Faulty("torch", "sequence_first", "shape.sequence_first", "encoder", ["ids=int64[4,9]<50", "y=int64[4]<3"]),
     Faulty("torch", "loss_broadcast", "shape.loss_broadcast", "", [*X, "y=float32[8]"]),
     Faulty("torch", "loss_by_hand", "shape.loss_broadcast", "", [*X, "y=float32[8]"]),
@@ -104,7 +102,7 @@ PROGRAMS = [
     Faulty("keras", "one_device", "placement.one_device", "(model)", ["x=float32[8,64]"], devices=2),
     Faulty("keras", "lopsided", "placement.lopsided", "(model)", ["x=float32[8,64]"], devices=2),
     Faulty("keras", "unused_device", "placement.unused", "", X, devices=3, placed=False),
-    Faulty("keras", "parameter_elsewhere", "placement.parameter", "scaled", X),
+    Faulty("keras", "parameter_elsewhere", "placement.parameter", "body", X),
     Faulty("keras", "buffer_elsewhere", "placement.buffer", "masked", X),
     Faulty("keras", "hidden_layers", "placement.hidden", "blocks.first", X),
     Faulty("keras", "round_robin", "copy.implicit", "second", X, devices=2),
@@ -138,7 +136,7 @@ PROGRAMS = [
     Faulty("keras", "dead_relu", "learning.zero_gradient", "hidden", X, placed=False),
     Faulty("keras", "accumulated", "learning.not_normalised", "", X),
     Faulty("keras", "left_in_eval", "mode.eval", "(model)", X, placed=False),
-    Faulty("keras", "validated_in_train", "mode.train", "(model)", XY, placed=False),
+    Faulty("keras", "validated_in_train", "mode.train", "(model)", XY),
     Faulty("keras", "loss_by_hand", "shape.loss_broadcast", "", [*X, "y=float32[8]"]),
     Faulty("keras", "log_of_zero", "finite.forward", "(model)", X),
     Faulty("keras", "sqrt_at_zero", "finite.backward", "(model)", X),

@@ -45,14 +45,17 @@ def examine(job: Examination) -> None:
             program = built_in.program(job, evidence.devices) if job.case else _program(job)
         observer = Observer(program.model, building, evidence.devices)
         functions = Functions()
-        clock = Clock(tf.test.experimental.sync_devices)
+        clock = Clock(tf.test.experimental.sync_devices if rank.of == 1 else lambda: None)  # not for remote devices
         time = functools.partial(timed, clock, program.model)
-        context = functools.partial(_context, job, evidence, observer, functions, time)
+        shapes: set[Any] = set()
+        context = functools.partial(_context, job, evidence, observer, functions, time, shapes)
         Drive(program, context, files, rank.of, steps(job)).run()
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, observer.optimizers)
         evidence.moves = building.moves
-        evidence.retraces, evidence.eager = functions.retraces, functions.eager
+        # A batch of another shape, an epoch's last one, is traced anew.
+        evidence.retraces = [each for each in functions.retraces if each.count > len(shapes)]
+        evidence.eager = functions.eager
         evidence.times += clock.result(evidence.physical[0])
     files.write(evidence)
 
@@ -64,7 +67,10 @@ def _machine(job: Examination) -> Iterator[Evidence]:
     evidence = Evidence(side="keras", rank=rank.number, ranks=rank.of, own_step=bool(job.case or job.step))
     evidence.devices = [f"GPU:{i}" for i in range(job.devices)]
     with contextlib.ExitStack() as stack:
-        if job.virtual:
+        if job.virtual and rank.of > 1:
+            # MultiWorkerMirroredStrategy has named the devices of all workers already.
+            evidence.devices, evidence.physical = [HOST], ["CPU (process)"]
+        elif job.virtual:
             evidence.physical = ["CPU (virtual)"] * job.devices
             stack.enter_context(pretend(job.devices))
             # The names of a case's devices, which the built-in strategies are given.
@@ -80,12 +86,14 @@ def _context(
     observer: Observer,
     functions: Functions,
     time: Step,
+    shapes: set[Any],
     number: int,
     batch: Any,
 ) -> AbstractContextManager[Any]:
-    """What a step runs in."""
+    """What a step runs in. `shapes`: receives those of its batch."""
     if number < OBSERVED:
         return _observed(evidence, observer, batch)
+    shapes.add(tuple(tuple(tensor.shape) for tensor in built_in.named(batch).values()))
     if number < OBSERVED + WARM:
         return functions
     if number < OBSERVED + WARM + TIMED:

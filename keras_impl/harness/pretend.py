@@ -23,6 +23,7 @@ LOCAL = "/job:localhost/replica:0/task:0/device:CPU:{}"
 DETAILS = {"device_name": "CPU (virtual)", "compute_capability": (8, 0)}
 DESCRIBED = "device: {}, name: CPU (virtual), pci bus id: 0000:00:00.0, compute capability: 8.0"
 FRAMEWORKS = ("tensorflow", "keras")
+CHOICE_OF_KERNELS = "keras.src.backend.tensorflow.rnn"  # of that name its package has a function
 
 _gpus = 0  # how many it pretends to have; 0: none
 
@@ -154,7 +155,8 @@ def _local_devices(count: int) -> list[DeviceAttributes]:
 
 
 def _told() -> Iterator[Any]:
-    """The `.device` that the program reads; TensorFlow and Keras compare what is real."""
+    """What programs and Keras read: no kernels of cuDNN's, and a `.device` that only TensorFlow compares as it is."""
+    yield mock.patch.object(sys.modules[CHOICE_OF_KERNELS], "cudnn_ok", lambda *args, **kwargs: False)
     kinds = (ops.EagerTensor, resource_variable_ops.BaseResourceVariable, values.DistributedVariable)
     attributes = [(kind, "device") for kind in kinds] + [(ops.EagerTensor, "backing_device")]
     for kind, attribute in attributes:

@@ -31,7 +31,7 @@ def place(
         for number, layer in branches(model):
             device = devices[number % len(devices)]
             layer.build = under(device, layer.build)
-            layer.call = on(device, layer.call)
+            layer.call = on(device, devices[0], layer.call)
         return model
 
     return single.place(make_branched, make_optimizer, devices, input_shape)
@@ -53,8 +53,8 @@ def _attentions(model: Transformer) -> Iterator[MultiheadAttention]:
         yield from (layer.self_attn, layer.multihead_attn)
 
 
-def on(device: str, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """A function of one tensor computed on `device`, and its gradient too.
+def on(device: str, home: str, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """A function of one tensor, sent to `device`, computed there and its gradient too; the result is sent `home`.
 
     TensorFlow runs the ops of a backward pass where the program stands, whatever device the forward
     pass ran on; a gradient of the function's own can be told where to run.
@@ -73,6 +73,8 @@ def on(device: str, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tens
 
             return outputs, backward
 
-        return placed(x)
+        result = placed(tf.identity(x))
+        with tf.device(home):
+            return tf.identity(result)
 
     return under(device, called)

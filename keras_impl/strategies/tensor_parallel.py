@@ -65,7 +65,7 @@ def split(owner: keras.Layer, between: Callable, devices: list[str]) -> Callable
         def compute(x: tf.Tensor, training: bool) -> tf.Tensor:
             return row.shards[number](between(number, column.shards[number](x), training))
 
-        return on(devices[number], compute)
+        return on(devices[number], devices[0], compute)
 
     shards = [shard(number) for number in range(len(column.shards))]
     return lambda x, training=False: row([compute(x, training=training) for compute in shards])

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,10 +28,14 @@ def program(job: Examination, places: list[str]) -> Program:
         weights.load(each, run.weights)
     loss = losses.build(case.loss)
 
-    def train(batches: Iterator[Any], on_step: Callable[[], None]) -> None:
-        (strategy.fit if case.fit else strategy.train)(model, optimizer, loss, batches, on_step)
+    steps = data.steps(run)
 
-    return Program(whole[0], data.steps(run), train)
+    def train(batches: Iterator[Any], on_step: Callable[[], None]) -> None:
+        # A tf.data.Dataset is cut and read by TensorFlow.
+        given = steps if case.distribute_dataset else batches
+        (strategy.fit if case.fit else strategy.train)(model, optimizer, loss, given, on_step)
+
+    return Program(whole[0], itertools.repeat(()) if case.distribute_dataset else steps, train)
 
 
 def named(batch: Any) -> dict[str, tf.Tensor]:

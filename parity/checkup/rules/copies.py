@@ -123,7 +123,9 @@ def _by_line(evidence: Evidence, phases: tuple[str, ...]) -> dict[str, list[Copy
     for copy in [] if spread(evidence) else last(evidence).copies:
         # Parameters that the program reads outside of the model, it wants where it reads them.
         meant = not copy.place.module and copy.tensor.origin.startswith("parameter ") and "backward" not in phases
-        if _between_gpus(copy) and copy.place.phase in phases and not meant:
+        # A gradient goes back to where the activation came from; what the forward pass left should not have to move.
+        meant = meant or (copy.place.phase == "backward" and copy.tensor.origin in ("gradient", ""))
+        if copy.tensor.shape and _between_gpus(copy) and copy.place.phase in phases and not meant:
             lines.setdefault(copy.place.source, []).append(copy)
     return lines
 

@@ -13,6 +13,8 @@ CUTS = {
     "no_grad": ("torch.no_grad()", "outside of torch.no_grad()"),
     "numpy": ("NumPy, which has no gradients", "in the framework's own ops"),
     "stop_gradient": ("tf.stop_gradient", "without tf.stop_gradient"),
+    "stop_recording": ("tape.stop_recording()", "outside of tape.stop_recording()"),
+    "no_tape": ("code outside of the tape", "within the tape"),
     "send": ("a send, which has no backward", "and send its gradient back"),
     "receive": ("a receive, which has no backward", "and send its gradient back"),
 }

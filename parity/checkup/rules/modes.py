@@ -16,8 +16,8 @@ def in_eval(evidence: Evidence) -> Iterator[Finding]:
     if not backward_ran(evidence):
         return
     caring = [m for m in evidence.modules if CARES.search(m.kind)]
-    idle = [m for m in caring if not m.training]
-    whole = not module(evidence, ROOT).training if evidence.side == "torch" else len(idle) == len(caring)
+    idle = [m for m in caring if not m.training and not m.facts.get("frozen")]
+    whole = not module(evidence, ROOT).training
     if whole and (caring or evidence.side == "torch"):
         severity: Severity = "warning" if caring else "note"
         message = f"The whole model is in eval mode while a backward pass runs: {_effect(caring)}."

@@ -1,25 +1,25 @@
-"""A weight that is made on the host, in a layer that lives on the GPU."""
+"""A layer that was put on the host, beside layers on the GPU."""
 
 import keras
 import tensorflow as tf
 
 
-class Scaled(keras.layers.Layer):
+class Net(keras.Model):
     def __init__(self, device):
         super().__init__()
-        self.device = device
-
-    def build(self, shape):
-        self.kernel = self.add_weight(shape=(shape[-1], 16), initializer="glorot_uniform", name="kernel")
-        with tf.device(self.device):
-            self.scale = self.add_weight(shape=(16,), initializer="ones", name="scale")  # fault
+        with tf.device(device):
+            self.body = keras.layers.Dense(32, activation="relu")  # fault
+            self.body.build((None, 16))
+        with tf.device("/GPU:0"):
+            self.head = keras.layers.Dense(4)
+            self.head.build((None, 32))
 
     def call(self, x):
-        return tf.matmul(x, self.kernel) * self.scale
+        return self.head(self.body(x))
 
 
 def build(device="/CPU:0"):
-    model = keras.Sequential([Scaled(device), keras.layers.Dense(4)])
+    model = Net(device)
     model.compile(keras.optimizers.SGD(0.1))
     return model
 
