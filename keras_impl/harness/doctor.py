@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from keras_impl.harness import devices
-from keras_impl.harness.checkup import built_in
+from keras_impl.harness.checkup import built_in, users
 from keras_impl.harness.checkup.build import Building
 from keras_impl.harness.checkup.functions import Functions
 from keras_impl.harness.checkup.observer import Observer
@@ -21,16 +20,12 @@ from keras_impl.harness.checkup.state import kept
 from keras_impl.harness.checkup.timing import timed
 from keras_impl.harness.pretend import pretend
 from parity.checkup.clock import Clock
-from parity.checkup.drive import OBSERVED, TIMED, WARM, Drive, Program, steps
+from parity.checkup.drive import OBSERVED, TIMED, WARM, Drive, steps
 from parity.checkup.evidence import Evidence
 from parity.checkup.files import Files
-from parity.checkup.program import load
-from parity.errors import UsageError
 from parity.runtime.job import Examination
 
-Inputs = dict[str, tf.Tensor]
 Step = Callable[[], AbstractContextManager[None]]
-HOST = "CPU:0"
 
 
 def examine(job: Examination) -> None:
@@ -42,7 +37,7 @@ def examine(job: Examination) -> None:
     keras.utils.set_random_seed(0)
     with _machine(job) as evidence:
         with Building() as building:
-            program = built_in.program(job, evidence.devices) if job.case else _program(job)
+            program = built_in.program(job, evidence.devices) if job.case else users.program(job)
         observer = Observer(program.model, building, evidence.devices)
         functions = Functions()
         clock = Clock(tf.test.experimental.sync_devices if rank.of == 1 else lambda: None)  # not for remote devices
@@ -69,7 +64,7 @@ def _machine(job: Examination) -> Iterator[Evidence]:
     with contextlib.ExitStack() as stack:
         if job.virtual and rank.of > 1:
             # MultiWorkerMirroredStrategy has named the devices of all workers already.
-            evidence.devices, evidence.physical = [HOST], ["CPU (process)"]
+            evidence.devices, evidence.physical = [users.HOST], ["CPU (process)"]
         elif job.virtual:
             evidence.physical = ["CPU (virtual)"] * job.devices
             stack.enter_context(pretend(job.devices))
@@ -123,46 +118,3 @@ def _profiled(evidence: Evidence, folder: Path) -> Iterator[None]:
     finally:
         tf.profiler.experimental.stop()
     evidence.profile = str(folder)
-
-
-def _program(job: Examination) -> Program:
-    """The user's. Raises UsageError."""
-    build = load("--keras", job.build)
-    step = load("--step", job.step) if job.step else _step
-    model = build()
-    if not isinstance(model, (keras.Model, keras.Layer)):
-        raise UsageError(f"--keras={job.build}: expected a keras.Model, received {type(model).__name__}")
-
-    def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
-        for inputs in batches:
-            step(model, inputs)
-            on_step()
-
-    return Program(model, _batches(job), train)
-
-
-def _batches(job: Examination) -> Iterator[Inputs]:
-    """As a data loader gives them: on the host, new ones for each step."""
-    for number in range(steps(job)):
-        with tf.device(HOST):
-            batch = {given.name: tf.constant(given.values(number)) for given in job.inputs}
-        yield batch
-
-
-def _step(model: keras.Model, inputs: Inputs) -> None:
-    """Where no step is given: forward, the sum of the outputs, backward."""
-    with tf.GradientTape() as tape:
-        outputs = tf.nest.flatten(_call(model, inputs))
-        total = tf.add_n([tf.reduce_sum(output) for output in outputs if output.dtype.is_floating])
-    tape.gradient(total, model.trainable_variables)
-
-
-def _call(model: keras.Model, inputs: Inputs) -> Any:
-    """With one tensor, a dict, arguments by name, or a list: as the model takes its inputs."""
-    if isinstance(getattr(model, "input", None), dict):
-        return model(inputs, training=True)
-    if len(inputs) == 1:
-        return model(*inputs.values(), training=True)
-    if set(inputs) <= set(inspect.signature(model.call).parameters):
-        return model(**inputs, training=True)
-    return model(list(inputs.values()), training=True)

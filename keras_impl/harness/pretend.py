@@ -23,7 +23,6 @@ LOCAL = "/job:localhost/replica:0/task:0/device:CPU:{}"
 DETAILS = {"device_name": "CPU (virtual)", "compute_capability": (8, 0)}
 DESCRIBED = "device: {}, name: CPU (virtual), pci bus id: 0000:00:00.0, compute capability: 8.0"
 FRAMEWORKS = ("tensorflow", "keras")
-CHOICE_OF_KERNELS = "keras.src.backend.tensorflow.rnn"  # of that name its package has a function
 
 _gpus = 0  # how many it pretends to have; 0: none
 
@@ -127,13 +126,21 @@ def _patched(method: str, replacement: Callable[..., Any]) -> Any:
 
 
 def _listed(method: Callable[..., list], gpus: list) -> Callable[..., list]:
-    """The host and the GPUs, or those of the type that is asked for."""
+    """The host and the GPUs, or those of the type that is asked for; Keras picks kernels by that, and sees none."""
 
     def listed(self: context.Context, device_type: str | None = None) -> list:
         hosts = [] if device_type == "GPU" else method(self, device_type or "CPU")[:1]
-        return hosts + (gpus if device_type in (None, "GPU") else [])
+        return hosts + (gpus if device_type in (None, "GPU") and not _picks_kernels() else [])
 
     return listed
+
+
+def _picks_kernels() -> bool:
+    """Whether it is Keras's own code that asks: for cuDNN, for XLA."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and "/tensorflow/" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return "/keras/src/" in frame.f_code.co_filename and "distribution" not in frame.f_code.co_filename
 
 
 def _answered(method: Callable[..., Any], answer: Any) -> Callable[..., Any]:
@@ -155,8 +162,7 @@ def _local_devices(count: int) -> list[DeviceAttributes]:
 
 
 def _told() -> Iterator[Any]:
-    """What programs and Keras read: no kernels of cuDNN's, and a `.device` that only TensorFlow compares as it is."""
-    yield mock.patch.object(sys.modules[CHOICE_OF_KERNELS], "cudnn_ok", lambda *args, **kwargs: False)
+    """The `.device` that the program reads; TensorFlow and Keras compare what is real."""
     kinds = (ops.EagerTensor, resource_variable_ops.BaseResourceVariable, values.DistributedVariable)
     attributes = [(kind, "device") for kind in kinds] + [(ops.EagerTensor, "backing_device")]
     for kind, attribute in attributes:

@@ -270,7 +270,7 @@ class Step(Fact):
     failure: Failure | None = None
     half: str = ""  # the line where float16 began, under autocast or in the parameters
     loss_scaled: bool = False  # by a GradScaler, a LossScaleOptimizer
-    distributed: str = ""  # "ddp" if the model is wrapped so: a parameter without gradient is an error there
+    distributed: str = ""  # what the model is wrapped in: "ddp", "data_parallel", "mirrored"
 
 
 class Retrace(Fact):

@@ -1,5 +1,6 @@
 """The parent's part of an examination: the program's processes run, and what they saw becomes findings."""
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -26,11 +27,20 @@ class Patient(NamedTuple):
 
 
 def examine(patient: Patient, patience: float) -> tuple[list[Finding], list[Evidence]]:
-    """What is found, and what each rank saw that came to an end.
+    """What is found, and what each rank saw that came to an end; beside a GPU's times those of the CPU.
 
     `patience`: seconds after which the program counts as hung. Raises UsageError, and BackendError where the program
     cannot be built.
     """
+    found, seen = _examine(patient, patience)
+    if not patient.job.virtual and len(seen) == 1:
+        with contextlib.suppress(BackendError):
+            on_cpu = msgspec.structs.replace(patient.job, virtual=True, profile="")
+            seen[0].times += _examine(patient._replace(job=on_cpu), patience)[1][0].times
+    return found, seen
+
+
+def _examine(patient: Patient, patience: float) -> tuple[list[Finding], list[Evidence]]:
     ranks = patient.job.group(patient.side).ranks
     threads = max((os.cpu_count() or 1) // ranks, 1)
     kind: Kind = "cpu" if patient.job.virtual else "gpu"

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -10,24 +9,20 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from parity.checkup.clock import Clock
 from parity.checkup.drive import OBSERVED, TIMED, WARM, Drive, Program, steps
-from parity.checkup.evidence import Evidence
+from parity.checkup.evidence import Evidence, Time
 from parity.checkup.files import Files
-from parity.checkup.program import load
-from parity.errors import UsageError
 from parity.runtime.job import Examination
 from torch_impl.harness import devices
-from torch_impl.harness.checkup import built_in
+from torch_impl.harness.checkup import built_in, users
 from torch_impl.harness.checkup.build import Building
 from torch_impl.harness.checkup.collectives import Collectives
 from torch_impl.harness.checkup.observer import Observer
 from torch_impl.harness.checkup.timing import timed
-from torch_impl.harness.pretend import pretend
+from torch_impl.harness.pretend import on_cpu, pretend
 
-Inputs = dict[str, torch.Tensor]
 Step = Callable[[], AbstractContextManager[None]]
 
 
@@ -39,8 +34,7 @@ def examine(job: Examination) -> None:
     torch.manual_seed(0)
     with _machine(job) as evidence:
         with Building() as building:
-            program = built_in.program(job, evidence.devices) if job.case else _program(job)
-            evidence.moved = not (job.case or job.step) and _move(program.model, evidence.devices[0])
+            program = _program(job, evidence)
         observer = Observer(program.model, building, evidence.devices)
         clock = Clock(torch.cuda.synchronize if not job.virtual else lambda: None)
         time = functools.partial(timed, clock, program.model)
@@ -50,7 +44,28 @@ def examine(job: Examination) -> None:
         evidence.weights = building.weights(program.model, observer.optimizers)
         evidence.moves = building.moves
         evidence.times += clock.result(evidence.physical[0])
+    if job.virtual and rank.of == 1:
+        evidence.times = _on_cpu(job, files) or evidence.times
     files.write(evidence)
+
+
+def _program(job: Examination, evidence: Evidence) -> Program:
+    """A case's or the user's, on its devices."""
+    if job.case:
+        return built_in.program(job, evidence.devices)
+    program = users.program(job)
+    evidence.moved = not job.step and _move(program.model, evidence.devices[0])
+    return program
+
+
+def _on_cpu(job: Examination, files: Files) -> list[Time]:
+    """The times where each device is the CPU itself; none if the program needs more. Virtual ones slow down each op."""
+    clock = Clock(lambda: None)
+    with contextlib.suppress(Exception), on_cpu(job.devices):
+        program = _program(job, Evidence(side="torch", devices=[f"cuda:{i}" for i in range(job.devices)]))
+        contexts = [contextlib.nullcontext] * WARM + [functools.partial(timed, clock, program.model)] * TIMED
+        Drive(program, lambda number, batch: contexts[number](), files, 1, len(contexts)).run()
+    return clock.result("CPU")
 
 
 @contextmanager
@@ -101,53 +116,10 @@ def _profiled(evidence: Evidence, folder: Path) -> Iterator[None]:
     profile.export_chrome_trace(evidence.profile)
 
 
-def _program(job: Examination) -> Program:
-    """The user's. Raises UsageError."""
-    build = load("--torch", job.build)
-    step = load("--step", job.step) if job.step else _step
-    model = build()
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"--torch={job.build}: expected a torch.nn.Module, received {type(model).__name__}")
-
-    def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
-        for inputs in batches:
-            step(model, inputs)
-            on_step()
-
-    return Program(model, _batches(job), train)
-
-
-def _batches(job: Examination) -> Iterator[Inputs]:
-    """As a data loader gives them: on the host, new ones for each step."""
-    for number in range(steps(job)):
-        yield {given.name: torch.from_numpy(given.values(number)) for given in job.inputs}
-
-
 def _move(model: nn.Module, device: str) -> bool:
     """To the device, unless the user's program has put a part of it on one; whether it was moved."""
     tensors = [*model.parameters(), *model.buffers()]
     if any(tensor.device.type != "cpu" for tensor in tensors):
         return False
     model.to(device)
-    return True
-
-
-def _step(model: nn.Module, inputs: Inputs) -> None:
-    """Where no step is given: the inputs moved, forward, the sum of the outputs, backward."""
-    model.zero_grad()
-    device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
-    moved = {name: tensor.to(device) for name, tensor in inputs.items()}
-    outputs = model(**moved) if _takes(model, moved) else model(*moved.values())
-    floats = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-    if floats:
-        home = floats[0].device
-        torch.stack([leaf.sum().to(home) for leaf in floats]).sum().backward()
-
-
-def _takes(model: nn.Module, inputs: Inputs) -> bool:
-    """Whether the model's arguments have the names of the inputs."""
-    try:
-        inspect.signature(model.forward).bind(**inputs)
-    except TypeError:
-        return False
     return True

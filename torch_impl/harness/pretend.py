@@ -27,9 +27,30 @@ def pretend(count: int, physical: torch.device = CPU) -> Iterator[None]:
     if physical.type == CALLED:
         torch.cuda.init()  # which the program then cannot do any more
     machine = Machine(physical, CALLED, count)
-    with ExitStack() as stack:
-        stack.enter_context(virtual_devices(machine))
+    with virtual_devices(machine):
         torch.zeros(())  # imports torch._dynamo, which must find PyTorch as it is
+        with _patched(machine):
+            yield
+
+
+@contextmanager
+def on_cpu(count: int) -> Iterator[None]:
+    """The same names, and all of them are the CPU itself: a program runs as fast there as it can."""
+    with _patched(OneMachine(CPU, CALLED, count)):
+        yield
+
+
+class OneMachine(Machine):
+    """Its devices are one."""
+
+    def place(self, device: torch.device) -> torch.device:
+        """What computes, for each of them."""
+        return self.physical if super().place(device).type == TYPE else device
+
+
+@contextmanager
+def _patched(machine: Machine) -> Iterator[None]:
+    with ExitStack() as stack:
         for owner, name, value in list(_patches(machine)):
             stack.callback(_put_back, owner, name, vars(owner).get(name, MISSING))
             setattr(owner, name, value)

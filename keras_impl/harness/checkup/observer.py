@@ -39,7 +39,7 @@ class Observer:
     @contextmanager
     def step(self, inputs: Mapping[str, Any]) -> Iterator[Step]:
         """One step. An exception of the program's ends it, and is told in `failure`."""
-        step, calls = Step(), Calls(self.model, self.building, self._origins)
+        step, calls = Step(distributed=self._strategy()), Calls(self.model, self.building, self._origins)
         copies, finite = Copies(step, calls, self._origins), Finite(step, calls, self._origins)
         training = Training(step, calls, self._origins, finite)
         self._origins.note_inputs(inputs)
@@ -59,6 +59,11 @@ class Observer:
             step.failure = self._failure(error, calls)
         training.end()
         self._take(step, calls, training)
+
+    def _strategy(self) -> str:
+        """Whether tf.distribute has a copy of each variable on every device."""
+        strategy = getattr(self.model, "distribute_strategy", None)
+        return "mirrored" if strategy is not None and strategy.num_replicas_in_sync > 1 else ""
 
     def _take(self, step: Step, calls: Calls, training: Training) -> None:
         """What is known when the step is over."""

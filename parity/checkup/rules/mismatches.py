@@ -31,7 +31,7 @@ def _hidden(failure: Failure) -> Finding:
     """The module is known by its weight alone."""
     origin = next(tensor.origin for tensor in failure.tensors if tensor.origin.startswith("hidden "))
     name = origin.rpartition(" of ")[2]
-    message = f"{name} is not registered with the model: what moves, trains or saves the model passes by."
+    message = f"{name} is not registered with the model: what moves, trains or saves the model does not see it."
     attribute = words.leaf(name)
     fix = f"self.{attribute} = nn.ModuleList({attribute})"
     return found("error", "placement.hidden", name, failure.place.source, message, fix)

@@ -51,7 +51,8 @@ def _effect(modules: list[Module], still: bool = False) -> str:
     norms = [m for m in modules if "BatchNorm" in m.kind]
     said = []
     if dropouts:
-        said.append(f"{words.count(len(dropouts), 'dropout layer')} {'drop' if still else 'do not drop'}")
+        verb = ("drops" if still else "does not drop") if len(dropouts) == 1 else ("drop" if still else "do not drop")
+        said.append(f"{words.count(len(dropouts), 'dropout layer')} {verb}")
     if norms:
         verb = "use and move the batch's statistics" if still else "use running statistics and do not update them"
         said.append(f"{words.count(len(norms), 'batch norm')}: {verb}")

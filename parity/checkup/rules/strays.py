@@ -93,7 +93,7 @@ def hidden(evidence: Evidence) -> Iterator[Finding]:
     for path, names in lists.items():
         message = (
             f"{words.subject(names, 'is', 'are')} not registered with the model: "
-            "what moves, trains or saves the model passes by."
+            "what moves, trains or saves the model does not see this."
         )
         source = source_of(evidence, names[0])
         yield found("error", "placement.hidden", names[0], source, message, _registered(evidence.side, path, names[0]))

@@ -14,7 +14,7 @@ def size(count: int) -> str:
     while value >= 1024 and unit < len(UNITS) - 1:
         value, unit = value / 1024, unit + 1
     number = f"{value:.1f}" if unit and value < 10 else f"{value:.0f}"
-    return f"{number} {UNITS[unit]}"
+    return "1 byte" if count == 1 else f"{number} {UNITS[unit]}"
 
 
 def count(number: int, noun: str) -> str:

@@ -90,7 +90,7 @@ class Calls:
         before = self.phase
         forward = before in ("other", "loss")
         self.phase = "forward" if forward else before
-        if not torch.is_grad_enabled() and not self._cut and forward:
+        if not torch.is_grad_enabled() and not self._cut and self.phase == "forward":
             self._note_cut(step, module, given)
         cut, self._cut = self._cut, not torch.is_grad_enabled()
         self.modules.append(name)

@@ -150,8 +150,9 @@ class Below(TorchDispatchMode):
                 return known
         if kind.name in CHOSEN:
             return None
-        became = "nan" if is_nan else "inf"
-        return NotFinite(operation=kind.name, became=became, smallest=smallest, largest=largest, place=self._place())
+        became, node = "nan" if is_nan else "inf", torch._C._current_autograd_node()
+        operation = kind.name if node is None else _operation(node)  # what a backward pass divides, say, was a root
+        return NotFinite(operation=operation, became=became, smallest=smallest, largest=largest, place=self._place())
 
     def _made(self, *given: torch.Tensor) -> NotFinite | None:
         """What made one of them not finite."""
