@@ -90,6 +90,7 @@ def _patients(args: argparse.Namespace) -> Iterator[Patient]:
     pythons = {side: python for side, python in cli.pythons(args).items() if args.case or getattr(args, side)}
     devices = available(pythons) if args.devices in (None, "auto") else parse(args.devices)
     virtual = devices.kind == "cpu" or gpus(pythons) < devices.number
+    asked = not virtual or args.devices not in (None, "auto")
     profile = str(args.profile.absolute()) if args.profile else ""
     for case in cases.select(args.case, devices=devices.number) if args.case else []:
         if reason := obstacle(case):
@@ -100,7 +101,13 @@ def _patients(args: argparse.Namespace) -> Iterator[Patient]:
             yield Patient(side, python, job)
     given = [inputs.parse(text) for text in args.input]
     job = Examination(
-        step=args.step, inputs=given, devices=devices.number, virtual=virtual, ranks=args.ranks, profile=profile
+        step=args.step,
+        inputs=given,
+        devices=devices.number,
+        virtual=virtual,
+        asked=asked,
+        ranks=args.ranks,
+        profile=profile,
     )
     for side in [] if args.case else pythons:
         yield Patient(side, pythons[side], msgspec.structs.replace(job, build=getattr(args, side)))

@@ -59,7 +59,8 @@ def examine(job: Examination) -> None:
 def _machine(job: Examination) -> Iterator[Evidence]:
     """The devices of the job, real or not; evidence of them alone."""
     rank = devices.rank()
-    evidence = Evidence(side="keras", rank=rank.number, ranks=rank.of, own_step=bool(job.case or job.step))
+    evidence = Evidence(side="keras", rank=rank.number, ranks=rank.of, asked=job.asked)
+    evidence.own_step = bool(job.case or job.step)
     evidence.devices = [f"GPU:{i}" for i in range(job.devices)]
     with contextlib.ExitStack() as stack:
         if job.virtual and rank.of > 1:

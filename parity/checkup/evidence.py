@@ -310,6 +310,7 @@ class Evidence(Fact):
     physical: list[str] = []  # what each is: "NVIDIA H200", "CPU (virtual)"
     rank: int = 0
     ranks: int = 1
+    asked: bool = True  # so many devices were asked for, or are there; else they are there just in case
     own_step: bool = False  # the user's own code for a step
     moved: bool = False  # the model was built on the host and put on the first device by the doctor
     modules: list[Module] = []

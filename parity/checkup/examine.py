@@ -36,7 +36,8 @@ def examine(patient: Patient, patience: float) -> tuple[list[Finding], list[Evid
     if not patient.job.virtual and len(seen) == 1:
         with contextlib.suppress(BackendError):
             on_cpu = msgspec.structs.replace(patient.job, virtual=True, profile="")
-            seen[0].times += _examine(patient._replace(job=on_cpu), patience)[1][0].times
+            _, there = _examine(patient._replace(job=on_cpu), patience)
+            seen[0].times += [time for evidence in there for time in evidence.times]
     return found, seen
 
 

@@ -17,7 +17,7 @@ COUNT = {
 
 def missing(devices: Devices, pythons: dict[str, str]) -> str:
     """Why nothing can be run on these devices, or ""; fewer GPUs than asked for are shared."""
-    if devices.kind == "cpu" or (shutil.which("nvidia-smi") and gpus(pythons)):
+    if devices.kind == "cpu" or gpus(pythons):
         return ""
     return f"{devices}: there is no GPU here that {' and '.join(pythons)} see{'s' * (len(pythons) == 1)}"
 
@@ -37,17 +37,19 @@ def crowded(case: Case, devices: Devices, pythons: dict[str, str]) -> str:
 def available(pythons: dict[str, str]) -> Devices:
     """The GPUs that every backend sees, or else two CPU devices.
 
-    `pythons`: each backend's interpreter, "" for this one. The frameworks are only asked where the
-    driver's own tool is installed: they take seconds to load.
+    `pythons`: each backend's interpreter, "" for this one.
     """
-    if shutil.which("nvidia-smi") is None:
-        return WITHOUT_GPU
     seen = gpus(pythons)
     return Devices("gpu", seen) if seen else WITHOUT_GPU
 
 
 def gpus(pythons: dict[str, str]) -> int:
-    """How many there are that every backend sees."""
+    """How many there are that every backend sees.
+
+    The frameworks are only asked where the driver's own tool is installed: they take seconds to load.
+    """
+    if shutil.which("nvidia-smi") is None:
+        return 0
     return min(_count(python or sys.executable, COUNT[backend]) for backend, python in pythons.items())
 
 

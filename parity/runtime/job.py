@@ -36,7 +36,8 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
     """Observe some steps of a program, and write the evidence of each rank into a folder.
 
     The program is a built-in case, or what `build` ("module:function") returns, trained by `step`. `virtual`: the
-    devices are no hardware. `ranks`: processes that a user's program is run in. `profile`: a folder, or "".
+    devices are no hardware. `asked`: whether so many were asked for, or are there. `ranks`: processes that a user's
+    program is run in. `profile`: a folder, or "".
     """
 
     folder: str = ""
@@ -46,6 +47,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
     inputs: list[Input] = []
     devices: int = 1
     virtual: bool = True
+    asked: bool = True
     ranks: int = 1
     profile: str = ""
 

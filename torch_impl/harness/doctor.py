@@ -72,7 +72,8 @@ def _on_cpu(job: Examination, files: Files) -> list[Time]:
 def _machine(job: Examination) -> Iterator[Evidence]:
     """The devices of the job, real or not, and the process group if there are ranks; evidence of them alone."""
     rank = devices.rank()
-    evidence = Evidence(side="torch", rank=rank.number, ranks=rank.of, own_step=bool(job.case or job.step))
+    evidence = Evidence(side="torch", rank=rank.number, ranks=rank.of, asked=job.asked)
+    evidence.own_step = bool(job.case or job.step)
     evidence.devices = [f"cuda:{i}" for i in range(job.devices)]
     with contextlib.ExitStack() as stack:
         if job.virtual and job.case and job.case.strategy == "tensor_parallel":

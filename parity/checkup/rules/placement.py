@@ -26,6 +26,8 @@ def one_device(evidence: Evidence) -> Iterator[Finding]:
     parts = [move for move in evidence.moves if not move.whole] or evidence.moves
     source = parts[0].source if parts else source_of(evidence, ROOT)
     severity: Severity = "warning" if _meant_to_spread(evidence) else "note"
+    if severity == "note" and not evidence.asked:
+        return
     yield found(severity, "placement.one_device", ROOT, source, message, _dealt(evidence.side, len(devices)))
 
 

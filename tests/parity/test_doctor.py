@@ -1,0 +1,145 @@
+"""The doctor as a user meets it: one clear line for every mistake, the right status, clean stdout. No framework runs.
+
+What it finds in real programs: tests/test_doctor_programs.py.
+"""
+
+import contextlib
+import io
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+import msgspec
+import pytest
+
+from parity import cli, doctor
+from parity.checkup import examine
+from parity.checkup.evidence import Evidence, Time
+from parity.checkup.examine import Patient
+from parity.checkup.finding import Finding
+from parity.errors import BackendError
+from parity.runtime.job import Examination
+
+PROGRAM = ["--torch=my_model:build", "--input=x=float32[8,16]"]
+FINDING = Finding(
+    id="sync.item",
+    severity="warning",
+    where="",
+    source="train.py:7",
+    message="loss is read as a Python number, once in a step.",
+    fix="total += loss.detach()",
+    side="torch",
+)
+
+
+class Ended(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+def program(*args: str, found: list[Finding] | Exception | None = None) -> Ended:
+    """`python -m parity.doctor` with these flags, where an examination finds this."""
+    out, err = io.StringIO(), io.StringIO()
+    seen = [Evidence(side="torch", devices=["cuda:0"], physical=["CPU (virtual)"])]
+    outcome = {"side_effect": found} if isinstance(found, Exception) else {"return_value": (found or [], seen)}
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.object(sys, "argv", ["parity.doctor", *args]),
+        mock.patch.object(doctor, "examine", **outcome),
+        pytest.raises(SystemExit) as end,
+    ):
+        cli.end("parity.doctor", doctor.main)
+    return Ended(int(end.value.code or 0), out.getvalue(), err.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "expected --case, or a program of yours"),
+        (["--case=simple_block/single", *PROGRAM], "expected --case, or a program of yours"),
+        (["--case=simple_block/single", "--step=my_model:step"], "a case has its own"),
+        (["--case=simple_block/sinlge"], "did you mean 'simple_block/single'"),
+        (["--case=two_linear/hybrid", "--devices=cpu:2"], "two_linear/hybrid on cpu:2: hybrid"),
+        (["--torch=my_model:build"], "expected the inputs of the program"),
+        (["--torch=my_model:build", "--input=x=float32"], "expected name=dtype[shape]"),
+        ([*PROGRAM, "--keras=my_model:build", "--step=my_model:step"], "--step belongs to one program"),
+        ([*PROGRAM, "--devices=two"], "expected auto, cpu:N or gpu:N"),
+        ([*PROGRAM, "--ranks=0"], "expected a whole number of 1 or more"),
+        ([*PROGRAM, "--ignore=sync.itme"], "did you mean 'sync.item'"),
+        ([*PROGRAM, "--json=/no/such/folder/found.json"], "cannot be written"),
+        ([*PROGRAM, "--stpe=my_model:step"], "did you mean '--step'"),
+        ([*PROGRAM, "--patience=never"], "invalid float value"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(flags, said):
+    ended = program(*flags)
+    assert ended.status == 2, ended
+    assert said in ended.err
+    assert ended.err.count("\n") == 1
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize(
+    ("found", "flags", "status"),
+    [
+        ([], [], 0),
+        ([FINDING], [], 1),
+        ([FINDING], ["--ignore=sync.item"], 0),
+        ([FINDING], ["--ignore=sync.print"], 1),
+        ([msgspec.structs.replace(FINDING, severity="note")], [], 0),
+        ([msgspec.structs.replace(FINDING, severity="error")], [], 1),
+        (BackendError("torch: ValueError: no such width"), [], 3),
+    ],
+)
+def test_the_status_says_what_was_found(found, flags, status):
+    assert program(*PROGRAM, *flags, found=found).status == status
+
+
+def test_findings_are_printed_and_written(tmp_path):
+    ended = program(*PROGRAM, f"--json={tmp_path / 'found.json'}", found=[FINDING])
+    assert "sync.item" in ended.out
+    assert "train.py:7" in ended.out
+    assert "total += loss.detach()" in ended.out
+    report = json.loads((tmp_path / "found.json").read_text())
+    assert report["schema"] == 1
+    (finding,) = report["findings"]
+    assert finding.keys() >= {"id", "severity", "where", "source", "message", "fix"}
+    assert finding["source"] == "train.py:7"
+
+
+def test_json_on_stdout_leaves_it_to_the_report():
+    ended = program(*PROGRAM, "--json=-", found=[FINDING])
+    assert json.loads(ended.out)["findings"][0]["id"] == "sync.item"
+    assert "sync.item" in ended.err
+    assert program(*PROGRAM, "--quiet", found=[FINDING]).out == ""
+
+
+def test_help_lists_what_there_is():
+    ended = program("--help")
+    assert ended.status == 0
+    assert "--step" in ended.out
+    assert "fn(model, inputs)" in ended.out
+
+
+def test_beside_the_times_of_a_gpu_stand_those_of_the_cpu(monkeypatch):
+    def examined(patient: Patient, patience: float) -> tuple[list, list[Evidence]]:
+        device = "CPU" if patient.job.virtual else "NVIDIA H200"
+        return [], [Evidence(side="torch", times=[Time(device=device, steps=5, step=0.01)])]
+
+    monkeypatch.setattr(examine, "_examine", examined)
+    _, (seen,) = examine.examine(Patient("torch", "", Examination(virtual=False)), 60.0)
+    assert [time.device for time in seen.times] == ["NVIDIA H200", "CPU"]
+
+
+@pytest.mark.parametrize(("flag", "asked"), [([], False), (["--devices=cpu:2"], True), (["--devices=gpu:1"], True)])
+def test_devices_that_nobody_asked_for_are_known_as_such(flag, asked):
+    with mock.patch.object(doctor, "examine", return_value=([], [])) as examined:
+        doctor.main([*PROGRAM, *flag, "--quiet"])
+    ((patient, _),) = [call.args for call in examined.call_args_list]
+    assert patient.job.asked == asked
+    assert patient.job.virtual
+    assert Path(patient.job.folder) == Path()
