@@ -2,7 +2,10 @@
 
 import itertools
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,13 +14,38 @@ from parity.config.schema import Case
 from parity.diagnose.diagnosis import explained
 from parity.results import CaseResult
 from parity.runtime.backend import Backend, feed, running
+from parity.runtime.environment import environment
 from parity.runtime.job import RUNS, Job
 from parity.trace.manifest import Trace
 
 Compare = Callable[..., CaseResult]
 
+TESTS = Path(__file__).parent
+SIDES = ("torch", "keras")
 # tests/test_sides.py runs the tests of each side in a process of its own.
-collect_ignore = [f"{side}_impl" for side in ("torch", "keras") if os.environ.get("PARITY_SIDE") != side]
+collect_ignore = [f"{side}_impl" for side in SIDES if os.environ.get("PARITY_SIDE") != side]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sides(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, "subprocess.Popen[bytes]"]]:
+    """The tests of both sides, begun before all others: they take as long as most of these, and few cores."""
+    wanted = [side for side in SIDES if any(item.name == f"test_a_side[{side}]" for item in request.session.items)]
+    # The frameworks warn of their own affairs: here warnings are no errors.
+    flags = ["-q", "-W", "default", "-p", "no:cacheprovider"]
+    started = {}
+    for side in wanted:
+        folder = tmp_path_factory.mktemp(side)
+        command = [sys.executable, "-m", "pytest", *flags, str(TESTS / f"{side}_impl")]
+        variables = {**environment(folder), "PARITY_SIDE": side, "PARITY_DEVICES": "cpu:4"}
+        with (folder / "output").open("wb") as output:
+            started[side] = subprocess.Popen(command, cwd=TESTS.parent, env=variables, stdout=output)
+        started[side].output = folder / "output"
+    yield started
+    for process in started.values():
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture(scope="session")

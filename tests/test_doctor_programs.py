@@ -69,6 +69,7 @@ def examine(backend: Backend, program: Faulty | Clean, right: bool, folder: Path
         inputs=[parse(text) for text in program.inputs],
         devices=program.devices,
         ranks=program.ranks,
+        timed=False,
     )
     return examined(backend, job, folder)[0]
 

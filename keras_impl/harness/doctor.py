@@ -10,6 +10,7 @@ from unittest import mock
 
 import keras
 import tensorflow as tf
+from tensorflow.python.profiler.internal import _pywrap_profiler_plugin  # the converter has no public door
 
 from keras_impl.harness import devices
 from keras_impl.harness.checkup import built_in, users
@@ -90,11 +91,11 @@ def _context(
     if number < OBSERVED:
         return _observed(evidence, observer, batch)
     shapes.add(tuple(tuple(tensor.shape) for tensor in built_in.named(batch).values()))
-    if number < OBSERVED + WARM:
+    if number < OBSERVED + WARM or not job.timed:
         return functions
     if number < OBSERVED + WARM + TIMED:
         return _timed(functions, time)
-    return _profiled(evidence, Path(job.profile))
+    return _profiled(evidence, Path(job.folder) / "profile", Path(job.profile))
 
 
 @contextmanager
@@ -112,10 +113,15 @@ def _timed(functions: Functions, time: Step) -> Iterator[None]:
 
 
 @contextmanager
-def _profiled(evidence: Evidence, folder: Path) -> Iterator[None]:
-    tf.profiler.experimental.start(str(folder))
+def _profiled(evidence: Evidence, raw: Path, folder: Path) -> Iterator[None]:
+    tf.profiler.experimental.start(str(raw))
     try:
         yield
     finally:
         tf.profiler.experimental.stop()
-    evidence.profile = str(folder)
+    # As JSON, which Perfetto reads as it reads torch's.
+    trace, _ = _pywrap_profiler_plugin.xspace_to_tools_data(
+        [str(path) for path in raw.rglob("*.xplane.pb")], "trace_viewer@"
+    )
+    evidence.profile = str(folder / f"keras-rank-{evidence.rank}.json")
+    Path(evidence.profile).write_bytes(trace)

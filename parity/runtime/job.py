@@ -37,7 +37,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
 
     The program is a built-in case, or what `build` ("module:function") returns, trained by `step`. `virtual`: the
     devices are no hardware. `asked`: whether so many were asked for, or are there. `ranks`: processes that a user's
-    program is run in. `profile`: a folder, or "".
+    program is run in. `timed`: whether its steps are timed too. `profile`: a folder, or "".
     """
 
     folder: str = ""
@@ -49,6 +49,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
     virtual: bool = True
     asked: bool = True
     ranks: int = 1
+    timed: bool = True
     profile: str = ""
 
     def group(self, backend: str) -> Group:

@@ -44,7 +44,7 @@ def examine(job: Examination) -> None:
         evidence.weights = building.weights(program.model, observer.optimizers)
         evidence.moves = building.moves
         evidence.times += clock.result(evidence.physical[0])
-    if job.virtual and rank.of == 1:
+    if job.timed and job.virtual and rank.of == 1:
         evidence.times = _on_cpu(job, files) or evidence.times
     files.write(evidence)
 
@@ -95,7 +95,7 @@ def _context(
     """What a step runs in."""
     if number < OBSERVED:
         return _observed(evidence, observer, files, batch)
-    if number < OBSERVED + WARM:
+    if number < OBSERVED + WARM or not job.timed:
         return contextlib.nullcontext()
     if number < OBSERVED + WARM + TIMED:
         return time()

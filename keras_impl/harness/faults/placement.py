@@ -41,6 +41,10 @@ def _backward_on_device_0(backward: Callable) -> Callable:
     return other
 
 
+def _forward_alone(on: Callable) -> Callable:
+    return lambda device, home, function: send_recv.under(device, function)
+
+
 def _on_device_0(under: Callable) -> Callable:
     return lambda device, function: under(devices.names(1)[0], function)
 
@@ -52,8 +56,8 @@ FAULTS: dict[str, Patches] = {
     ),
     "placement.backward": together(
         replaced(send_recv.Chain, "backward", _backward_on_device_0),
-        replaced(branch_parallel, "on", lambda on: send_recv.under),
-        replaced(tensor_parallel, "on", lambda on: send_recv.under),
+        replaced(branch_parallel, "on", _forward_alone),
+        replaced(tensor_parallel, "on", _forward_alone),
     ),
     "placement.parameters": replaced(send_recv, "under", _on_device_0),
 }
