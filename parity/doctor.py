@@ -6,7 +6,9 @@ virtual ones, which compute on the CPU and refuse what GPUs refuse.
 """
 
 import argparse
+import math
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from parity.checkup.examine import Patient, examine
 from parity.checkup.finding import Finding
 from parity.config import cases
 from parity.config.devices import obstacle, parse
-from parity.errors import UsageError, nearest
+from parity.errors import BackendError, UsageError, nearest
 from parity.report import as_json, checkup
 from parity.runtime.hardware import available, gpus
 from parity.runtime.job import Examination
@@ -35,15 +37,27 @@ def main(argv: Sequence[str]) -> int:
     args = _parse(argv)
     found: list[Finding] = []
     seen: list[Evidence] = []
+    failed: list[BackendError] = []
     for patient in list(_patients(args)):  # all flags are looked at before anything runs
-        findings, evidence = examine(patient, args.patience)
+        try:
+            findings, evidence = examine(patient, args.patience)
+        except BackendError as error:  # the others are examined all the same
+            failed.append(error)
+            continue
         found += [finding for finding in findings if finding.id not in args.ignore]
         seen += evidence
+    if seen or not failed:
+        _report(args, found, seen)
+    if failed:
+        raise BackendError("\n".join(map(str, failed)))
+    return int(any(finding.severity != "note" for finding in found))
+
+
+def _report(args: argparse.Namespace, found: list[Finding], seen: list[Evidence]) -> None:
     if not args.quiet:
         checkup.show(found, seen, sys.stderr if args.json == "-" else sys.stdout)
     if args.json is not None:
         as_json.write(checkup.document(found, seen), args.json)
-    return int(any(finding.severity != "note" for finding in found))
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -56,7 +70,13 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--input", action="append", default=[], metavar="SPEC", help="name=dtype[shape], e.g. 'ids=int64[2,8]<100'")
     add("--devices", metavar="auto|cpu:N|gpu:N", help="default: the GPUs, or else 2 virtual ones (as cpu:2 asks for)")
     add("--ranks", type=cli.count, default=1, help="processes, for a program that torchrun or TF_CONFIG starts")
-    add("--patience", type=float, default=PATIENCE, metavar="SECONDS", help="until a step counts as hung (default 60)")
+    add(
+        "--patience",
+        type=_seconds,
+        default=PATIENCE,
+        metavar="SECONDS",
+        help="until a step counts as hung (default 60)",
+    )
     add("--ignore", action="append", default=[], metavar="ID", help="a kind of finding to leave out (repeatable)")
     add("--profile", type=Path, metavar="DIR", help="write the framework's own profile of a step there")
     add("--json", metavar="FILE", help="write the findings there; - for stdout (the text then goes to stderr)")
@@ -65,6 +85,16 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     args = parser.parse_args(argv)
     _check(args)
     return args
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"received {text!r}, expected a number of seconds above 0")
+    return seconds
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -91,19 +121,24 @@ def _patients(args: argparse.Namespace) -> Iterator[Patient]:
     devices = available(pythons) if args.devices in (None, "auto") else parse(args.devices)
     virtual = devices.kind == "cpu" or gpus(pythons) < devices.number
     asked = not virtual or args.devices not in (None, "auto")
+    if args.ranks > devices.number and asked:
+        raise UsageError(f"--ranks={args.ranks} needs a device for each, there are {devices}")
     profile = str(args.profile.absolute()) if args.profile else ""
     for case in cases.select(args.case, devices=devices.number) if args.case else []:
         if reason := obstacle(case):
             raise UsageError(f"{case.name} on {devices}: {reason}")
         count = 1 if case.strategy == "single" else devices.number
-        job = Examination(case=case, devices=count, virtual=virtual, profile=profile)
+        own = profile and str(Path(profile) / case.name)
+        job = Examination(case=case, devices=count, virtual=virtual, profile=own)
         for side, python in pythons.items():
             yield Patient(side, python, job)
     given = [inputs.parse(text) for text in args.input]
+    if repeated := [name for name, count in Counter(each.name for each in given).items() if count > 1]:
+        raise UsageError(f"--input: there are two of the name {repeated[0]!r}")
     job = Examination(
         step=args.step,
         inputs=given,
-        devices=devices.number,
+        devices=max(devices.number, args.ranks),
         virtual=virtual,
         asked=asked,
         ranks=args.ranks,

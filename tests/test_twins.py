@@ -56,6 +56,8 @@ EXCEPTIONS = {
     "harness/pretend.py": {
         "pretend": "torch's virtual devices can compute on a GPU too",
         "real": "a virtual tensor of torch's holds the real one",
+        "on_cpu": "TensorFlow's logical devices are as fast as the CPU",
+        "OneMachine": "TensorFlow's logical devices are as fast as the CPU",
     },
     "harness/run.py": {"options": "a torch strategy is shown data by some options"},
     "harness/data.py": {

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from parity.config.devices import Devices, parse
 from parity.runtime.drive import Rank
-from parity.runtime.environment import THREADS
+from parity.runtime.environment import threads
 
 SHARE_OF_GPU = 2048  # MiB for each logical device on a GPU that has several
 
@@ -60,8 +60,8 @@ def _set_up(devices: Devices) -> None:
     # Graphs run as they were written: Grappler merges and renames nodes, whose names are the evidence of the
     # layout (partitions.py), and takes a fifth of the time before the first step.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
-    tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    tf.config.threading.set_intra_op_parallelism_threads(threads())
+    tf.config.threading.set_inter_op_parallelism_threads(threads())
     physical = tf.config.list_physical_devices(devices.kind.upper())
     if not physical:
         raise RuntimeError(f"PARITY_DEVICES is {devices}, but TensorFlow sees no {devices.kind.upper()}")

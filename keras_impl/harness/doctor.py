@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.profiler.internal import _pywrap_profiler_plugin  # the converter has no public door
 
 from keras_impl.harness import devices
-from keras_impl.harness.checkup import built_in, users
+from keras_impl.harness.checkup import built_in, source, users
 from keras_impl.harness.checkup.build import Building
 from keras_impl.harness.checkup.functions import Functions
 from keras_impl.harness.checkup.observer import Observer
@@ -21,7 +22,7 @@ from keras_impl.harness.checkup.state import kept
 from keras_impl.harness.checkup.timing import timed
 from keras_impl.harness.pretend import pretend
 from parity.checkup.clock import Clock
-from parity.checkup.drive import OBSERVED, TIMED, WARM, Drive, steps
+from parity.checkup.drive import OBSERVED, TIMED, WARM, Drive, building_errors, failure, steps
 from parity.checkup.evidence import Evidence
 from parity.checkup.files import Files
 from parity.runtime.job import Examination
@@ -37,22 +38,27 @@ def examine(job: Examination) -> None:
     keras.utils.clear_session()
     keras.utils.set_random_seed(0)
     with _machine(job) as evidence:
-        with Building() as building:
+        with Building() as building, building_errors(source.line_of):
             program = built_in.program(job, evidence.devices) if job.case else users.program(job)
         observer = Observer(program.model, building, evidence.devices)
         functions = Functions()
         clock = Clock(tf.test.experimental.sync_devices if rank.of == 1 else lambda: None)  # not for remote devices
-        time = functools.partial(timed, clock, program.model)
+        clocked = functools.partial(timed, clock, program.model)
         shapes: set[Any] = set()
-        context = functools.partial(_context, job, evidence, observer, functions, time, shapes)
-        Drive(program, context, files, rank.of, steps(job)).run()
+        context = functools.partial(_context, job, evidence, observer, functions, clocked, shapes)
+        try:
+            Drive(program, context, files, rank.of, steps(job)).run()
+        except Exception as error:  # in a step that is not observed: what was seen before is told all the same
+            if not (line := source.line_of(error.__traceback__)):
+                raise
+            evidence.later = failure(error, line)
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, observer.optimizers)
         evidence.moves = building.moves
         # A batch of another shape, an epoch's last one, is traced anew.
         evidence.retraces = [each for each in functions.retraces if each.count > len(shapes)]
         evidence.eager = functions.eager
-        evidence.times += clock.result(evidence.physical[0])
+        evidence.times += clock.result("CPU" if job.virtual else evidence.physical[0])
     files.write(evidence)
 
 
@@ -82,7 +88,7 @@ def _context(
     evidence: Evidence,
     observer: Observer,
     functions: Functions,
-    time: Step,
+    clocked: Step,
     shapes: set[Any],
     number: int,
     batch: Any,
@@ -94,21 +100,24 @@ def _context(
     if number < OBSERVED + WARM or not job.timed:
         return functions
     if number < OBSERVED + WARM + TIMED:
-        return _timed(functions, time)
-    return _profiled(evidence, Path(job.folder) / "profile", Path(job.profile))
+        return _timed(functions, clocked)
+    return _profiled(evidence, Path(job.folder) / f"{evidence.rank}-profile", Path(job.profile))
 
 
 @contextmanager
 def _observed(evidence: Evidence, observer: Observer, batch: Any) -> Iterator[None]:
     # It runs eagerly, where all can be seen; the program goes on as if it had not.
-    with kept(), observer.step(built_in.named(batch)) as step:
-        evidence.steps.append(step)
-        yield
+    with kept():
+        start = time.perf_counter()
+        with observer.step(built_in.named(batch)) as step:
+            evidence.steps.append(step)
+            yield
+            step.seconds = time.perf_counter() - start
 
 
 @contextmanager
-def _timed(functions: Functions, time: Step) -> Iterator[None]:
-    with functions, time():
+def _timed(functions: Functions, clocked: Step) -> Iterator[None]:
+    with functions, clocked():
         yield
 
 
@@ -123,5 +132,6 @@ def _profiled(evidence: Evidence, raw: Path, folder: Path) -> Iterator[None]:
     trace, _ = _pywrap_profiler_plugin.xspace_to_tools_data(
         [str(path) for path in raw.rglob("*.xplane.pb")], "trace_viewer@"
     )
+    folder.mkdir(parents=True, exist_ok=True)
     evidence.profile = str(folder / f"keras-rank-{evidence.rank}.json")
     Path(evidence.profile).write_bytes(trace)

@@ -27,16 +27,17 @@ class Clock:
     def step(self) -> Iterator[None]:
         """One step."""
         self._steps.append(defaultdict(float))
-        self._forward_ended = None
+        self._open, self._forward_ended = "", None
         start = self._now()
         yield
         self._steps[-1]["step"] = self._now() - start
 
     def result(self, device: str) -> list[Time]:
-        """The medians, if there was a step; None for a part that no step had."""
-        parts = {part for step in self._steps for part in step}
-        medians = {part: statistics.median(step.get(part, 0.0) for step in self._steps) for part in parts}
-        return [Time(device=device, steps=len(self._steps), **medians)] if parts else []
+        """The medians of the steps that came to an end, if there are any; None for a part that none of them had."""
+        steps = [step for step in self._steps if "step" in step]
+        parts = {part for step in steps for part in step}
+        medians = {part: statistics.median(step.get(part, 0.0) for step in steps) for part in parts}
+        return [Time(device=device, steps=len(steps), **medians)] if steps else []
 
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, timed as a part of the step."""

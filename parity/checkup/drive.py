@@ -5,14 +5,17 @@ means. A step begins where the one before ended, so that a library which fetches
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
 from typing import Any, NamedTuple
 
 import msgspec
 
+from parity.checkup.evidence import Failure, Place
 from parity.checkup.files import Files
 from parity.config import weights
 from parity.data.batches import Dataset
+from parity.errors import BackendError, UsageError
 from parity.runtime.drive import Rank, Run, recorders
 from parity.runtime.job import Examination, Job
 
@@ -39,6 +42,25 @@ def plain_run(job: Examination, rank: Rank) -> Run:
     data = Dataset(case)
     silent = recorders(Job(case=case, runs=[], folder=job.folder), "", rank, data)
     return Run(case, case.precision, weights.initial(case), data, silent, watch=False, fault="")
+
+
+@contextmanager
+def building_errors(line_of: Callable[[TracebackType | None], str]) -> Iterator[None]:
+    """What the program raises while it is built is told with the user's line. Raises BackendError, and UsageError."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        line = line_of(error.__traceback__)
+        where = f", at {line}" if line else ""
+        raise BackendError(f"the program cannot be built: {type(error).__name__}: {error}{where}") from error
+
+
+def failure(error: Exception, line: str) -> Failure:
+    """What a step raised that was not observed. `line`: the user's."""
+    first = next((line for line in str(error).splitlines() if line.strip()), "")
+    return Failure(exception=type(error).__name__, message=first, operation="", tensors=[], place=Place(source=line))
 
 
 class Drive:

@@ -13,7 +13,7 @@ import msgspec
 
 ROOT = "(model)"
 
-Phase = Literal["build", "forward", "loss", "backward", "update", "other"]
+Phase = Literal["forward", "loss", "backward", "update", "other"]
 SIZES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1, "uint8": 1, "bool": 1}
 
 
@@ -55,7 +55,7 @@ class Module(Fact):
 
     `registered`: False for one that hangs in a plain list, dict or closure of another module, which moves and
     trains only what is registered; then `name` says where it hangs ("layers[0]"). `facts`: what rules need of its
-    settings: batch_first (bool), rows (of an embedding).
+    settings: batch_first (bool), rows (of an embedding), frozen (has parameters and trains none).
     """
 
     name: str
@@ -145,7 +145,6 @@ class Broadcast(Fact):
     operation: str
     left: Tensor
     right: Tensor
-    result: list[int]
     place: Place
 
 
@@ -165,6 +164,7 @@ class Backward(Fact):
     source: str
     scaled: bool
     kept: list[str]
+    updates: int = 0  # that were made in this step before it
 
 
 class Optimizer(Fact):
@@ -270,7 +270,9 @@ class Step(Fact):
     failure: Failure | None = None
     half: str = ""  # the line where float16 began, under autocast or in the parameters
     loss_scaled: bool = False  # by a GradScaler, a LossScaleOptimizer
-    distributed: str = ""  # what the model is wrapped in: "ddp", "data_parallel", "mirrored"
+    seconds: float = 0.0  # observed, which takes longer than the program's own
+    # What the model is wrapped in: "ddp", "ddp_partial" (parameters may be left out), "data_parallel", "mirrored".
+    distributed: str = ""
 
 
 class Retrace(Fact):
@@ -306,6 +308,7 @@ class Evidence(Fact):
     """What one rank saw."""
 
     side: Literal["torch", "keras"]
+    case: str = ""  # of a built-in case
     devices: list[str] = []  # "cuda:0"
     physical: list[str] = []  # what each is: "NVIDIA H200", "CPU (virtual)"
     rank: int = 0
@@ -317,6 +320,7 @@ class Evidence(Fact):
     weights: list[Weight] = []
     moves: list[Move] = []
     steps: list[Step] = []
+    later: Failure | None = None  # what a step raised that was not observed any more
     retraces: list[Retrace] = []
     eager: list[Eager] = []
     times: list[Time] = []

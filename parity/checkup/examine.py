@@ -43,7 +43,7 @@ def examine(patient: Patient, patience: float) -> tuple[list[Finding], list[Evid
 
 def _examine(patient: Patient, patience: float) -> tuple[list[Finding], list[Evidence]]:
     ranks = patient.job.group(patient.side).ranks
-    threads = max((os.cpu_count() or 1) // ranks, 1)
+    threads = max(len(os.sched_getaffinity(0)) // ranks, 1)
     kind: Kind = "cpu" if patient.job.virtual else "gpu"
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
         backend = Backend(patient.side, patient.python, Path(scratch), kind, patience, threads)
@@ -65,8 +65,10 @@ def examined(backend: Backend, job: Examination, folder: Path) -> tuple[list[Fin
     findings = rules.findings(seen, [rank.noted() for rank in ranks], where)
     for finding in findings:
         finding.side, finding.case = backend.name, job.case.name if job.case else ""
+    for evidence in seen:
+        evidence.case = job.case.name if job.case else ""
     return findings, seen
 
 
 def _failed(evidence: Evidence) -> bool:
-    return any(step.failure for step in evidence.steps)
+    return evidence.later is not None or any(step.failure for step in evidence.steps)

@@ -32,7 +32,7 @@ class Files:
         faulthandler.register(signal.SIGUSR1, self._open, all_threads=False)
 
     def ended(self, step: int | str) -> None:
-        """This rank has ended its step, or all of them ("all")."""
+        """This rank has ended its step, or all that are watched ("all")."""
         self._mark(self.rank, step).touch()
 
     def meet(self, ranks: int, step: int) -> None:
@@ -43,8 +43,10 @@ class Files:
                 time.sleep(POLL)
 
     def write(self, evidence: Evidence) -> None:
-        """When all is over."""
-        self.evidence.write_bytes(msgspec.json.encode(evidence))
+        """In one go, in place of what was written before."""
+        unfinished = self.evidence.with_suffix(".unfinished")
+        unfinished.write_bytes(msgspec.json.encode(evidence))
+        unfinished.replace(self.evidence)
 
     def read(self) -> Evidence | None:
         """What the rank saw, if it came to an end."""

@@ -48,6 +48,7 @@ def parse(text: str) -> Input:
     except ValueError:
         raise UsageError(f"--input={text!r}: expected whole numbers in the shape, e.g. {EXAMPLE}") from None
     limit = int(found["limit"] or 2)
-    if limit < 1:
-        raise UsageError(f"--input={text!r}: expected a limit of 1 or more")
+    most = np.iinfo(found["dtype"]).max + 1 if found["dtype"] in INTEGERS else limit
+    if not 1 <= limit <= most:
+        raise UsageError(f"--input={text!r}: expected a limit from 1 to {most}")
     return Input(name=found["name"], dtype=found["dtype"], shape=shape, limit=limit)

@@ -1,6 +1,7 @@
 """A user's functions by name: "module:function", looked for in the working directory and where Python looks."""
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -9,8 +10,11 @@ from typing import Any
 from parity.errors import UsageError, nearest
 
 
-def load(flag: str, text: str) -> Callable[..., Any]:
-    """The function that a flag names. Raises UsageError; what the module raises while it is imported comes through."""
+def load(flag: str, text: str, *arguments: str) -> Callable[..., Any]:
+    """The function that a flag names, to be called with so many arguments.
+
+    Raises UsageError; what the module raises while it is imported comes through.
+    """
     module, colon, name = text.partition(":")
     if not colon or not module or not name:
         raise UsageError(f"{flag}={text}: expected module:function, e.g. my_package.model:build")
@@ -21,7 +25,10 @@ def load(flag: str, text: str) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # one that the user's module needs
-        raise UsageError(f"{flag}={text}: there is no module {error.name!r} in {here} or on Python's path") from None
+        hint = f" (did you mean {module.removesuffix('.py')}:{name}?)" if module.endswith(".py") else ""
+        raise UsageError(
+            f"{flag}={text}: there is no module {error.name!r} in {here} or on Python's path{hint}"
+        ) from None
     for part in name.split("."):
         if not hasattr(found, part):
             hint = nearest(part, vars(found))
@@ -30,4 +37,10 @@ def load(flag: str, text: str) -> Callable[..., Any]:
     if not callable(found):
         raise UsageError(f"{flag}={text}: expected a function, received {type(found).__name__}")
     function: Callable[..., Any] = found
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        raise UsageError(f"{flag}={text}: is called as {name}({', '.join(arguments)}): {error}") from None
+    except ValueError:  # nothing is known of its arguments
+        pass
     return function

@@ -46,12 +46,18 @@ def document(findings: list[Finding], seen: list[Evidence]) -> dict[str, Any]:
         "schema": SCHEMA,
         "findings": [msgspec.to_builtins(finding) for finding in findings],
         "times": [
-            {"side": evidence.side, "rank": evidence.rank, **msgspec.to_builtins(time)}
+            {"side": evidence.side, "case": evidence.case, "rank": evidence.rank, **msgspec.to_builtins(time)}
             for evidence in seen
             for time in evidence.times
         ],
         "environment": [
-            {"side": evidence.side, "rank": evidence.rank, "devices": _devices(evidence), "profile": evidence.profile}
+            {
+                "side": evidence.side,
+                "case": evidence.case,
+                "rank": evidence.rank,
+                "devices": _devices(evidence),
+                "profile": evidence.profile,
+            }
             for evidence in seen
         ],
     }
@@ -65,7 +71,7 @@ def _headline(evidence: Evidence) -> str:
     said = "; ".join(f"{', '.join(names)}{f': {kind}' if kind else ''}" for kind, names in kinds.items())
     ranks = f", {evidence.ranks} ranks" if evidence.ranks > 1 else ""
     steps = f", {len(evidence.steps)} steps observed" if len(evidence.steps) != 1 else ", 1 step observed"
-    return f"{evidence.side}{ranks}{steps} on {said or 'the host'}"
+    return f"{_program(evidence)}{ranks}{steps} on {said or 'the host'}"
 
 
 def _devices(evidence: Evidence) -> dict[str, str]:
@@ -96,7 +102,12 @@ def _fold(line: str, console: Console) -> None:
 
 
 def _rank(evidence: Evidence) -> str:
-    return f"{evidence.side}{f' rank {evidence.rank}' if evidence.ranks > 1 else ''}: "
+    return f"{_program(evidence)}{f' rank {evidence.rank}' if evidence.ranks > 1 else ''}: "
+
+
+def _program(evidence: Evidence) -> str:
+    """The side, and the case if it is one."""
+    return " ".join(part for part in (evidence.side, evidence.case) if part)
 
 
 def _timed(time: Time) -> str:

@@ -64,7 +64,7 @@ class Backend:
                 child.give(job)
             # A rank that failed leaves the others waiting: its group is ended. A single process goes on.
             accepted = ["done", "usage", "error"][: 3 if group.ranks == 1 else 2]
-            said = list(answers(children, self.patience, *accepted))
+            said = list(answers(children, self.patience, *accepted, progress=job.progress))
             return max(said, key=lambda answer: (answer.status != "done", answer.seconds))
         except (BackendError, OSError) as error:
             if isinstance(error, HungError) and isinstance(job, Examination):

@@ -7,7 +7,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -100,16 +100,21 @@ class Child:
         return f"the process ended with status {self._process.wait()}"
 
 
-def answers(children: Sequence[Child], patience: float, *statuses: str) -> Iterator[Answer]:
+def answers(
+    children: Sequence[Child], patience: float, *statuses: str, progress: Callable[[], int] = lambda: 0
+) -> Iterator[Answer]:
     """One answer from each child, as they come.
 
-    Raises BackendError for the first child that fails, and HungError where `patience` seconds have passed: with
-    what the silent ones printed last.
+    Raises BackendError for the first child that fails, and HungError where `patience` seconds have passed without an
+    answer and without `progress`, a number that grows: with what the silent ones printed last.
     """
     waiting = list(children)
-    deadline = time.monotonic() + patience
+    deadline, known = time.monotonic() + patience, progress()
     while waiting:
         ready = select.select(waiting, [], [], max(deadline - time.monotonic(), 0))[0]
+        if not ready and (now := progress()) > known:
+            deadline, known = time.monotonic() + patience, now
+            continue
         if not ready:
             silent = ", ".join(child.name for child in waiting)
             raise HungError(f"{silent}: no answer within {patience:.0f} s{waiting[0].last_lines()}")

@@ -18,7 +18,7 @@ from parity.layout import canonical
 from parity.layout.canonical import Layout
 from parity.numerics import precision
 from parity.random import Floats
-from parity.runtime.environment import THREADS
+from parity.runtime.environment import threads
 from parity.runtime.job import Job
 from parity.trace import manifest
 from parity.trace.recorder import Recorder
@@ -97,7 +97,7 @@ def record(job: Job, side: Side) -> None:
         backend=side.NAME,
         data={"source": job.case.data.source, "sha256": dataset.digest},
         versions=side.versions(),
-        environment={"python": platform.python_version(), "machine": platform.machine(), "threads": str(THREADS)},
+        environment={"python": platform.python_version(), "machine": platform.machine(), "threads": str(threads())},
         layout=canonical.merge([part.layout for part in parts], job.case.strategy in STAGED),
         replicas=replicas(job.case, rank.of),
         modules={name: kind for part in parts for name, kind in part.modules.items()},

@@ -5,10 +5,14 @@ from pathlib import Path
 
 import parity
 
-# Fixed, since the number of threads changes the order of sums; one, since the backends run side by side. The doctor,
-# who measures times, gives more to a child.
-THREADS = int(os.environ.get("PARITY_THREADS", "1"))
+# Fixed, since the number of threads changes the order of sums; one, since the backends run side by side.
+THREADS = 1
 KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES")
+
+
+def threads() -> int:
+    """As many as this process was given by its parent; else the fixed number."""
+    return int(os.environ.get("PARITY_THREADS", THREADS))
 
 
 def environment(folder: Path, kind: str = "cpu", threads: int = THREADS) -> dict[str, str]:

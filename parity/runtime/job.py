@@ -1,5 +1,6 @@
 """What the parent and a backend's process say to each other: one JSON line per message."""
 
+import os
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -31,6 +32,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
         """What the backend runs it in."""
         return Group(processes(self.case, backend), self.case.devices)
 
+    def progress(self) -> int:
+        """Nothing is known of it before the end."""
+        return 0
+
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
     """Observe some steps of a program, and write the evidence of each rank into a folder.
@@ -56,6 +61,10 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
         """What the backend runs it in. TensorFlow has virtual devices beside the host, which is one too."""
         ranks = processes(self.case, backend) if self.case else self.ranks
         return Group(ranks, self.devices + (self.virtual and backend == "keras"))
+
+    def progress(self) -> int:
+        """How many files its ranks have written: one after each step."""
+        return len(os.listdir(self.folder))
 
 
 Work = Job | Examination

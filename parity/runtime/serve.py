@@ -1,5 +1,6 @@
 """The child's side: take jobs from stdin, answer on stdout, end when the parent ends."""
 
+import io
 import os
 import queue
 import sys
@@ -11,7 +12,7 @@ from typing import NoReturn, TextIO
 
 import msgspec
 
-from parity.errors import UsageError
+from parity.errors import BackendError, UsageError
 from parity.runtime.job import Answer, Work
 
 Run = Callable[[Work], None]
@@ -25,8 +26,10 @@ def serve(load: Callable[[], Run]) -> NoReturn:
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    # A program that is run has no input; and a process that it forks would wait for the reader of sys.stdin.
+    said, sys.stdin = os.fdopen(os.dup(0), encoding="utf-8"), io.StringIO()
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
+    threading.Thread(target=_listen, args=(said, jobs), daemon=True).start()
     try:
         run = load()
     except ModuleNotFoundError as error:
@@ -39,8 +42,8 @@ def serve(load: Callable[[], Run]) -> NoReturn:
         _say(answers, _do(run, msgspec.json.decode(jobs.get(), type=Work)))
 
 
-def _listen(jobs: queue.SimpleQueue[str]) -> None:
-    for line in sys.stdin:
+def _listen(said: TextIO, jobs: queue.SimpleQueue[str]) -> None:
+    for line in said:
         jobs.put(line)
     # Without the interpreter's teardown: process groups and their threads may wait there for ever.
     os._exit(0)
@@ -52,7 +55,9 @@ def _do(run: Run, job: Work) -> Answer:
         run(job)
     except UsageError as error:
         return Answer(status="usage", message=str(error))
-    except Exception as error:  # the other cases go on; the parent reports this one
+    except BackendError as error:
+        return Answer(status="error", message=str(error))
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # the other cases go on; the parent reports this one
         traceback.print_exc()
         return Answer(status="error", message=f"{type(error).__name__}: {error}")
     return Answer(status="done", seconds=time.perf_counter() - start)

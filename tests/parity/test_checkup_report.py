@@ -105,4 +105,4 @@ def test_the_document_is_json_with_all_fields() -> None:
     assert (finding["id"], finding["severity"]) == ("input.device", "error")
     assert document["times"][0]["forward"] == 0.0041 and document["times"][0]["side"] == "torch"
     devices = {"cuda:0": "CPU (virtual)", "cuda:1": "CPU (virtual)"}
-    assert document["environment"] == [{"side": "torch", "rank": 0, "devices": devices, "profile": "p"}]
+    assert document["environment"] == [{"side": "torch", "case": "", "rank": 0, "devices": devices, "profile": "p"}]

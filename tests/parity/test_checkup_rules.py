@@ -30,6 +30,7 @@ from parity.checkup.evidence import (
     Collective,
     Eager,
     Evidence,
+    Failure,
     InPlace,
     LossCall,
     Module,
@@ -38,8 +39,8 @@ from parity.checkup.evidence import (
     Retrace,
     Soft,
     Step,
-    Time,
 )
+from parity.checkup.rules import words
 
 KIB = 256  # float32 numbers
 SPLIT = [weight("encoder.weight"), weight("decoder.weight", "cuda:1")]
@@ -238,7 +239,7 @@ def sequence(output: list[int], batch_first: bool = False, broadcasts: Any = ())
 
 def positions(shape: list[int]) -> Broadcast:
     left, right = tensor([4, 9, 16]), tensor(shape, origin="parameter positions")
-    return Broadcast(operation="add", left=left, right=right, result=[4, 9, 16], place=place(ROOT, "model.py:9"))
+    return Broadcast(operation="add", left=left, right=right, place=place(ROOT, "model.py:9"))
 
 
 def loss(function: str, left: list[int], right: list[int], side: Any = "torch", **fields: Any) -> Evidence:
@@ -249,9 +250,7 @@ def loss(function: str, left: list[int], right: list[int], side: Any = "torch", 
 
 
 def by_hand(left: list[int], right: list[int], phase: Any = "loss", module: str = "", side: Any = "keras") -> Evidence:
-    wide = Broadcast(
-        operation="sub", left=tensor(left), right=tensor(right), result=[8, 8], place=place(module, "train.py:6", phase)
-    )
+    wide = Broadcast(operation="sub", left=tensor(left), right=tensor(right), place=place(module, "train.py:6", phase))
     return evidence(side, steps=[step(broadcasts=[wide])])
 
 
@@ -677,10 +676,39 @@ def test_a_forward_in_the_wrong_place_is_not_told_of_its_backward() -> None:
 
 
 def test_the_share_of_the_step_s_time_is_told() -> None:
-    found = waits("item", times=[Time(device="cpu", steps=5, step=1.0)])
+    found = waits("item")
+    found.steps[-1].seconds = 1.0
     assert "30% of the step's time" in rules.findings([found])[0].message
-    found.times[0].step = 100.0
+    found.steps[-1].seconds = 100.0
     assert "step's time" not in rules.findings([found])[0].message
+
+
+def test_what_a_later_step_raises_is_told_beside_what_was_seen() -> None:
+    found = waits("item")
+    found.later = Failure(
+        exception="NotImplementedError",
+        message="numpy() is only available when eager execution is enabled.",
+        operation="",
+        tensors=[],
+        place=place("", "train.py:30"),
+    )
+    assert next((each.id, each.source) for each in rules.findings([found])) == ("step.raised", "train.py:30")
+    assert "sync.item" in [each.id for each in rules.findings([found])]
+
+
+def test_a_module_is_written_as_a_program_writes_it() -> None:
+    assert words.code("layers.0.fc") == "model.layers[0].fc"
+    assert words.code("0.fc") == "model[0].fc"
+    assert words.code("2") == "model[2]"
+
+
+def test_one_gpu_of_several_is_no_matter_where_nobody_asked_for_them() -> None:
+    found = one_device("cuda:0")
+    found.moves = [moved("cuda:0", "model.py:4", whole=True)]
+    found.own_step = True
+    assert [each.severity for each in rules.findings([found])] == ["note"]
+    found.asked = False
+    assert rules.findings([found]) == []
 
 
 def test_no_optimizer_is_for_the_user_s_own_step() -> None:

@@ -69,10 +69,13 @@ def program(*args: str, found: list[Finding] | Exception | None = None) -> Ended
         ([*PROGRAM, "--keras=my_model:build", "--step=my_model:step"], "--step belongs to one program"),
         ([*PROGRAM, "--devices=two"], "expected auto, cpu:N or gpu:N"),
         ([*PROGRAM, "--ranks=0"], "expected a whole number of 1 or more"),
+        ([*PROGRAM, "--ranks=3", "--devices=cpu:2"], "--ranks=3 needs a device for each"),
+        ([*PROGRAM, "--input=x=int64[8]<4"], "there are two of the name 'x'"),
+        ([*PROGRAM, "--patience=nan"], "expected a number of seconds above 0"),
         ([*PROGRAM, "--ignore=sync.itme"], "did you mean 'sync.item'"),
         ([*PROGRAM, "--json=/no/such/folder/found.json"], "cannot be written"),
         ([*PROGRAM, "--stpe=my_model:step"], "did you mean '--step'"),
-        ([*PROGRAM, "--patience=never"], "invalid float value"),
+        ([*PROGRAM, "--patience=never"], "expected a number of seconds above 0"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(flags, said):

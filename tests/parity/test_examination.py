@@ -27,7 +27,8 @@ MISTAKEN_INPUTS = [
     ("x=float32[a]", "expected name=dtype[shape]"),
     ("x=flaot32[8]", "did you mean 'float32'"),
     ("x=float32[8]<4", "only integers have a limit"),
-    ("x=int64[8]<0", "expected a limit of 1 or more"),
+    ("x=int64[8]<0", "expected a limit from 1 to"),
+    ("x=int8[8]<1000", "expected a limit from 1 to 128"),
     ("1x=float32[8]", "expected name=dtype[shape]"),
 ]
 
@@ -67,7 +68,7 @@ def module(tmp_path, monkeypatch):
 
 def test_a_function_is_found_in_the_working_directory(module):
     assert load("--torch", "users_model:build")() == "built"
-    assert load("--torch", "users_model:math.sqrt")(4) == 2
+    assert load("--step", "users_model:math.sqrt", "x")(4) == 2
 
 
 @pytest.mark.parametrize(
@@ -79,6 +80,8 @@ def test_a_function_is_found_in_the_working_directory(module):
         ("users_model.inner:build", "there is no module"),
         ("users_model:biuld", "did you mean 'build'"),
         ("users_model:limit", "expected a function, received int"),
+        ("users_model:math.sqrt", "is called as math.sqrt()"),
+        ("users_model.py:build", "did you mean users_model:build?"),
     ],
 )
 def test_a_function_that_is_not_there_is_told(module, text, said):
@@ -205,3 +208,16 @@ def test_the_parts_of_a_step_are_timed_and_a_part_within_counts_for_the_outer_on
         Time(device="CPU", steps=3, step=7.0, forward=1.0, loss=2.0, backward=1.0, copies=1.0, update=None)
     ]
     assert Clock(lambda: None).result("CPU") == []
+
+
+def test_a_step_that_raises_has_no_time_and_leaves_no_part_open():
+    clock = Clock(lambda: None)
+    with pytest.raises(ValueError, match="inside"), clock.step():
+        clock.begin("update")
+        raise ValueError("inside")
+    assert clock.result("CPU") == []
+    with clock.step():
+        clock.timed("forward", lambda: None)()
+    (result,) = clock.result("CPU")
+    assert result.steps == 1
+    assert result.forward is not None

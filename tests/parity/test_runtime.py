@@ -15,7 +15,7 @@ from parity.layout.canonical import Layout
 from parity.runtime import drive
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.environment import environment
-from parity.runtime.job import Job
+from parity.runtime.job import Examination, Job
 
 READY = 'print(\'{"status": "ready"}\', flush=True); '
 DONE = 'print(\'{"status": "done"}\', flush=True); '
@@ -111,6 +111,25 @@ def test_what_a_model_prints_does_not_disturb_the_answers(interpreter, job, tmp_
         assert backend.do(job).status == "done"
     log = (tmp_path / "torch.log").read_text()
     assert "hello" in log and "raw" in log
+
+
+def test_a_program_that_goes_on_step_by_step_does_not_count_as_hung(interpreter, tmp_path):
+    step = "open(job.folder + '/' + str(n), 'w').close() or time.sleep(0.4)"
+    code = SERVE + f"serve(lambda: lambda job: [{step} for n in range(6)])"
+    (tmp_path / "seen").mkdir()
+    backend = Backend("torch", interpreter(code), tmp_path, patience=1.5)
+    with running([backend]):
+        assert backend.do(Examination(folder=str(tmp_path / "seen"))).status == "done"
+
+
+def test_a_program_that_stays_in_a_step_counts_as_hung(interpreter, tmp_path):
+    code = SERVE + "serve(lambda: lambda job: time.sleep(60))"
+    (tmp_path / "seen").mkdir()
+    backend = Backend("torch", interpreter(code), tmp_path, patience=1.5)
+    with running([backend]):
+        answer = backend.do(Examination(folder=str(tmp_path / "seen")))
+    assert answer.status == "error"
+    assert "no answer within" in answer.message
 
 
 def test_an_exception_ends_its_case_only(interpreter, job, tmp_path):

@@ -2,21 +2,26 @@
 
 import contextlib
 import functools
+import os
+import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from parity.checkup.clock import Clock
-from parity.checkup.drive import OBSERVED, TIMED, WARM, Drive, Program, steps
+from parity.checkup.drive import OBSERVED, TIMED, WARM, Drive, Program, building_errors, failure, steps
 from parity.checkup.evidence import Evidence, Time
 from parity.checkup.files import Files
 from parity.runtime.job import Examination
 from torch_impl.harness import devices
-from torch_impl.harness.checkup import built_in, users
+from torch_impl.harness.checkup import built_in, source, users
 from torch_impl.harness.checkup.build import Building
 from torch_impl.harness.checkup.collectives import Collectives
 from torch_impl.harness.checkup.observer import Observer
@@ -33,20 +38,26 @@ def examine(job: Examination) -> None:
     files.answer_where()
     torch.manual_seed(0)
     with _machine(job) as evidence:
-        with Building() as building:
+        with Building() as building, building_errors(source.line_of):
             program = _program(job, evidence)
         observer = Observer(program.model, building, evidence.devices)
-        clock = Clock(torch.cuda.synchronize if not job.virtual else lambda: None)
-        time = functools.partial(timed, clock, program.model)
-        context = functools.partial(_context, job, evidence, observer, time, files)
-        Drive(program, context, files, rank.of, steps(job)).run()
+        clock = Clock(functools.partial(_wait, job))
+        clocked = functools.partial(timed, clock, program.model)
+        context = functools.partial(_context, job, evidence, observer, clocked, files)
+        try:
+            Drive(program, context, files, rank.of, steps(job)).run()
+        except Exception as error:  # in a step that is not observed: what was seen before is told all the same
+            if not (line := source.line_of(error.__traceback__)):
+                raise
+            evidence.later = failure(error, line)
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, observer.optimizers)
         evidence.moves = building.moves
         evidence.times += clock.result(evidence.physical[0])
-    if job.timed and job.virtual and rank.of == 1:
-        evidence.times = _on_cpu(job, files) or evidence.times
     files.write(evidence)
+    if job.timed and job.virtual and rank.of == 1:
+        evidence.times = _on_cpu(job) or evidence.times
+        files.write(evidence)
 
 
 def _program(job: Examination, evidence: Evidence) -> Program:
@@ -54,18 +65,25 @@ def _program(job: Examination, evidence: Evidence) -> Program:
     if job.case:
         return built_in.program(job, evidence.devices)
     program = users.program(job)
-    evidence.moved = not job.step and _move(program.model, evidence.devices[0])
+    evidence.moved = not job.step and _move(program.model, evidence.devices[evidence.rank % len(evidence.devices)])
     return program
 
 
-def _on_cpu(job: Examination, files: Files) -> list[Time]:
+def _on_cpu(job: Examination) -> list[Time]:
     """The times where each device is the CPU itself; none if the program needs more. Virtual ones slow down each op."""
     clock = Clock(lambda: None)
     with contextlib.suppress(Exception), on_cpu(job.devices):
         program = _program(job, Evidence(side="torch", devices=[f"cuda:{i}" for i in range(job.devices)]))
         contexts = [contextlib.nullcontext] * WARM + [functools.partial(timed, clock, program.model)] * TIMED
+        files = Files(Path(job.folder), 1)  # as if of another rank: the parent sees that it goes on
         Drive(program, lambda number, batch: contexts[number](), files, 1, len(contexts)).run()
     return clock.result("CPU")
+
+
+def _wait(job: Examination) -> None:
+    """Until all devices have done what they were given."""
+    for number in range(0 if job.virtual else job.devices):
+        torch.cuda.synchronize(number)
 
 
 @contextmanager
@@ -86,11 +104,23 @@ def _machine(job: Examination) -> Iterator[Evidence]:
             evidence.physical = [torch.cuda.get_device_name(i) for i in range(job.devices)]
         if rank.of > 1:
             devices.join(torch.device("cpu") if job.virtual else torch.device("cuda", rank.number))
+            # The program's own call would be the second one.
+            stack.enter_context(mock.patch.object(dist, "init_process_group", lambda *args, **kwargs: None))
+        elif not job.case:
+            stack.enter_context(mock.patch.dict(os.environ, _alone()))
         yield evidence
 
 
+def _alone() -> dict[str, str]:
+    """What torchrun tells a process that is alone, so that a program for several finds its group."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    numbers = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    return {**numbers, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
 def _context(
-    job: Examination, evidence: Evidence, observer: Observer, time: Step, files: Files, number: int, batch: Any
+    job: Examination, evidence: Evidence, observer: Observer, clocked: Step, files: Files, number: int, batch: Any
 ) -> AbstractContextManager[Any]:
     """What a step runs in."""
     if number < OBSERVED:
@@ -98,19 +128,22 @@ def _context(
     if number < OBSERVED + WARM or not job.timed:
         return contextlib.nullcontext()
     if number < OBSERVED + WARM + TIMED:
-        return time()
+        return clocked()
     return _profiled(evidence, Path(job.profile))
 
 
 @contextmanager
 def _observed(evidence: Evidence, observer: Observer, files: Files, batch: Any) -> Iterator[None]:
+    start = time.perf_counter()
     with Collectives(files), observer.step(built_in.named(batch)) as step:
         evidence.steps.append(step)
         yield
+        step.seconds = time.perf_counter() - start
 
 
 @contextmanager
 def _profiled(evidence: Evidence, folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
     with torch.profiler.profile() as profile:
         yield
     evidence.profile = str(folder / f"torch-rank-{evidence.rank}.json")

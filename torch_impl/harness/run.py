@@ -10,7 +10,7 @@ from torch import nn
 from parity.config import schema
 from parity.layout.canonical import Layout
 from parity.runtime.drive import Account, Run
-from parity.runtime.environment import THREADS
+from parity.runtime.environment import threads
 from torch_impl import losses, models, optimizers
 from torch_impl.harness import data, devices, faults, precision, specimen, weights
 from torch_impl.harness.devices import Machine, rank
@@ -22,8 +22,8 @@ __all__ = ["NAME", "rank", "run", "versions"]
 
 NAME = "torch"
 
-torch.set_num_threads(THREADS)
-torch.set_num_interop_threads(THREADS)
+torch.set_num_threads(threads())
+torch.set_num_interop_threads(threads())
 
 
 def versions() -> dict[str, str]:

@@ -76,10 +76,12 @@ class Calls:
 
         @contextmanager
         def stopped(tape: tf.GradientTape) -> Iterator[None]:
-            self._here.stopped = True
-            with stop_recording(tape):
-                yield
-            self._here.stopped = False
+            before, self._here.stopped = self._here.stopped, True
+            try:
+                with stop_recording(tape):
+                    yield
+            finally:
+                self._here.stopped = before
 
         with ExitStack() as patches:
             patches.enter_context(mock.patch.object(keras.Layer, "__call__", called))

@@ -60,7 +60,7 @@ class Ops:
         target = self._device(inputs, outputs)
         self.copies.see(operation, inputs, target, view)
         self._see_elsewhere(operation, inputs, outputs, target, view)
-        self._see_shapes(operation, inputs, outputs, view)
+        self._see_shapes(operation, inputs, view)
         self._see_types(operation, inputs, outputs, view)
         place = self._place(view)
         self._note_outputs(operation, inputs, outputs, view, place)
@@ -104,7 +104,7 @@ class Ops:
         else:
             known[0].count += 1
 
-    def _see_shapes(self, operation: str, inputs: tuple, outputs: list, view: View) -> None:
+    def _see_shapes(self, operation: str, inputs: tuple, view: View) -> None:
         if operation not in (*COMPARISONS, *ARITHMETIC) or not view.direct:
             return
         left, right = inputs
@@ -114,7 +114,6 @@ class Ops:
                 operation=operation,
                 left=described[0],
                 right=described[1],
-                result=list(outputs[0].shape),
                 place=self.calls.place(view),
             )
             self.step.broadcasts.append(broadcast)

@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function  # what tf.function returns
 from tensorflow.python.framework import constant_op, ops  # where eager tensors are made and read
 
 from keras_impl.harness.checkup import source
@@ -38,6 +39,7 @@ class Reads:
     def __init__(self, copies: Copies):
         self.copies, self.step, self.origins = copies, copies.step, copies.origins
         self._read: list[tuple[tf.Tensor, np.ndarray]] = []  # while a tape recorded
+        self._within_function = False  # one that AutoGraph converts, which runs as it is for once
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -48,6 +50,7 @@ class Reads:
             for name in ("array", "asarray"):
                 patches.enter_context(self._patched(np, name, "numpy"))
             patches.enter_context(self._patched(ops._EagerTensorBase, "cpu", "cpu"))
+            patches.enter_context(mock.patch.object(Function, "__call__", self._function(Function.__call__)))
             convert = constant_op.convert_to_eager_tensor
             patches.enter_context(mock.patch.object(constant_op, "convert_to_eager_tensor", self._converted(convert)))
             yield
@@ -55,15 +58,26 @@ class Reads:
     def _patched(self, owner: Any, name: str, what: What) -> Any:
         read = getattr(owner, name)
 
-        def called(value: Any, *args: Any, **kwargs: Any) -> Any:
-            if not isinstance(value, ops.EagerTensor) or not _is_users():
-                return read(value, *args, **kwargs)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            converted = what == "bool" and self._within_function  # an `if` there becomes a tf.cond
+            if converted or not args or not isinstance(args[0], ops.EagerTensor) or not _is_users():
+                return read(*args, **kwargs)
             begun = time.perf_counter()
-            result = read(value, *args, **kwargs)
-            self._see(what, value, result, time.perf_counter() - begun)
+            result = read(*args, **kwargs)
+            self._see(what, args[0], result, time.perf_counter() - begun)
             return result
 
         return mock.patch.object(owner, name, called)
+
+    def _function(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(function: Function, *args: Any, **kwargs: Any) -> Any:
+            before, self._within_function = self._within_function, self._within_function or function._autograph
+            try:
+                return call(function, *args, **kwargs)
+            finally:
+                self._within_function = before
+
+        return called
 
     def _see(self, what: What, tensor: tf.Tensor, result: Any, seconds: float) -> None:
         home = self.origins.device(tensor)

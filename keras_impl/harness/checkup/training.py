@@ -25,6 +25,7 @@ class Training:
         self.step, self.calls, self.origins, self.finite = step, calls, origins, finite
         self._gradients: dict[int, Any] = {}  # by the id of TensorFlow's variable: what the last tape gave
         self._stepped: dict[int, tuple[keras.Optimizer, list[Any]]] = {}
+        self._updates = 0
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -75,7 +76,9 @@ class Training:
             each.origin = each.origin or "loss"
             self.finite.reached(tensor)
         scaled = any(each.scaled for each in known)
-        self.step.backwards.append(evidence.Backward(source=source.line(), scaled=scaled, kept=[]))
+        self.step.backwards.append(
+            evidence.Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
+        )
 
     def _note(self, variable: Any, value: Any) -> None:
         """A gradient, if it is a variable's; that of an embedding has rows only."""
@@ -103,6 +106,7 @@ class Training:
             with self.calls.within("update", behind):
                 apply(optimizer, grads, trainable_variables)
             self._stepped[id(optimizer)] = optimizer, list(trainable_variables or ())
+            self._updates += 1
 
         return called
 

@@ -19,7 +19,7 @@ HOST = "CPU:0"
 def program(job: Examination) -> Program:
     """What `build` returns, trained by `step`. Raises UsageError."""
     build = load("--keras", job.build)
-    step = load("--step", job.step) if job.step else _step
+    step = load("--step", job.step, "model", "inputs") if job.step else _step
     model = build()
     if not isinstance(model, (keras.Model, keras.Layer)):
         raise UsageError(f"--keras={job.build}: expected a keras.Model, received {type(model).__name__}")

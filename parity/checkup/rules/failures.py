@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 
-from parity.checkup.evidence import Evidence, Failure, InPlace, Step, Tensor
+from parity.checkup.evidence import ROOT, Evidence, Failure, InPlace, Step, Tensor
 from parity.checkup.finding import Finding
 from parity.checkup.rules import dtypes, learning, mismatches, words
 from parity.checkup.rules.facts import FLOATS, INTEGERS, found, is_input, module
@@ -15,7 +15,8 @@ OUT_OF_PLACE = {"add": "+", "iadd": "+", "sub": "-", "isub": "-", "mul": "*", "i
 
 def failed(evidence: Evidence) -> Iterator[Finding]:
     """One finding for the failure of each step."""
-    for step in evidence.steps:
+    later = [Step(failure=evidence.later)] if evidence.later else []
+    for step in evidence.steps + later:
         if step.failure:
             explained = (explain(evidence, step, step.failure) for explain in EXPLANATIONS)
             yield next((finding for finding in explained if finding), _raised(step.failure))
@@ -50,6 +51,17 @@ def _fits(change: InPlace, message: str) -> int:
     plain = node[1].lower() if node else None
     made = [name.replace("_", "").lower() for name in (change.made_by, change.operation)]
     return 2 * (sizes == change.shape) + (2 * (plain == made[0]) or (plain == made[1]))
+
+
+def no_gradients(_: Evidence, step: Step, failure: Failure) -> Finding | None:
+    """Keras's optimizers want one gradient at least."""
+    if "No gradients provided for any variable" not in failure.message:
+        return None
+    cut = next((cut for cut in step.cuts if cut.what in ("no_tape", "stop_gradient", "numpy")), None)
+    source = cut.place.source if cut else failure.place.source
+    message = f"No gradient reaches any parameter: the update at {failure.place.source} has nothing to apply."
+    fix = "with tf.GradientTape() as tape: output = model(x, training=True)  # the forward pass within the tape"
+    return found("error", "learning.no_gradient", ROOT, source, message, fix)
 
 
 def ids_range(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
@@ -113,11 +125,21 @@ def types(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     return _doubles(evidence, doubles, failure) if doubles else None
 
 
+def _long(evidence: Evidence, name: str) -> str:
+    return f"{name} = {name}.long()" if evidence.side == "torch" else f"{name} = tf.cast({name}, tf.int32)"
+
+
 DTYPES = re.compile(r"dtype|scalar type|data type|same type|input type|be a \w+ tensor|DT_|type float|Float|Double")
 
 
 def _integers(evidence: Evidence, tensor: Tensor, failure: Failure) -> Finding:
     place = failure.place
+    if _embeds(evidence, failure):
+        message = f"{words.tensor(tensor)} is used as ids: an embedding takes int32 or int64."
+        name = words.variable(tensor, "ids")
+        return found(
+            "error", "type.integer_input", place.module, tensor.made or place.source, message, _long(evidence, name)
+        )
     message = (
         f"{failure.operation or 'The op'} computes with floats and got {words.tensor(tensor)}{words.made(tensor)}."
     )
@@ -136,4 +158,12 @@ def _doubles(evidence: Evidence, doubles: list[Tensor], failure: Failure) -> Fin
     return finding
 
 
-EXPLANATIONS: tuple[Explanation, ...] = (in_place, ids_range, unused_ddp, mismatches.devices, float_ids, types)
+EXPLANATIONS: tuple[Explanation, ...] = (
+    in_place,
+    ids_range,
+    no_gradients,
+    unused_ddp,
+    mismatches.devices,
+    float_ids,
+    types,
+)

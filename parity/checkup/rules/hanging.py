@@ -11,8 +11,9 @@ from parity.checkup.finding import Finding
 from parity.checkup.rules import stacks, words
 from parity.checkup.rules.facts import found
 
-SENDS, RECEIVES = ("send", "isend"), ("recv", "irecv", "receive")
-SHAPELESS = ("barrier", "all_gather_object", "broadcast_object_list", "all_to_all", "all_to_all_single")
+SENDS, RECEIVES = ("send",), ("recv",)
+# Where each rank may give something else.
+SHAPELESS = ("barrier", "gather", "scatter", "all_to_all", "all_to_all_single")
 
 Logs = Sequence[Sequence[Collective]]
 

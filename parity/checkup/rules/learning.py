@@ -23,7 +23,7 @@ LOGGED = ("loss", "gradient")  # cut off to be looked at
 
 def no_gradient(evidence: Evidence) -> Iterator[Finding]:
     """Parameters that no backward pass reached, with the cut that explains it."""
-    if any(step.distributed == "ddp" for step in evidence.steps):
+    if any(step.distributed.startswith("ddp") for step in evidence.steps):
         return
     groups: dict[str, list[tuple[Lack, Cut | None]]] = {}
     for lack in lacking(_in_every_step(evidence, ("none",)), evidence):

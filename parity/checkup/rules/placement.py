@@ -42,7 +42,7 @@ def _meant_to_spread(evidence: Evidence) -> bool:
     parts = [move for move in evidence.moves if not move.whole]
     several = len({move.device for move in evidence.moves if not host(move.device)}) > 1
     alone = not evidence.own_step and not evidence.moved and bool(evidence.moves)
-    return len(parts) >= 2 or several or alone
+    return several or (evidence.asked and (len(parts) >= 2 or alone))
 
 
 def _dealt(side: str, devices: int) -> str:

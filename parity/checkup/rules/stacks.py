@@ -22,7 +22,8 @@ def ended(rank: int, waiting: Sequence[Waiting]) -> bool:
 
 def stack(known: Waiting) -> list[str]:
     """The user's frames, the innermost first, as "file:line in function"; all of them if none is the user's."""
-    return [_told(frame) for frame in (_users(known) or _frames(known))[:FRAMES]]
+    users = _users(known)
+    return [_told(frame) for frame in (users or ([] if known.ended else _frames(known)))[:FRAMES]]
 
 
 def _frames(known: Waiting) -> list[re.Match[str]]:

@@ -49,7 +49,7 @@ def waits(evidence: Evidence) -> Iterator[Finding]:
 
 def _share(evidence: Evidence, copy: Copy) -> str:
     """Which part of the step's time that takes, if it is known and worth a word."""
-    step = evidence.times[0].step if evidence.times else 0.0
+    step = last(evidence).seconds
     share = min(copy.seconds / step, 1.0) if step else 0.0
     return f", {share:.0%} of the step's time" if share >= WORTH else ""
 

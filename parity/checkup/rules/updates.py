@@ -62,8 +62,10 @@ def not_normalised(evidence: Evidence) -> Iterator[Finding]:
     """Several backward passes of one line that add up before one update, none of them scaled."""
     for step in evidence.steps:
         # In Keras the program itself adds up what the tapes give.
-        adding = [b for b in step.backwards[1:] if not b.scaled and (b.kept or evidence.side == "keras")]
-        lines = [backward.source for backward in step.backwards if not backward.scaled]
+        held = {name for optimizer in step.optimizers if optimizer.stepped for name in optimizer.parameters}
+        adding = [b for b in step.backwards[1:] if not b.scaled and (held & {*b.kept} or evidence.side == "keras")]
+        together = [b for b in step.backwards if not b.scaled and adding and b.updates == adding[-1].updates]
+        lines = [backward.source for backward in together]
         source = next((backward.source for backward in adding if lines.count(backward.source) > 1), "")
         if source and any(optimizer.stepped for optimizer in step.optimizers):
             number = lines.count(source)

@@ -75,7 +75,7 @@ def code(path: str) -> str:
     """A module or parameter as a program writes it: layers.0.fc is model.layers[0].fc."""
     if path in ("", ROOT):
         return "model"
-    return "model." + re.sub(r"\.(\d+)(?=\.|$|\[)", r"[\1]", path)
+    return "model" + re.sub(r"\.(\d+)(?=\.|$|\[)", r"[\1]", path if path.startswith("[") else f".{path}")
 
 
 def leaf(path: str) -> str:

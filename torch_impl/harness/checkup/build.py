@@ -158,7 +158,7 @@ class Building:
             source=self.lines.get(module, ""),
             training=self.trainings.get(module, module.training),
             registered=registered,
-            facts=_facts(module),
+            facts=_facts(module) | _frozen(module),
         )
 
 
@@ -168,12 +168,16 @@ def _weight(origins: Origins, kind: Any, name: str, tensor: torch.Tensor) -> Wei
     return Weight(name=name, module=owner, kind=kind, tensor=origins.describe(tensor), trained=trained)
 
 
+def _frozen(module: nn.Module) -> dict[str, bool]:
+    """Whether it has parameters and none is to be trained."""
+    own = list(module.parameters())
+    return {"frozen": True} if own and not any(parameter.requires_grad for parameter in own) else {}
+
+
 def _facts(module: nn.Module) -> dict[str, int | float | bool | str]:
     """What its settings say of what it takes."""
     if isinstance(module, nn.Embedding):
         return {"rows": module.num_embeddings}
-    if isinstance(module, nn.Linear):
-        return {"in_features": module.in_features}
     if isinstance(module, SEQUENCES):
         found = [part.batch_first for part in module.modules() if hasattr(part, "batch_first")]
         return {"batch_first": found[0]} if found else {}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -26,12 +27,15 @@ class Calls:
         self.modules: list[str] = []  # that are being called, the innermost last
         self.failing: tuple[BaseException, Failure] | None = None
         self._cut = False  # the module that is being called makes no graph
+        self._called: WeakSet[nn.Module] = WeakSet()  # in this step, making a graph
+        self._graphed: WeakSet[nn.Module] = WeakSet()  # in any step
 
     @contextmanager
     def watched(self, step: Step, returned: Callable[[Any], None]) -> Iterator[None]:
         """Within it, calls are noted in the step; `returned` gets what each returns."""
         self.phase, self.failing, self._cut = "other", None, False
         self.modules.clear()
+        self._called.clear()
         thread, call, replicate = threading.get_ident(), nn.Module.__call__, nn.DataParallel.replicate
 
         def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -83,7 +87,7 @@ class Calls:
     @contextmanager
     def _inside(self, name: str, step: Step, module: nn.Module, given: Any) -> Iterator[Call]:
         """A call of the module; the evidence of it."""
-        self.building.trainings.setdefault(module, module.training)
+        self._note_mode(module)
         inputs = [self.origins.describe(tensor) for tensor in tensors(given)]
         noted = Call(module=name, source=source.line(), inputs=inputs)
         step.calls.append(noted)
@@ -104,6 +108,16 @@ class Calls:
             self._cut = cut
             if forward and not self.modules:
                 self.phase = "loss"
+
+    def _note_mode(self, module: nn.Module) -> None:
+        """In the first call of a step that makes a graph; one in eval mode counts. Others if there is no such call."""
+        trainings = self.building.trainings
+        if not torch.is_grad_enabled():
+            trainings.setdefault(module, module.training)
+        elif module not in self._called:
+            self._called.add(module)
+            trainings[module] = module.training and (trainings[module] if module in self._graphed else True)
+            self._graphed.add(module)
 
     def _note_cut(self, step: Step, module: nn.Module, given: Any) -> None:
         """The call makes no graph, though there is something to be trained. (A checkpoint makes one later.)"""

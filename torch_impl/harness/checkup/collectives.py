@@ -10,9 +10,18 @@ from torch.utils._pytree import tree_leaves
 from parity.checkup.evidence import Collective
 from parity.checkup.files import Files
 from torch_impl.harness.checkup import source
-from torch_impl.harness.watch import NAMES
 
 PEERS = ("send", "recv")
+# What the program calls.
+NAMES = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather_into_tensor",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all_single",
+    "recv_any_source": "recv",
+}
 
 
 class Collectives(TorchDispatchMode):
@@ -31,7 +40,7 @@ class Collectives(TorchDispatchMode):
 def _described(func: Any, args: tuple) -> Collective | None:
     """The call; None for one that does not wait by itself."""
     name = func.overloadpacket.__name__.rstrip("_")
-    tensors = [leaf for leaf in tree_leaves(args[0]) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
     if name in ("wait_tensor", "_wrap_tensor_autograd") or not tensors:
         return None
     group = next((dist.ProcessGroup.unbox(given) for given in args if isinstance(given, torch.ScriptObject)), None)

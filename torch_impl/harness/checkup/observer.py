@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.utils.data.dataloader import _BaseDataLoaderIter  # every kind of its iterators
 
 from parity.checkup.evidence import Place, Step
 from torch_impl.harness.checkup import source
@@ -13,6 +16,7 @@ from torch_impl.harness.checkup.build import Building
 from torch_impl.harness.checkup.calls import Calls
 from torch_impl.harness.checkup.finite import Below
 from torch_impl.harness.checkup.ops import Ops
+from torch_impl.harness.checkup.origins import tensors
 from torch_impl.harness.checkup.training import Training
 
 
@@ -39,7 +43,11 @@ class Observer:
             self.origins.note(tensor, f"input {name}")
         self.ops.begin(step)
         self.below.begin(step)
-        with self.training.watched(step, self.below.reached), self.calls.watched(step, self.below.reached):
+        with (
+            self._loaders(),
+            self.training.watched(step, self.below.reached),
+            self.calls.watched(step, self.below.reached),
+        ):
             try:
                 with self.below, self.ops:
                     yield step
@@ -49,6 +57,18 @@ class Observer:
         self.ops.copies.finish(step)
         self.below.finish()
         self.calls.failing = None  # it holds the frames of the step
+
+    def _loaders(self) -> Any:
+        """A patch: what a data loader of the program's own gives is an input too."""
+        draw = _BaseDataLoaderIter.__next__
+
+        def drawn(loader: _BaseDataLoaderIter) -> Any:
+            batch = draw(loader)
+            for tensor in tensors(batch):
+                self.origins.note(tensor, "input batch")
+            return batch
+
+        return mock.patch.object(_BaseDataLoaderIter, "__next__", drawn)
 
     def _note_failure(self, step: Step, error: Exception) -> None:
         self.calls.failed(error, "", [], Place(phase=self.calls.phase))

@@ -66,7 +66,7 @@ class Ops(TorchFunctionMode):
         if name in CUTS and given:
             self._note_cut("detach", given[0])
         if name in ELEMENTWISE:
-            self._note_broadcast(name, args, results)
+            self._note_broadcast(name, args)
         self._mark(results)
         return results
 
@@ -90,16 +90,14 @@ class Ops(TorchFunctionMode):
         if tensor.requires_grad and torch.is_grad_enabled() and (line := source.direct()):
             self.step.cuts.append(Cut(what=what, tensor=self.origins.describe(tensor), place=self.calls.place(line)))
 
-    def _note_broadcast(self, name: str, args: tuple, result: Any) -> None:
+    def _note_broadcast(self, name: str, args: tuple) -> None:
         operands = [each for each in args[:2] if isinstance(each, torch.Tensor) and each.dim()]
         if len(operands) < 2 or operands[0].shape == operands[1].shape:
             return
         if line := source.direct():
             left, right = map(self.origins.describe, operands)
-            place, shape = self.calls.place(line), list(result.shape)
-            self.step.broadcasts.append(
-                Broadcast(operation=name.strip("_"), left=left, right=right, result=shape, place=place)
-            )
+            place = self.calls.place(line)
+            self.step.broadcasts.append(Broadcast(operation=name.strip("_"), left=left, right=right, place=place))
 
     def _mark(self, results: Any) -> None:
         """The graph's new nodes know where they were made, for when they run in the backward pass."""

@@ -8,10 +8,13 @@ from types import CodeType, FrameType, TracebackType
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 OURS = tuple(
-    os.path.join(ROOT, *path, "") for path in (("parity",), ("torch_impl", "harness"), ("keras_impl", "harness"))
+    os.path.join(ROOT, *path) for path in (("parity", ""), ("torch_impl", "harness", ""), ("torch_impl", "__main__.py"))
 )
-SITES = tuple(os.path.join(path, "") for path in {*site.getsitepackages(), sysconfig.get_path("purelib")})
-STANDARD = (os.path.join(sysconfig.get_path("stdlib"), ""), "<frozen")
+SITES = tuple(
+    os.path.join(path, "")
+    for path in {*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("purelib")}
+)
+STANDARD = (os.path.join(sysconfig.get_path("stdlib"), ""), "<")
 FRAMEWORKS = ("torch", "torchvision", "torchaudio", "keras", "tensorflow", "numpy", "functorch")
 # Of torch, what merely passes a call of the user's on.
 PASSING = tuple(

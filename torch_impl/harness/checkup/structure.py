@@ -18,6 +18,8 @@ DEPTH = 4  # how far into lists, dicts and objects a hidden module is looked for
 
 def distributed(model: nn.Module) -> str:
     """What the model is wrapped in, "ddp"."""
+    if isinstance(model, DistributedDataParallel) and (model.find_unused_parameters or model.static_graph):
+        return "ddp_partial"
     return next((name for kind, name in WRAPPERS.items() if isinstance(model, kind)), "")
 
 

@@ -37,6 +37,7 @@ class Training:
         self._states = dict.fromkeys(self.names.values(), "none")
         self._fresh = False  # there are gradients that nobody has looked at
         self._stepped: dict[Optimizer, None] = {}
+        self._updates = 0
         self._unscaled: list[tuple[torch.Tensor, torch.Tensor]] = []  # losses as a GradScaler made them, and before
         with ExitStack() as stack:
             for patch in self._patches():
@@ -71,7 +72,7 @@ class Training:
         if self.calls.phase == "backward":
             return run(roots, *args, **kwargs)  # a checkpoint's
         scaled = any(map(self._is_scaled, roots))
-        noted = Backward(source=source.line(), scaled=scaled, kept=[])
+        noted = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
         self.step.backwards.append(noted)
         self._fresh = True
         before = {name: parameter.grad for name, parameter in self._parameters()}
@@ -99,10 +100,10 @@ class Training:
                 self._unscaled.append((scaled, outputs))
         return scaled
 
-    def _scaled_update(self, update: Callable[..., Any], scaler: GradScaler, stepping: Optimizer, *args: Any) -> Any:
+    def _scaled_update(self, update: Callable[..., Any], scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
         """It leaves the optimizer out if a gradient is not finite."""
-        self._note_step(stepping)
-        return update(scaler, stepping, *args)
+        self._note_step(args[0] if args else kwargs["optimizer"])
+        return update(scaler, *args, **kwargs)
 
     def _autocast(self, enter: Callable[..., Any], context: torch.autocast) -> Any:
         if context._enabled and context.fast_dtype == torch.float16:
@@ -115,6 +116,7 @@ class Training:
         self.calls.phase = "update"
 
     def _on_updated(self, *_: Any) -> None:
+        self._updates += 1
         self.calls.phase = "other"
 
     def _note_step(self, stepping: Optimizer) -> None:

@@ -1,6 +1,7 @@
 """A user's program: the functions that the flags name, or a plain step where there is none."""
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -18,7 +19,7 @@ Inputs = dict[str, torch.Tensor]
 def program(job: Examination) -> Program:
     """What `build` returns, trained by `step`. Raises UsageError."""
     build = load("--torch", job.build)
-    step = load("--step", job.step) if job.step else _step
+    step = load("--step", job.step, "model", "inputs") if job.step else _step
     model = build()
     if not isinstance(model, nn.Module):
         raise UsageError(f"--torch={job.build}: expected a torch.nn.Module, received {type(model).__name__}")
@@ -40,7 +41,8 @@ def _batches(job: Examination) -> Iterator[Inputs]:
 def _step(model: nn.Module, inputs: Inputs) -> None:
     """Where no step is given: the inputs moved, forward, the sum of the outputs, backward."""
     model.zero_grad()
-    device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+    held = itertools.chain(model.parameters(), model.buffers())
+    device = next((tensor.device for tensor in held), torch.device("cpu"))
     moved = {name: tensor.to(device) for name, tensor in inputs.items()}
     outputs = model(**moved) if _takes(model, moved) else model(*moved.values())
     floats = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
