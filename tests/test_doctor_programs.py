@@ -23,7 +23,7 @@ from parity.runtime.environment import environment
 from parity.runtime.job import Examination
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 3.0  # seconds for a step that takes milliseconds
+PATIENCE = 5.0  # seconds for a step that takes milliseconds
 Key = tuple[str, str, bool]  # a program's side and name, and whether its corrected twin is meant
 
 

@@ -40,6 +40,7 @@ def examine(job: Examination) -> None:
     with _machine(job) as evidence:
         with Building() as building, building_errors(source.line_of):
             program = built_in.program(job, evidence.devices) if job.case else users.program(job)
+        files.built()
         observer = Observer(program.model, building, evidence.devices)
         functions = Functions()
         clock = Clock(tf.test.experimental.sync_devices if rank.of == 1 else lambda: None)  # not for remote devices

@@ -1,7 +1,8 @@
 """The folder of an examination: what each rank writes there while it runs, and the parent reads afterwards.
 
 RANK.evidence: what it saw, when it is over. RANK.calls: a line for each call that waits for other ranks, written
-before the call. RANK.stack: where it is, if the parent has to ask. RANK.step-N: it has ended its step N.
+before the call. RANK.stack: where it is, if the parent has to ask. RANK.built: its program is. RANK.step-N:
+it has ended its step N. Each of them is progress, after which the parent's patience begins anew.
 """
 
 import faulthandler
@@ -30,6 +31,10 @@ class Files:
         # The file stays open: nothing can be opened when it is needed.
         self._open = self.stack.open("w")
         faulthandler.register(signal.SIGUSR1, self._open, all_threads=False)
+
+    def built(self) -> None:
+        """The program is built."""
+        (self.folder / f"{self.rank}.built").touch()
 
     def ended(self, step: int | str) -> None:
         """This rank has ended its step, or all that are watched ("all")."""

@@ -78,7 +78,11 @@ def test_facts():
     assert facts["embedding"] == {"rows": 7}
     assert facts["encoder"] == facts["encoder.self_attn"] == {"batch_first": True}
     assert facts["recurrent"] == {"batch_first": False}
-    assert facts["encoder.linear1"] == {"in_features": 4}
+    assert facts["encoder.linear1"] == {}
+    model.encoder.requires_grad_(False)
+    facts = {module.name: module.facts for module in building.modules(model)}
+    assert facts["encoder.linear1"] == {"frozen": True}
+    assert facts["embedding"] == {"rows": 7}
 
 
 def test_hidden_modules_are_found_if_they_hold_something():

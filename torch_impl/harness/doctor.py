@@ -40,6 +40,7 @@ def examine(job: Examination) -> None:
     with _machine(job) as evidence:
         with Building() as building, building_errors(source.line_of):
             program = _program(job, evidence)
+        files.built()
         observer = Observer(program.model, building, evidence.devices)
         clock = Clock(functools.partial(_wait, job))
         clocked = functools.partial(timed, clock, program.model)
