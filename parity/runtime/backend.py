@@ -22,6 +22,7 @@ from parity.runtime.ranks import variables
 
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
 PATIENCE = 300.0  # seconds without an answer after which a job counts as hung
+START = 120.0  # seconds that processes have to import their framework, on however busy a machine
 
 
 class Result(NamedTuple):
@@ -48,7 +49,7 @@ class Backend:
         self.python = python or sys.executable
         self.folder = folder
         self.kind = kind
-        self.patience = patience
+        self.patience, self.start = patience, max(patience, START)
         self.threads = threads
         self.command = [self.python, "-m", PACKAGES[name]]
         self._groups: dict[Group, list[Child]] = {}
@@ -89,7 +90,7 @@ class Backend:
                 if self._closed:
                     raise BackendError(f"{self.name}: is closed")
                 self._spawn(group)
-            list(answers(self._groups[group], self.patience, "ready"))
+            list(answers(self._groups[group], self.start, "ready"))
         return self._groups[group]
 
     def _spawn(self, group: Group) -> None:

@@ -6,6 +6,7 @@ What it finds in real programs: tests/test_doctor_programs.py.
 import contextlib
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -15,13 +16,14 @@ import msgspec
 import pytest
 
 from parity import cli, doctor
-from parity.checkup import examine
+from parity.checkup import examine, rules
 from parity.checkup.evidence import Evidence, Time
 from parity.checkup.examine import Patient
 from parity.checkup.finding import Finding
 from parity.errors import BackendError
 from parity.runtime.job import Examination
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = ["--torch=my_model:build", "--input=x=float32[8,16]"]
 FINDING = Finding(
     id="sync.item",
@@ -119,6 +121,11 @@ def test_json_on_stdout_leaves_it_to_the_report():
     assert json.loads(ended.out)["findings"][0]["id"] == "sync.item"
     assert "sync.item" in ended.err
     assert program(*PROGRAM, "--quiet", found=[FINDING]).out == ""
+
+
+def test_the_list_of_findings_is_complete():
+    listed = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", (ROOT / "docs" / "doctor.md").read_text(), re.MULTILINE)
+    assert dict(listed) == rules.IDS
 
 
 def test_help_lists_what_there_is():

@@ -61,7 +61,9 @@ class Stage:
         return str(path)
 
     def backend(self, code: str, patience: float = 20.0, name: str = "torch") -> Backend:
-        return Backend(name, self.interpreter(code), self.folder, patience=patience)
+        made = Backend(name, self.interpreter(code), self.folder, patience=patience)
+        made.start = patience
+        return made
 
     def started(self) -> list[tuple[int, int]]:
         """The rank and the process id of each process so far."""
