@@ -17,11 +17,12 @@ import pytest
 
 from parity import cli, doctor
 from parity.checkup import examine, rules
-from parity.checkup.evidence import Evidence, Time
+from parity.checkup.evidence import Collective, Evidence, Time
 from parity.checkup.examine import Patient
+from parity.checkup.files import Files
 from parity.checkup.finding import Finding
 from parity.errors import BackendError
-from parity.runtime.job import Examination
+from parity.runtime.job import Answer, Examination
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ["--torch=my_model:build", "--input=x=float32[8,16]"]
@@ -153,3 +154,22 @@ def test_devices_that_nobody_asked_for_are_known_as_such(flag, asked):
     assert patient.job.asked == asked
     assert patient.job.virtual
     assert Path(patient.job.folder) == Path()
+
+
+@pytest.mark.parametrize(("shape", "told"), [([5, 4], True), ([8, 4], False)])
+def test_ranks_that_crash_over_calls_that_do_not_meet_are_told_why(tmp_path, shape, told):
+    """Gloo may end a process that is given another shape; a crash that nothing on file explains is the program's."""
+
+    class Crashed:
+        name = "torch"
+
+        def do(self, job: Examination) -> Answer:
+            for rank, rows in enumerate(([8, 4], shape)):
+                call = Collective(operation="all_reduce", shape=rows, dtype="float32", source="train.py:9")
+                Files(Path(job.folder), rank).note(call)
+            return Answer(status="error", message="torch rank 1: the process ended with status -6")
+
+    job = Examination(ranks=2, devices=2)
+    with contextlib.nullcontext() if told else pytest.raises(BackendError, match="status -6"):
+        (finding,), _ = examine.examined(Crashed(), job, tmp_path / "seen")
+        assert (finding.id, finding.source) == ("collective.shape", "train.py:9")
