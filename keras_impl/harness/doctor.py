@@ -22,12 +22,12 @@ from keras_impl.harness.checkup.state import kept
 from keras_impl.harness.checkup.timing import timed
 from keras_impl.harness.pretend import pretend
 from parity.checkup.clock import Clock
-from parity.checkup.drive import OBSERVED, TIMED, WARM, Drive, building_errors, failure, steps
+from parity.checkup.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps
 from parity.checkup.evidence import Evidence
 from parity.checkup.files import Files
 from parity.runtime.job import Examination
 
-Step = Callable[[], AbstractContextManager[None]]
+Clocked = Callable[[], AbstractContextManager[None]]  # what a timed step runs in
 
 
 def examine(job: Examination) -> None:
@@ -47,12 +47,7 @@ def examine(job: Examination) -> None:
         clocked = functools.partial(timed, clock, program.model)
         shapes: set[Any] = set()
         context = functools.partial(_context, job, evidence, observer, functions, clocked, shapes)
-        try:
-            Drive(program, context, files, rank.of, steps(job)).run()
-        except Exception as error:  # in a step that is not observed: what was seen before is told all the same
-            if not (line := source.line_of(error.__traceback__)):
-                raise
-            evidence.later = failure(error, line)
+        evidence.later = outcome(Drive(program, context, files, rank.of, steps(job)), source.line_of)
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, observer.optimizers)
         evidence.moves = building.moves
@@ -89,7 +84,7 @@ def _context(
     evidence: Evidence,
     observer: Observer,
     functions: Functions,
-    clocked: Step,
+    clocked: Clocked,
     shapes: set[Any],
     number: int,
     batch: Any,
@@ -117,7 +112,7 @@ def _observed(evidence: Evidence, observer: Observer, batch: Any) -> Iterator[No
 
 
 @contextmanager
-def _timed(functions: Functions, clocked: Step) -> Iterator[None]:
+def _timed(functions: Functions, clocked: Clocked) -> Iterator[None]:
     with functions, clocked():
         yield
 

@@ -20,6 +20,7 @@ from parity.runtime.drive import Rank, Run, recorders
 from parity.runtime.job import Examination, Job
 
 OBSERVED, WARM, TIMED = 2, 1, 5
+LineOf = Callable[[TracebackType | None], str]  # the user's line that an exception came from
 
 
 class Program(NamedTuple):
@@ -45,7 +46,7 @@ def plain_run(job: Examination, rank: Rank) -> Run:
 
 
 @contextmanager
-def building_errors(line_of: Callable[[TracebackType | None], str]) -> Iterator[None]:
+def building_errors(line_of: LineOf) -> Iterator[None]:
     """What the program raises while it is built is told with the user's line. Raises BackendError, and UsageError."""
     try:
         yield
@@ -57,10 +58,17 @@ def building_errors(line_of: Callable[[TracebackType | None], str]) -> Iterator[
         raise BackendError(f"the program cannot be built: {type(error).__name__}: {error}{where}") from error
 
 
-def failure(error: Exception, line: str) -> Failure:
-    """What a step raised that was not observed. `line`: the user's."""
-    first = next((line for line in str(error).splitlines() if line.strip()), "")
-    return Failure(exception=type(error).__name__, message=first, operation="", tensors=[], place=Place(source=line))
+def outcome(drive: "Drive", line_of: LineOf) -> Failure | None:
+    """Runs it all; what an unobserved step of the user's raised, which spoils nothing that was seen before."""
+    try:
+        drive.run()
+    except Exception as error:
+        if not (source := line_of(error.__traceback__)):
+            raise
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        place = Place(source=source)
+        return Failure(exception=type(error).__name__, message=first, operation="", tensors=[], place=place)
+    return None
 
 
 class Drive:

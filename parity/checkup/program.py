@@ -37,10 +37,17 @@ def load(flag: str, text: str, *arguments: str) -> Callable[..., Any]:
     if not callable(found):
         raise UsageError(f"{flag}={text}: expected a function, received {type(found).__name__}")
     function: Callable[..., Any] = found
+    if mismatch := _mismatch(function, arguments):
+        raise UsageError(f"{flag}={text}: is called as {name}({', '.join(arguments)}): {mismatch}")
+    return function
+
+
+def _mismatch(function: Callable[..., Any], arguments: tuple[str, ...]) -> str:
+    """Why a function cannot be called so; "" if it can, or if nothing is known of what it takes."""
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
-        raise UsageError(f"{flag}={text}: is called as {name}({', '.join(arguments)}): {error}") from None
-    except ValueError:  # nothing is known of its arguments
-        pass
-    return function
+        return str(error)
+    except ValueError:  # some functions written in C do not say
+        return ""
+    return ""

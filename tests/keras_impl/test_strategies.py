@@ -18,16 +18,13 @@ STATE = ("gradient/", "parameter/", "optimizer_state/")
 STACK = {"model": {"layers": 6, "width": 8}, "data": {"source": "synthetic", "batch": 8}}
 BLOCK = {"data": {"batch": 7}}
 RESIDUAL = {"model": {"out_channels": 4}, "data": {"batch": 4, "size": 8}}
-SMALL = {"vocabulary": 20, "d_model": 8, "heads": 2, "feed_forward": 10}
-DEEP = {
-    "model": SMALL,
+TRANSFORMER = {
+    "model": {"vocabulary": 20, "d_model": 8, "heads": 2, "feed_forward": 10},
     "data": {"source": "synthetic", "batch": 4, "length": 5},
     "optimizer": {"momentum": 0.9},
 }
-# Most of the time goes into tracing layers.
-TRANSFORMER = DEEP | {"model": SMALL | {"encoder_layers": 1, "decoder_layers": 1}}
 UNDROPPED = TRANSFORMER | {"model": TRANSFORMER["model"] | {"dropout": 0.0}}  # each replica draws masks of its own
-COUNTS = (1, 3)  # two are the cases' own
+COUNTS = (1, 2, 3, 4)
 
 # strategy, model, its sizes, changes, numbers of devices
 ROWS = [
@@ -40,7 +37,7 @@ ROWS = [
     ("ddp", "transformer", UNDROPPED, {}, (2,)),
     ("send_recv", "linear_stack", STACK, {}, COUNTS),
     ("send_recv", "residual_block", RESIDUAL, {}, (2,)),
-    ("send_recv", "transformer", DEEP, {}, (4,)),
+    ("send_recv", "transformer", TRANSFORMER, {}, (2, 4)),
     ("round_robin", "simple_block", BLOCK, {"clip_norm": 0.05}, COUNTS),
     ("round_robin", "residual_block", RESIDUAL, {}, (2,)),
     ("round_robin", "transformer", TRANSFORMER, {}, (3,)),
@@ -50,9 +47,9 @@ ROWS = [
     ("hybrid", "linear_stack", STACK, {"accumulate": 2}, (4,)),
     ("hybrid", "two_linear", BLOCK, {}, (4,)),
     ("branch_parallel", "residual_block", RESIDUAL, {}, COUNTS),
-    ("branch_parallel", "transformer", TRANSFORMER, {"clip_norm": 0.05}, (3,)),
+    ("branch_parallel", "transformer", TRANSFORMER, {"clip_norm": 0.05}, (2, 3)),
     ("tensor_parallel", "simple_block", BLOCK, {}, COUNTS),
-    ("tensor_parallel", "transformer", TRANSFORMER, {}, (4,)),
+    ("tensor_parallel", "transformer", TRANSFORMER, {}, (2, 4)),
 ]
 CASES = [(*row[:4], devices) for row in ROWS for devices in row[4]]
 

@@ -15,7 +15,7 @@ import pytest
 
 from parity.checkup import inputs
 from parity.checkup.clock import Clock
-from parity.checkup.drive import Drive, Program
+from parity.checkup.drive import Drive, Program, outcome
 from parity.checkup.evidence import Collective, Evidence, Time
 from parity.checkup.files import Files, waiting
 from parity.checkup.program import load
@@ -148,6 +148,20 @@ def test_what_a_step_raises_is_handed_to_its_context(tmp_path, swallows):
     with contextlib.nullcontext() if swallows else pytest.raises(ValueError, match="second"):
         drive(tmp_path, log, train, steps=3)
     assert log.lines[-1] == "1 raised"
+
+
+def test_what_an_unobserved_step_raises_is_told_by_its_line(tmp_path):
+    def train(batches, on_step):
+        raise ValueError("only in a graph\nand more")
+
+    made = Drive(Program(None, iter("ab"), train), Log().context, Files(tmp_path, 0), ranks=1, steps=2)
+    found = outcome(made, lambda traceback: "train.py:3")
+    assert (found.exception, found.message, found.place.source) == ("ValueError", "only in a graph", "train.py:3")
+    made = Drive(Program(None, iter("ab"), train), Log().context, Files(tmp_path, 0), ranks=1, steps=2)
+    with pytest.raises(ValueError, match="only in a graph"):  # no line of the user's: the doctor's own mistake
+        outcome(made, lambda traceback: "")
+    made = Drive(Program(None, iter("ab"), one_by_one), Log().context, Files(tmp_path, 0), ranks=1, steps=2)
+    assert outcome(made, lambda traceback: "train.py:3") is None
 
 
 def test_ranks_wait_for_each_other_but_not_for_one_that_has_left(tmp_path):

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from parity.checkup.clock import Clock
-from parity.checkup.drive import OBSERVED, TIMED, WARM, Drive, Program, building_errors, failure, steps
+from parity.checkup.drive import OBSERVED, TIMED, WARM, Drive, Program, building_errors, outcome, steps
 from parity.checkup.evidence import Evidence, Time
 from parity.checkup.files import Files
 from parity.runtime.job import Examination
@@ -28,7 +28,7 @@ from torch_impl.harness.checkup.observer import Observer
 from torch_impl.harness.checkup.timing import timed
 from torch_impl.harness.pretend import on_cpu, pretend
 
-Step = Callable[[], AbstractContextManager[None]]
+Clocked = Callable[[], AbstractContextManager[None]]  # what a timed step runs in
 
 
 def examine(job: Examination) -> None:
@@ -45,12 +45,7 @@ def examine(job: Examination) -> None:
         clock = Clock(functools.partial(_wait, job))
         clocked = functools.partial(timed, clock, program.model)
         context = functools.partial(_context, job, evidence, observer, clocked, files)
-        try:
-            Drive(program, context, files, rank.of, steps(job)).run()
-        except Exception as error:  # in a step that is not observed: what was seen before is told all the same
-            if not (line := source.line_of(error.__traceback__)):
-                raise
-            evidence.later = failure(error, line)
+        evidence.later = outcome(Drive(program, context, files, rank.of, steps(job)), source.line_of)
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, observer.optimizers)
         evidence.moves = building.moves
@@ -121,7 +116,7 @@ def _alone() -> dict[str, str]:
 
 
 def _context(
-    job: Examination, evidence: Evidence, observer: Observer, clocked: Step, files: Files, number: int, batch: Any
+    job: Examination, evidence: Evidence, observer: Observer, clocked: Clocked, files: Files, number: int, batch: Any
 ) -> AbstractContextManager[Any]:
     """What a step runs in."""
     if number < OBSERVED:

@@ -98,10 +98,8 @@ class Calls:
         """The block is of this phase, and what comes behind it of another."""
         self._here.phase = phase
         try:
-            yield
-        except Exception as error:
-            self._note_failing(error)
-            raise
+            with self._failures():
+                yield
         finally:
             self._here.phase = behind
 
@@ -120,18 +118,22 @@ class Calls:
         here.modules.append(path)
         here.layers.append(layer)
         try:
-            yield
-        except Exception as error:
-            self._note_failing(error)
-            raise
+            with self._failures():
+                yield
         finally:
             here.modules.pop()
             here.layers.pop()
             here.phase = "loss" if forward and not here.modules else before
 
-    def _note_failing(self, error: Exception) -> None:
-        if self.failing is None or self.failing[0] is not error:
-            self.failing = error, Place(module=self.module, phase=self.phase)
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """An exception that comes by is noted where it came by first."""
+        try:
+            yield
+        except Exception as error:
+            if self.failing is None or self.failing[0] is not error:
+                self.failing = error, Place(module=self.module, phase=self.phase)
+            raise
 
     def _note_layer(self, layer: keras.Layer, step: Step) -> None:
         """After its call: whether it computed in float16, and whether a tape saw what it trains."""
