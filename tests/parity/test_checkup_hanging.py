@@ -23,11 +23,9 @@ def waits(rank: int, line: int = 7, ended: bool = False) -> Waiting:
     return Waiting(rank=rank, ended=ended, stack=[f'File "{TORCH}", line 2000 in wait', user])
 
 
-def left(rank: int) -> Waiting:
+def left(rank: int, copy: Path = Path(parity.__file__).parents[1]) -> Waiting:
     """Where ranks wait for those that are still in the step."""
-    return Waiting(
-        rank=rank, ended=True, stack=[f'File "{Path(parity.__file__).parent}/checkup/drive.py", line 9 in meet']
-    )
+    return Waiting(rank=rank, ended=True, stack=[f'File "{copy}/parity/checkup/files.py", line 9 in meet'])
 
 
 def found(*logs: list[Collective], waiting: list[Waiting]) -> Finding:
@@ -64,8 +62,9 @@ def test_another_shape_or_type(other: dict) -> None:
         assert (finding.id, finding.source) == ("collective.shape", "train.py:8")
 
 
-def test_a_rank_that_left() -> None:
-    finding = found([REDUCE, REDUCE], [REDUCE], waiting=[waits(0), left(1)])
+@pytest.mark.parametrize("waiting", [left(1), left(1, Path("/another/checkout"))])
+def test_a_rank_that_left(waiting: Waiting) -> None:
+    finding = found([REDUCE, REDUCE], [REDUCE], waiting=[waits(0), waiting])
     assert (finding.id, finding.source) == ("collective.left", "train.py:7")
     assert "rank 1 does not reach: it has left after 1 call." in finding.message
 

@@ -10,8 +10,7 @@ from parity.checkup.evidence import Waiting
 FRAMES = 4  # of a stack that are shown
 FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+),? in (?P<function>.*)')
 ABOVE = Path(parity.__file__).parents[1]
-OWN = tuple(f"{ABOVE}/{part}" for part in ("parity/", "torch_impl/harness/", "keras_impl/harness/"))
-OWN += tuple(f"{ABOVE}/{side}/__main__.py" for side in ("torch_impl", "keras_impl"))
+OWN = re.compile(r".*/((parity|(torch|keras)_impl/harness)/.*|(torch|keras)_impl/__main__\.py)")
 LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python\d[^/]*/|^<")
 
 
@@ -31,7 +30,13 @@ def _frames(known: Waiting) -> list[re.Match[str]]:
 
 
 def _users(known: Waiting) -> list[re.Match[str]]:
-    return [f for f in _frames(known) if not LIBRARY.search(f["file"]) and not f["file"].startswith(OWN)]
+    return [frame for frame in _frames(known) if not LIBRARY.search(frame["file"]) and not _own(frame["file"])]
+
+
+def _own(file: str) -> bool:
+    """One of this project's: a process may have found another copy of it first, in its working directory."""
+    known = OWN.match(file)
+    return known is not None and (ABOVE / known[1]).exists()
 
 
 def _told(frame: re.Match[str]) -> str:
