@@ -6,13 +6,11 @@ A case is one model, trained by one strategy on one source of data. Both backend
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
-Positive = Annotated[int, Meta(ge=1)]
-Count = Annotated[int, Meta(ge=0)]
-Rate = Annotated[float, Meta(ge=0.0)]
-Fraction = Annotated[float, Meta(ge=0.0, lt=1.0)]
+from parity.config.frozen import Count, Fraction, Frozen, Positive, Rate
+from parity.pairs.schema import Pair
+
 Precision = Literal["float32", "bfloat16", "float16"]
 Strategy = Literal[
     "single",
@@ -29,10 +27,6 @@ Strategy = Literal[
 REPLICATED = ("data_parallel", "ddp", "all_reduce", "hybrid")  # several replicas of the model
 STAGED = ("send_recv", "pipeline", "hybrid")  # every replica cut into consecutive stages
 STAGES = 2  # of each replica of hybrid
-
-
-class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A config: immutable, by keyword, closed."""
 
 
 class LinearStack(Frozen, frozen=True, tag_field="kind", tag="linear_stack"):
@@ -91,7 +85,7 @@ class Specimen(Frozen, frozen=True, tag_field="kind", tag="specimen"):
     classes: Positive = 10
 
 
-Model = LinearStack | SimpleBlock | TwoLinear | ResidualBlock | Transformer | Specimen
+Model = LinearStack | SimpleBlock | TwoLinear | ResidualBlock | Transformer | Specimen | Pair
 
 
 class Data(Frozen, frozen=True):
@@ -237,5 +231,6 @@ class Case(Frozen, frozen=True):
         kinds = {"branch_parallel": (ResidualBlock, Transformer), "tensor_parallel": (SimpleBlock, Transformer)}
         if not isinstance(self.model, kinds.get(self.strategy, Frozen)):
             raise ValueError(f"{self.strategy!r} has nothing to spread in a {type(self.model).__name__}")
-        if isinstance(self.model, Specimen) and self.strategy != "single":
-            raise ValueError(f"a specimen trains by the strategy 'single' alone, received {self.strategy!r}")
+        if isinstance(self.model, (Specimen, Pair)) and self.strategy != "single":
+            kind = type(self.model).__name__.lower()
+            raise ValueError(f"a {kind} trains by the strategy 'single' alone, received {self.strategy!r}")

@@ -8,6 +8,7 @@ import msgspec
 from parity.checkup.inputs import Input
 from parity.config.devices import processes
 from parity.config.schema import Case
+from parity.pairs.mapping import Halves
 
 # What a comparison needs of each side: the witness is the reference's.
 RUNS = {"torch": ["low", "high", "witness"], "keras": ["low", "high"]}
@@ -21,12 +22,13 @@ class Group(NamedTuple):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
-    """Record the named runs of a case into a folder. `fault` plants mistakes, by name, joined by +."""
+    """Record the named runs of a case into a folder. `fault` plants mistakes, by name, joined by +; `pair`: a pair's."""
 
     case: Case
     runs: list[str]
     folder: str
     fault: str = ""
+    pair: Halves | None = None
 
     def group(self, backend: str) -> Group:
         """What the backend runs it in."""
@@ -67,7 +69,26 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
         return len(os.listdir(self.folder))
 
 
-Work = Job | Examination
+class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
+    """Tell what a half of a pair is made of (parity.pairs.survey), into a folder.
+
+    Keras's is given torch's weights as far as `pair.mapping` says.
+    """
+
+    case: Case
+    folder: str
+    pair: Halves
+
+    def group(self, backend: str) -> Group:
+        """One process."""
+        return Group(1, self.case.devices)
+
+    def progress(self) -> int:
+        """Nothing is known of it before the end."""
+        return 0
+
+
+Work = Job | Examination | SurveyJob
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

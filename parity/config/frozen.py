@@ -1,0 +1,15 @@
+"""What every config is made of: frozen structs that refuse unknown fields, and the ranges of numbers."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
+Rate = Annotated[float, Meta(ge=0.0)]
+Fraction = Annotated[float, Meta(ge=0.0, lt=1.0)]
+
+
+class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A config: immutable, by keyword, closed."""

@@ -1,0 +1,1 @@
+"""A user's own two models: their file, the mapping of weights, the matching of activations."""

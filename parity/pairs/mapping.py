@@ -1,0 +1,71 @@
+"""Which weights of Keras are which of torch's, and what corresponds among the activations: the structs."""
+
+from typing import Literal
+
+import msgspec
+
+from parity.pairs.schema import WeightRule
+
+
+class Entry(WeightRule, frozen=True):
+    """A rule for named weights, without patterns. `by`: how it was found."""
+
+    torch: list[str]
+    keras: list[str]
+    by: Literal["rule", "name", "order", "shape", "run"] = "order"
+
+
+class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
+    """A weight that nothing was found for. `candidates`: weights of the other side that could be meant."""
+
+    side: str
+    name: str
+    shape: tuple[int, ...]
+    candidates: list[str] = []
+
+
+class Mapping(msgspec.Struct, frozen=True, kw_only=True):
+    """All weights of both sides.
+
+    `constants`: torch's buffers that have no counterpart and never change. `ignored`: by the user's wish, both sides.
+    """
+
+    entries: list[Entry]
+    unplaced: list[Unplaced] = []
+    constants: list[str] = []
+    ignored: list[str] = []
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor that Keras's layer returned, and the one of torch's that it corresponds to, both by key.
+
+    Its canonical form: the axes in the order of `axes`, then reshaped to torch's shape. `inputs`: the same for what
+    goes into the layer, None where that is not compared. `by`: they belong to layers of the same weights, have the
+    same values, or stand at the same place in the order of execution.
+    """
+
+    torch: str
+    keras: str
+    axes: list[int]
+    inputs: list[int] | None = None
+    by: Literal["weights", "value", "order"]
+
+
+class Matching(msgspec.Struct, frozen=True, kw_only=True):
+    """All tensors that correspond, and the keys of those that have no counterpart."""
+
+    matches: list[Match]
+    torch_alone: list[str] = []
+    keras_alone: list[str] = []
+
+
+class Halves(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job of a pair needs to know. `search`: where modules are looked for; `survey`: torch's survey's folder.
+
+    Of torch's jobs mapping and matching are None: it is the reference.
+    """
+
+    search: list[str]
+    survey: str = ""
+    mapping: Mapping | None = None
+    matching: Matching | None = None

@@ -1,0 +1,116 @@
+"""What a pair's file may say (README, "Your own models"). Frozen structs; an unknown field is refused by name.
+
+A pair is a model like any other to a case: both backends receive it, and build their half of it.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from parity.config.frozen import Count, Frozen, Positive
+
+FLOATS = ("float16", "float32", "float64")
+Dtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
+Text = Annotated[str, Meta(min_length=1)]
+TARGET = "target"  # the input of this name is what the loss is given, and not the model
+
+
+class PairInput(Frozen, frozen=True):
+    """An input by its canonical name, which may have dots: a dict within a dict.
+
+    Floats are standard normal times `scale`, integers uniform from range[0] up to, but not, range[1]. `torch`,
+    `keras`: the argument's name on that side, if not the canonical one. `keras_layout`: an einops pattern from
+    torch's axes to Keras's. `npz`: a file (relative to the pair's) that has an array of the canonical name.
+    """
+
+    shape: list[Count] = []
+    dtype: Dtype = "float32"
+    range: tuple[int, int] | None = None
+    scale: float = 1.0
+    seed: Count | None = None
+    npz: str = ""
+    torch: str = ""
+    keras: str = ""
+    keras_layout: str = ""
+
+    def __post_init__(self) -> None:
+        if self.range and (self.dtype in FLOATS or self.dtype == "bool"):
+            raise ValueError(f"range is for integers, received dtype {self.dtype!r}; floats have a scale")
+        if self.range and self.range[0] >= self.range[1]:
+            raise ValueError(f"range is {list(self.range)}, expected [first, first beyond the last]")
+
+
+class PairOutput(Frozen, frozen=True):
+    """An output by its canonical name. `torch`, `keras`: key, attribute or index there; "" for the output itself."""
+
+    torch: str | int = ""
+    keras: str | int = ""
+    keras_layout: str = ""
+
+
+class WeightRule(Frozen, frozen=True):
+    """How some weights of one side make those of the other; `parity.pairs.transfer` says what the fields do."""
+
+    torch: str | list[str]
+    keras: str | list[str]
+    rearrange: str = ""
+    sizes: dict[str, Positive] = {}
+    order: list[Count] = []
+    each: str = ""
+    combine: Literal["join", "sum"] = "join"
+
+
+class Ignore(Frozen, frozen=True):
+    """Globs of weights that one side has and the other does not need."""
+
+    torch: list[str] = []
+    keras: list[str] = []
+
+
+class Expect(Frozen, frozen=True):
+    """An accepted difference: a cause, where (a glob), and the reason. It fails when it no longer occurs."""
+
+    cause: Text
+    reason: Text
+    where: str = "*"
+
+
+class Train(Frozen, frozen=True):
+    """Training steps. A function of the user's ("module:function") takes the place of a built-in loss or optimizer.
+
+    A loss is called as f(outputs, target), the optimizers' as f(parameters) in torch and f() in Keras.
+    """
+
+    loss: Literal["mse", "cross_entropy"] = "mse"
+    torch_loss: str = ""
+    keras_loss: str = ""
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    torch_optimizer: str = ""
+    keras_optimizer: str = ""
+    learning_rate: Annotated[float, Meta(gt=0.0)] = 0.0078125
+    steps: Positive = 3
+
+    def __post_init__(self) -> None:
+        for what in ("loss", "optimizer"):
+            if bool(getattr(self, f"torch_{what}")) != bool(getattr(self, f"keras_{what}")):
+                raise ValueError(f"torch_{what} and keras_{what} belong together: received only one of them")
+
+
+class Pair(Frozen, frozen=True, tag_field="kind", tag="pair"):
+    """Two builders ("module:function") and what is known of them. Without `train`: one forward and its gradients."""
+
+    torch: Text
+    keras: Text
+    inputs: dict[str, PairInput]
+    kwargs: dict[str, Any] = {}
+    torch_kwargs: dict[str, Any] = {}
+    keras_kwargs: dict[str, Any] = {}
+    outputs: dict[str, PairOutput] = {}
+    weights: list[WeightRule] = []
+    ignore: Ignore = Ignore()
+    expect: list[Expect] = []
+    train: Train | None = None
+
+    def __post_init__(self) -> None:
+        if not set(self.inputs) - {TARGET}:
+            raise ValueError("a pair needs at least one input, e.g. [inputs.x] with shape = [2, 8]")

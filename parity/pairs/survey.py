@@ -1,0 +1,97 @@
+"""What each side tells of its half of a pair before anything is compared, framework-free.
+
+A survey is a folder: survey.json, activations.safetensors (what one forward pass in inference gave, in
+float64 as far as it is float), and from torch weights.safetensors: the values that both sides start from.
+Names are the side's own: dots on torch's, slashes on Keras's.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.errors import TraceError
+from parity.trace.tensorfile import TensorFile
+
+Array = NDArray[Any]
+OUTPUT = "(model)"  # the whole model's output: (model), (model)#1..., or (model).NAME where outputs have names
+FILE, ACTIVATIONS, WEIGHTS = "survey.json", "activations.safetensors", "weights.safetensors"
+
+
+class Module(msgspec.Struct, frozen=True, kw_only=True):
+    """A module or layer. `kind`: of the common names (README); `facts`: what else tells modules apart, e.g. heads."""
+
+    path: str
+    kind: str
+    facts: dict[str, Any] = {}
+
+
+class Weight(msgspec.Struct, frozen=True, kw_only=True):
+    """A parameter or buffer. `role`: its attribute in its module; `also`: other names that the framework gives it.
+
+    `statistic`: it is not trained, yet changes in training, as a batch norm's moving average does.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    module: str
+    role: str
+    trainable: bool
+    statistic: bool = False
+    also: list[str] = []
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor that a module returned. `key`: the path, and #1, #2... for its further tensors of the pass."""
+
+    key: str
+    module: str
+    shape: tuple[int, ...]
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """One side's half.
+
+    `modules` and `weights` in the order of their definition. `called`: modules in the order of their first calls.
+    `tied`: further names of a weight, with the name that it has among `weights`. `outputs`: in the order in which
+    they were returned, the whole model's last. `arguments`: the shapes of the tensors that went into each module's
+    first call, for those modules that have none within them.
+    """
+
+    side: str
+    modules: list[Module]
+    weights: list[Weight]
+    called: list[str]
+    tied: dict[str, str] = {}
+    outputs: list[Seen] = []
+    arguments: dict[str, list[tuple[int, ...]]] = {}
+
+    def kind(self, path: str) -> str:
+        """Of a module; "" if there is none of that path."""
+        return next((module.kind for module in self.modules if module.path == path), "")
+
+
+def write(folder: Path, survey: Survey) -> None:
+    """Leave it there."""
+    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(survey), indent=1))
+
+
+def read(folder: Path) -> Survey:
+    """Raises TraceError."""
+    try:
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=Survey)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise TraceError(f"{folder / FILE}: cannot be read: {error}") from None
+
+
+def activations(folder: Path) -> dict[str, Array]:
+    """What the modules returned, by key, float64 or whole numbers. Raises TraceError."""
+    return dict(TensorFile(folder / ACTIVATIONS))
+
+
+def weights(folder: Path) -> dict[str, Array]:
+    """torch's initial values, by canonical name. Raises TraceError."""
+    return {name: np.asarray(array) for name, array in TensorFile(folder / WEIGHTS).items()}
