@@ -16,6 +16,8 @@ from absl.flags import argparse_flags
 from parity.config import cases, schema
 from parity.config.devices import Devices, parse
 from parity.errors import BackendError, TraceError, UsageError, nearest
+from parity.pairs import file as pairs
+from parity.pairs.file import PairFile
 from parity.runtime.hardware import available
 
 # What a shell reports for a program ended by Ctrl-C, or by a reader that left.
@@ -61,6 +63,25 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     add("--set", action="append", default=[], metavar="A.B=C", help="change any field of a case (repeatable)")
 
 
+def add_pair_files(parser: argparse.ArgumentParser) -> None:
+    """The flag that names a user's own models."""
+    parser.add_argument(
+        "--pair", action="append", default=[], type=Path, metavar="FILE.toml", help="your own two models (repeatable)"
+    )
+
+
+def pair_files(args: argparse.Namespace, on: Devices) -> list[PairFile]:
+    """The pairs that the flags name, by files, or by --torch and --keras. Raises UsageError."""
+    fields = _fields(args, on)
+    found = [pairs.load(path, args.set, **fields) for path in args.pair]
+    if getattr(args, "torch", ""):
+        found.append(pairs.from_flags(args.torch, args.keras, args.input, **fields))
+    names = [file.case.name for file in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"there are two pairs of the name {twice[0]!r}; give them different names")
+    return found
+
+
 def devices(args: argparse.Namespace) -> Devices:
     """The devices that the flags name, or those that there are. Raises UsageError."""
     return available(pythons(args)) if args.devices in (None, "auto") else parse(args.devices)
@@ -74,9 +95,14 @@ def pythons(args: argparse.Namespace) -> dict[str, str]:
 
 
 def chosen_cases(args: argparse.Namespace, on: Devices) -> list[schema.Case]:
-    """The cases that the flags name. Raises UsageError."""
-    fields = {"precision": args.precision, "steps": args.steps, "every": args.every, "seed": args.seed}
-    return cases.select(args.case, args.set, devices=on.number, **fields)
+    """The built-in cases that the flags name; all of them if they name nothing. Raises UsageError."""
+    if not args.case and (getattr(args, "pair", []) or getattr(args, "torch", "")):
+        return []
+    return cases.select(args.case, args.set, **_fields(args, on))
+
+
+def _fields(args: argparse.Namespace, on: Devices) -> dict[str, Any]:
+    return {"devices": on.number, **{name: getattr(args, name) for name in ("precision", "steps", "every", "seed")}}
 
 
 def case_flags(args: argparse.Namespace, case: schema.Case) -> str:

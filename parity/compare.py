@@ -15,14 +15,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from parity import cli
+from parity.checkup import inputs
 from parity.config.baseline import why_not
 from parity.config.cases import names
 from parity.config.devices import obstacle
 from parity.config.schema import Case
-from parity.diagnose.diagnosis import explained
 from parity.errors import UsageError
 from parity.numerics.against import against_single
 from parity.numerics.judge import side_names
+from parity.pairs.compare import compared, judged
+from parity.pairs.file import PairFile
 from parity.report import as_json, terminal
 from parity.results import Against, CaseResult, LayoutCheck, Report, worst
 from parity.runtime.backend import Backend, feed, running
@@ -47,6 +49,7 @@ def main(argv: Sequence[str]) -> int:
             layout = result.checks.get("layout")
             if isinstance(layout, LayoutCheck) and not args.layout:
                 layout.sides = {}
+            result.mapping = result.mapping if args.mapping else None
             report.add(result)
     order = {name: place for place, name in enumerate(names())}
     report.cases.sort(key=lambda result: order.get(result.case, len(order)))
@@ -62,6 +65,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("traces", nargs="*", type=Path, metavar="TRACE", help="two folders of recorded traces, instead of running")
     cli.add_case_flags(parser)
+    cli.add_pair_files(parser)
+    add("--torch", default="", metavar="MODULE:FN", help="a pair without a file: what returns your torch.nn.Module")
+    add("--keras", default="", metavar="MODULE:FN", help="and what returns your keras.Model")
+    add("--input", action="append", default=[], metavar="SPEC", help="name=dtype[shape], e.g. 'ids=int64[2,8]<100'")
+    add("--mapping", action="store_true", help="print which weights of a pair belong together")
     add("--strict", action="store_true", help="fail also on what float32 cannot see, and on a noisier side")
     add("--json", metavar="FILE", help="write the report there; - for stdout (the table then goes to stderr)")
     add("--layout", action="store_true", help="print both device layouts side by side")
@@ -69,14 +77,24 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--list", action="store_true", help="print the names of the built-in cases")
     add("--quiet", action="store_true", help="print no table")
     args = parser.parse_args(argv)
-    chooses = [args.case, args.set, args.keep, args.precision, args.steps, args.every, args.seed, args.devices]
-    if args.traces and (len(args.traces) != 2 or any(value not in (None, []) for value in chooses)):
-        parser.error(f"received {len(args.traces)} folders of traces, expected two and no flags that choose cases")
+    _check(parser, args)
     if args.json is not None:
         as_json.check(args.json)
     if args.keep is not None:
         cli.make_folder("--keep", args.keep)
     return args
+
+
+def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
+    """End with status 2 for flags that do not go together."""
+    chooses = [args.case, args.set, args.keep, args.precision, args.steps, args.every, args.seed, args.devices]
+    chooses += [args.pair, args.torch or None, args.keras or None, args.input]
+    if args.traces and (len(args.traces) != 2 or any(value not in (None, []) for value in chooses)):
+        parser.error(f"received {len(args.traces)} folders of traces, expected two and no flags that choose cases")
+    if bool(args.torch) != bool(args.keras) or bool(args.torch) != bool(args.input):
+        parser.error(f"--torch, --keras and --input make a pair together, e.g. {inputs.EXAMPLE}")
+    if args.mapping and not (args.pair or args.torch):
+        parser.error("--mapping is of a pair: expected --pair=FILE.toml, or --torch, --keras and --input")
 
 
 def _results(args: argparse.Namespace, report: Report) -> Generator[CaseResult, None, None]:
@@ -115,7 +133,7 @@ def _by_case(folder: Path) -> dict[str, Trace]:
 def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[CaseResult]:
     """Both backends run everything that the cases need at the same time; a case is judged when all is there."""
     devices = cli.devices(args)
-    chosen = cli.chosen_cases(args, devices)
+    chosen, pairs = cli.chosen_cases(args, devices), cli.pair_files(args, devices)
     runnable = []
     absent = missing(devices, cli.pythons(args))
     for case in chosen:
@@ -133,7 +151,10 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
         for backend in backends
     }
     waiting = dict(enumerate(runnable))
-    with running(backends), _progress(len(runnable)) as progress:
+    with running(backends), _progress(len(runnable) + len(pairs)) as progress:
+        for file in pairs:
+            yield _pair(file, backends, (args.keep or scratch) / file.case.name, report)
+            progress.advance(progress.task_ids[0])
         for backend, number, answer in feed(jobs):
             if answer.status == "usage":
                 raise UsageError(answer.message)
@@ -144,6 +165,13 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
                 for task in plan.needs(n):
                     task.release(n)
                 progress.advance(progress.task_ids[0])
+
+
+def _pair(file: PairFile, backends: Sequence[Backend], folder: Path, report: Report) -> CaseResult:
+    result = compared(file, backends, folder)
+    if result.verdict != "error":
+        _note_environment(Trace(folder / "torch"), Trace(folder / "keras"), report)
+    return result
 
 
 def _conclude(args: argparse.Namespace, case: Case, own: Task, single: Task | None, report: Report) -> CaseResult:
@@ -178,12 +206,13 @@ def _against(case: Case, own: Task, single: Task | None, backend: str) -> Agains
 def _judge(one: Trace, other: Trace, report: Report) -> CaseResult:
     """PyTorch is the reference, whichever is named first."""
     reference, candidate = (other, one) if (one.backend, other.backend) == ("keras", "torch") else (one, other)
+    _note_environment(reference, candidate, report)
+    return judged(reference, candidate)
+
+
+def _note_environment(reference: Trace, candidate: Trace, report: Report) -> None:
     for name, trace in zip(side_names(reference, candidate), (reference, candidate), strict=True):
-        report.environment.setdefault(
-            name,
-            {**trace.manifest.versions, **trace.manifest.environment},
-        )
-    return explained(reference, candidate)
+        report.environment.setdefault(name, {**trace.manifest.versions, **trace.manifest.environment})
 
 
 @contextlib.contextmanager

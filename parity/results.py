@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from parity.layout.canonical import Layout
+from parity.pairs.mapping import Mapping
 
 Verdict = Literal["match", "subprecision", "diverged", "error", "skipped"]
 SCHEMA = 1
@@ -88,6 +89,9 @@ class CaseResult(Result):
     causes: list[dict[str, Any]] = msgspec.field(default_factory=list)
     checks: dict[str, Check | LayoutCheck] = msgspec.field(default_factory=dict)
     findings: list[Finding] = msgspec.field(default_factory=list)
+    expected: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    mapping: Mapping | None = None
+    undecided: list[str] = msgspec.field(default_factory=list)
     lifted: list[str] = msgspec.field(default_factory=list)
     casts: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
     devices: dict[str, list[str]] = msgspec.field(default_factory=dict)

@@ -5,7 +5,7 @@ whose layers are named as PyTorch's attributes needs no table of its own: the ru
 for each kind of layer, which variables make which of PyTorch's parameters and how axes move.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -105,7 +105,7 @@ class Value(NamedTuple):
         return all(same_bits(here.numpy(), there.numpy()) for here, there in pairs)
 
 
-def load(model: keras.Model, weights: dict[str, Floats]) -> None:
+def load(model: keras.Model, weights: Mapping[str, Floats]) -> None:
     """Give every parameter its initial value. Raises ValueError unless names and shapes agree."""
     own = {weight.name: weight for weight in _weights(model, trainable=True)}
     expected = {name: tuple(values.shape) for name, values in weights.items()}

@@ -4,22 +4,22 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from parity.errors import UsageError, nearest
 
 
-def load(flag: str, text: str, *arguments: str) -> Callable[..., Any]:
-    """The function that a flag names, to be called with so many arguments.
+def load(flag: str, text: str, *arguments: str, search: Sequence[str] = ()) -> Callable[..., Any]:
+    """The function that a flag names, to be called with so many arguments. `search`: folders to look in first.
 
     Raises UsageError; what the module raises while it is imported comes through.
     """
     module, colon, name = text.partition(":")
     if not colon or not module or not name:
         raise UsageError(f"{flag}={text}: expected module:function, e.g. my_package.model:build")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
+    places = list(dict.fromkeys([*search, os.getcwd()]))
+    sys.path[:] = places + [path for path in sys.path if path not in places]
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -27,7 +27,7 @@ def load(flag: str, text: str, *arguments: str) -> Callable[..., Any]:
             raise  # one that the user's module needs
         hint = f" (did you mean {module.removesuffix('.py')}:{name}?)" if module.endswith(".py") else ""
         raise UsageError(
-            f"{flag}={text}: there is no module {error.name!r} in {here} or on Python's path{hint}"
+            f"{flag}={text}: there is no module {error.name!r} in {' or '.join(places)} or on Python's path{hint}"
         ) from None
     for part in name.split("."):
         if not hasattr(found, part):

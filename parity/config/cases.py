@@ -7,17 +7,19 @@ of an entry is `strategy` or `strategy@variant`; with the file's name it makes t
 import fnmatch
 import functools
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from parity.config import schema
+from parity.config.frozen import Frozen
 from parity.config.weights import specify
 from parity.errors import UsageError, nearest
 
 Table = dict[str, Any]
+Config = TypeVar("Config", bound=Frozen)
 
 
 def names() -> list[str]:
@@ -32,7 +34,7 @@ def select(patterns: Sequence[str], overrides: Sequence[str] = (), **fields: Any
     fields that are not None. Raises UsageError for a pattern that matches nothing, an unknown field
     or a wrong type.
     """
-    changes = [_override(text) for text in overrides]
+    changes = [override(text) for text in overrides]
     chosen = {name for pattern in patterns or ["*"] for name in _matching(pattern)}
     given = {key: value for key, value in fields.items() if value is not None}
     return [resolve(name, *changes, given) for name in names() if name in chosen]
@@ -40,20 +42,18 @@ def select(patterns: Sequence[str], overrides: Sequence[str] = (), **fields: Any
 
 def resolve(name: str, *changes: Table) -> schema.Case:
     """One built-in case with changes merged over it."""
-    change: Table = functools.reduce(_merge, changes, {})
+    change: Table = functools.reduce(merge, changes, {})
     if "name" in change:
         raise UsageError(f"case {name!r}: the name of a case cannot be changed, received {change['name']!r}")
-    return convert({**_merge(_tables()[name], change), "name": name})
+    return convert({**merge(_tables()[name], change), "name": name})
 
 
-def convert(table: Table) -> schema.Case:
-    """A table as a Case; what is wrong with it is said with its place and the nearest field."""
-    try:
-        case = msgspec.convert(table, schema.Case, strict=True)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"case {table.get('name')!r}: {_explain(str(error))}") from None
-    if msgspec.json.decode(msgspec.json.encode(case), type=dict) != msgspec.to_builtins(case):
-        raise UsageError(f"case {case.name!r}: holds a number that is not finite; expected finite ones")
+def convert(table: Table, where: str = "") -> schema.Case:
+    """A table as a Case; what is wrong with it is said with its place and the nearest field. `where`: it comes from."""
+    where = where or f"case {table.get('name')!r}"
+    case = checked(table, schema.Case, where)
+    if not _finite(case):
+        raise UsageError(f"{where}: holds a number that is not finite, or what JSON cannot hold; expected finite ones")
     weights = [weight.name for weight in specify(case.model)]
     for name in case.weight_scale:
         if name not in weights:
@@ -63,24 +63,39 @@ def convert(table: Table) -> schema.Case:
     return case
 
 
+def checked(table: Any, kind: type[Config], where: str) -> Config:
+    """A table as a config of a kind. Raises UsageError, which begins with `where`."""
+    try:
+        return msgspec.convert(table, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: {_explain(str(error))}") from None
+
+
+def _finite(case: schema.Case) -> bool:
+    try:
+        return msgspec.json.decode(msgspec.json.encode(case), type=schema.Case) == case
+    except (TypeError, msgspec.ValidationError):  # of a pair's kwargs, which hold whatever TOML does
+        return False
+
+
 @functools.cache
 def _tables() -> dict[str, Table]:
     tables = {}
     for file in sorted(resources.files("parity.config").joinpath("cases").iterdir(), key=lambda f: f.name):
         base = tomllib.loads(file.read_text(encoding="utf-8"))
         for key, change in base.pop("cases").items():
-            table = _merge(base, change)
+            table = merge(base, change)
             tables[f"{file.name.removesuffix('.toml')}/{key}"] = table | {"strategy": key.partition("@")[0]}
     return tables
 
 
-def _merge(base: Table, change: Table) -> Table:
+def merge(base: Table, change: Table) -> Table:
     """`change` over `base`, table by table; a model or an optimizer of another kind replaces the whole."""
     merged = dict(base)
     for key, value in change.items():
         old = merged.get(key)
         if isinstance(value, dict) and isinstance(old, dict) and _same_kind(old, value):
-            merged[key] = _merge(old, value)
+            merged[key] = merge(old, value)
         else:
             merged[key] = value
     return merged
@@ -99,7 +114,7 @@ def _matching(pattern: str) -> list[str]:
     return found
 
 
-def _override(text: str) -> Table:
+def override(text: str) -> Table:
     """'a.b=1' as {'a': {'b': 1}}; a value that is not TOML is a string."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
@@ -118,14 +133,9 @@ def _explain(message: str) -> str:
     """msgspec's message, with the nearest known field where a field is unknown."""
     if "unknown field" not in message:
         return message
-    word = message.split("`")[1]
-    return message + nearest(word, _fields(schema.__dict__.values()))
+    return message + nearest(message.split("`")[1], _fields(Frozen))
 
 
-def _fields(types: Iterable[object]) -> set[str]:
-    return {
-        field
-        for kind in types
-        if isinstance(kind, type) and issubclass(kind, schema.Frozen)
-        for field in kind.__struct_fields__
-    }
+def _fields(kind: type[Frozen]) -> set[str]:
+    """Those of all configs."""
+    return {field for below in kind.__subclasses__() for field in (*below.__struct_fields__, *_fields(below))}

@@ -6,7 +6,7 @@ fills every matrix with xavier_uniform_). Buffers are not listed: they start as 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -35,9 +35,20 @@ def initial(case: schema.Case) -> dict[str, random.Floats]:
     return drawn
 
 
-def nudged(weights: dict[str, random.Floats], seed: int) -> dict[str, random.Floats]:
-    """The witness's start: each weight one ulp of float64 away."""
-    return {name: random.one_ulp_away(values, seed, f"witness/{name}") for name, values in weights.items()}
+class Nudged(Mapping[str, random.Floats]):
+    """The witness's start: each weight one ulp of float64 away, made when it is asked for."""
+
+    def __init__(self, weights: Mapping[str, random.Floats], seed: int) -> None:
+        self._weights, self._seed = weights, seed
+
+    def __getitem__(self, name: str) -> random.Floats:
+        return random.one_ulp_away(self._weights[name], self._seed, f"witness/{name}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
 
 
 def specify(model: schema.Model) -> Iterator[Weight]:

@@ -57,7 +57,7 @@ class WeightRule(Frozen, frozen=True):
     sizes: dict[str, Positive] = {}
     order: list[Count] = []
     each: str = ""
-    combine: Literal["join", "sum"] = "join"
+    combine: Literal["join", "sum", "copy"] = "join"
 
 
 class Ignore(Frozen, frozen=True):

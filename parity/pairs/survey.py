@@ -5,6 +5,7 @@ float64 as far as it is float), and from torch weights.safetensors: the values t
 Names are the side's own: dots on torch's, slashes on Keras's.
 """
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.errors import TraceError
+from parity.random import Floats
 from parity.trace.tensorfile import TensorFile
 
 Array = NDArray[Any]
@@ -92,6 +94,18 @@ def activations(folder: Path) -> dict[str, Array]:
     return dict(TensorFile(folder / ACTIVATIONS))
 
 
-def weights(folder: Path) -> dict[str, Array]:
-    """torch's initial values, by canonical name. Raises TraceError."""
-    return {name: np.asarray(array) for name, array in TensorFile(folder / WEIGHTS).items()}
+class Initial(Mapping[str, Floats]):
+    """The values that both sides start from, by torch's names, as float64: each is read when it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = TensorFile(folder / WEIGHTS)
+        self._names = [name for name, array in self._file.items() if array.dtype.kind == "f"]
+
+    def __getitem__(self, name: str) -> Floats:
+        return np.asarray(self._file[name]).astype(np.float64)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

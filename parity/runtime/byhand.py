@@ -15,20 +15,30 @@ from parity import cli
 from parity.config.devices import Devices, obstacle, parse, processes
 from parity.errors import UsageError
 from parity.runtime.drive import Side, record
-from parity.runtime.job import Examination, Job, Work
+from parity.runtime.job import Examination, Job, SurveyJob, Work
 from parity.runtime.serve import serve
 from parity.trace import keys
 
 DEFAULT = Devices("cpu", 2)
 Examine = Callable[[Examination], None]
+Survey = Callable[[SurveyJob], None]
 
 
-def start(package: str, backend: str, load: Callable[[], Side], doctor: Callable[[], Examine]) -> NoReturn:
-    """A backend's `__main__`: by hand if there are flags, else fed by the parent. `doctor` loads what examines."""
+def start(
+    package: str,
+    backend: str,
+    load: Callable[[], Side],
+    doctor: Callable[[], Examine],
+    surveyor: Callable[[], Survey],
+) -> NoReturn:
+    """A backend's `__main__`: by hand if there are flags, else fed by the parent.
+
+    `doctor` loads what examines, `surveyor` what tells of a pair's half.
+    """
     try:
         if sys.argv[1:]:
             cli.end(package, functools.partial(main, package, backend, load))
-        serve(lambda: functools.partial(_do, load(), doctor))
+        serve(lambda: functools.partial(_do, load(), doctor, surveyor))
     except SystemExit as end:
         # Without the interpreter's teardown: process groups and their threads may wait there for ever.
         sys.stdout.flush()
@@ -36,11 +46,14 @@ def start(package: str, backend: str, load: Callable[[], Side], doctor: Callable
         os._exit(end.code if isinstance(end.code, int) else 1)
 
 
-def _do(side: Side, doctor: Callable[[], Examine], job: Work) -> None:
-    if isinstance(job, Examination):
-        doctor()(job)
-    else:
-        record(job, side)
+def _do(side: Side, doctor: Callable[[], Examine], surveyor: Callable[[], Survey], job: Work) -> None:
+    match job:
+        case Examination():
+            doctor()(job)
+        case SurveyJob():
+            surveyor()(job)
+        case _:
+            record(job, side)
 
 
 def main(package: str, backend: str, load: Callable[[], Side], argv: Sequence[str]) -> int:

@@ -6,8 +6,9 @@ together into the manifest.
 
 import platform
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -17,6 +18,9 @@ from parity.data.batches import Dataset
 from parity.layout import canonical
 from parity.layout.canonical import Layout
 from parity.numerics import precision
+from parity.pairs import survey
+from parity.pairs.inputs import PairData
+from parity.pairs.mapping import Halves
 from parity.random import Floats
 from parity.runtime.environment import threads
 from parity.runtime.job import Job
@@ -37,23 +41,29 @@ class Run(NamedTuple):
     """One run of a case on one rank: what a backend is asked to do.
 
     `at`: the precision. `recorders`: one for each replica of which this process holds a part, by the
-    number of the replica. `watch`: whether the device layout is to be recorded.
+    number of the replica. `watch`: whether the device layout is to be recorded. `pair`: of a user's own models,
+    whose `dataset` is a PairData.
     """
 
     case: Case
     at: str
-    weights: dict[str, Floats]
-    dataset: Dataset
+    weights: Mapping[str, Floats]
+    dataset: Any
     recorders: dict[int, Recorder]
     watch: bool
     fault: str
+    pair: Halves | None = None
 
 
 class Account(NamedTuple):
-    """What a run tells beside its tensors: what happened where, and the kinds of the recorded modules."""
+    """What a run tells beside its tensors: what happened where, and the kinds of the recorded modules.
+
+    `lifted`: places in a user's model that compute in float32 on purpose, and in float64 in the high run.
+    """
 
     layout: Layout
     modules: dict[str, str]
+    lifted: list[str] = []
 
 
 class Side(Protocol):
@@ -76,6 +86,7 @@ class Part(msgspec.Struct, frozen=True):
 
     layout: Layout
     modules: dict[str, str]
+    lifted: list[str]
     files: dict[str, list[str]]
     aliases: dict[str, dict[str, str]]
     same: dict[str, list[str]]
@@ -86,7 +97,7 @@ def record(job: Job, side: Side) -> None:
     folder, rank = Path(job.folder), side.rank()
     folder.mkdir(parents=True, exist_ok=True)
     manifest.discard(folder, rank.number)
-    dataset = Dataset(job.case)
+    dataset = _dataset(job)
     part = _record(job, side, rank, dataset)
     if rank.number:
         manifest.write_part(folder, rank.number, part)
@@ -95,12 +106,15 @@ def record(job: Job, side: Side) -> None:
     facts = manifest.Manifest(
         case=job.case,
         backend=side.NAME,
-        data={"source": job.case.data.source, "sha256": dataset.digest},
+        data={"source": "pair" if job.pair else job.case.data.source, "sha256": dataset.digest},
         versions=side.versions(),
         environment={"python": platform.python_version(), "machine": platform.machine(), "threads": str(threads())},
         layout=canonical.merge([part.layout for part in parts], job.case.strategy in STAGED),
         replicas=replicas(job.case, rank.of),
         modules={name: kind for part in parts for name, kind in part.modules.items()},
+        mapping=job.pair.mapping if job.pair else None,
+        matching=job.pair.matching if job.pair else None,
+        lifted=[place for part in parts for place in part.lifted],
         files={name: keys for part in parts for name, keys in part.files.items()},
         aliases={name: keys for part in parts for name, keys in part.aliases.items()},
         same={name: keys for part in parts for name, keys in part.same.items()},
@@ -116,20 +130,30 @@ def replicas(case: Case, ranks: int) -> list[list[int]]:
     return [list(range(replica * each, (replica + 1) * each)) for replica in range(case.replicas)]
 
 
-def _record(job: Job, side: Side, rank: Rank, dataset: Dataset) -> Part:
-    initial = weights.initial(job.case)
+def _dataset(job: Job) -> Any:
+    return PairData(job.case, job.pair.search) if job.pair else Dataset(job.case)
+
+
+def _initial(job: Job) -> Mapping[str, Floats]:
+    """The values that the model starts from: those of a pair are the reference's own."""
+    return survey.Initial(Path(job.pair.survey)) if job.pair else weights.initial(job.case)
+
+
+def _record(job: Job, side: Side, rank: Rank, dataset: Any) -> Part:
+    initial = _initial(job)
     part = None
     for run in job.runs:
         start, data = initial, dataset
         if run == "witness":
             # All that rounding may do to the reference: other last bits, and sums in another order. A dropout
             # mask belongs to a place in the batch: there the samples stay where they are.
-            start = weights.nudged(initial, job.case.seed)
+            start = weights.Nudged(initial, job.case.seed)
             data = dataset if job.case.dropout else dataset.reversed()
         at = job.case.precision if run == "low" else precision.HIGH
         recording = recorders(job, f"{run}/rank-", rank, data)
-        account = side.run(Run(job.case, at, start, data, recording, part is None, job.fault))
-        part = part or Part(*account, files={}, aliases={}, same={})
+        account = side.run(Run(job.case, at, start, data, recording, part is None, job.fault, job.pair))
+        part = part or Part(*account[:2], lifted=[], files={}, aliases={}, same={})
+        part.lifted.extend(place for place in account.lifted if place not in part.lifted)
         for recorder in recording.values():
             name = f"{run}/{recorder.folder.name}"
             part.files.update({f"{name}/{stem}": keys for stem, keys in recorder.files.items()})
@@ -139,7 +163,7 @@ def _record(job: Job, side: Side, rank: Rank, dataset: Dataset) -> Part:
     return part
 
 
-def recorders(job: Job, prefix: str, rank: Rank, data: Dataset) -> dict[int, Recorder]:
+def recorders(job: Job, prefix: str, rank: Rank, data: Any) -> dict[int, Recorder]:
     """For each replica of which this rank holds a part, by its number."""
     made = {}
     for replica, ranks in enumerate(replicas(job.case, rank.of)):

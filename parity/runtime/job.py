@@ -22,7 +22,7 @@ class Group(NamedTuple):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
-    """Record the named runs of a case into a folder. `fault` plants mistakes, by name, joined by +; `pair`: a pair's."""
+    """Record the named runs of a case into a folder. `fault` plants mistakes, by name, joined by +."""
 
     case: Case
     runs: list[str]

@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 from numpy.typing import NDArray
 
 from parity.config.schema import Case
 from parity.errors import TraceError
 from parity.layout.canonical import Layout
-from parity.trace import keys
+from parity.pairs.mapping import Mapping, Matching
+from parity.trace import keys, sound
+from parity.trace.pages import equal
 from parity.trace.tensorfile import TensorFile
 
 SCHEMA = 1
 Tensors = dict[str, NDArray[Any]]
 Part = TypeVar("Part", bound=msgspec.Struct)
-FILE = re.compile(r"(low|high|witness)/rank-\d+/(initial|step-\d{6,})")
+FILE = re.compile(r"(low|high|witness)/rank-(0|[1-9][0-9]{0,5})/(initial|step-([0-9]{6}|[1-9][0-9]{6,11}))")
+LARGEST = 64_000_000  # bytes of a manifest; a training of a large model has a few million
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +35,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     `modules`: the modules of which something was recorded, and what kind each is. `files`: run/rank/step
     to its keys in execution order. `aliases`: run/rank/step to those keys that have the tensor of another
     key there, with that key; they are not in the file. `same`: run/rank/step to those keys whose tensors
-    are rank 0's, bit by bit, and stand there alone.
+    are rank 0's, bit by bit, and stand there alone. Of a pair: `lifted`, the float32 islands that were
+    computed in float64 in the high run; and from Keras `mapping` and `matching`, by which it speaks torch's names.
     """
 
     schema: int = SCHEMA
@@ -48,6 +51,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, list[str]]
     aliases: dict[str, dict[str, str]] = {}
     same: dict[str, list[str]] = {}
+    lifted: list[str] = []
+    mapping: Mapping | None = None
+    matching: Matching | None = None
 
     @property
     def runs(self) -> list[str]:
@@ -90,7 +96,7 @@ class Trace:
         tensors = self._file(run, first, stem)
         for rank in others:
             for key, array in self._file(run, rank, stem).items():
-                if key in tensors and not np.array_equal(tensors[key], array):
+                if key in tensors and not equal(tensors[key], array):
                     key = keys.unused(key, tensors)
                 tensors[key] = array
         if replica == 0 and not any(f"{run}/rank-{rank}/{stem}" in self.manifest.files for rank in (first, *others)):
@@ -111,7 +117,7 @@ class Trace:
 
     def _written(self, name: str) -> Tensors:
         """The tensors of one file, each under all its keys: an alias is the same array once more."""
-        file = TensorFile(self.folder / f"{name}.safetensors")
+        file = TensorFile(sound.stay(self.folder, f"{name}.safetensors"))
         listed, aliases = self.manifest.files[name], self.manifest.aliases.get(name, {})
         written = dict(file)
         if list(written) != [key for key in listed if key not in aliases]:
@@ -155,28 +161,51 @@ def _part(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.json"
 
 
+class _Schema(msgspec.Struct):
+    """What every version's manifest says."""
+
+    schema: msgspec.Raw = msgspec.Raw(b"null")
+
+
 def read(folder: Path) -> Manifest:
     """The manifest of a trace. Raises TraceError."""
     path = folder / keys.MANIFEST
     try:
-        content = path.read_bytes()
-    except OSError as error:
+        content = sound.whole(path, LARGEST)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise TraceError(f"{folder}: no finished trace there: {error}") from None
     try:
-        schema = msgspec.json.decode(content, type=dict[str, Any]).get("schema")
-        if schema != SCHEMA:
-            raise TraceError(f"{path}: schema {schema!r}, this version reads {SCHEMA}; record the trace again")
-        manifest = msgspec.json.decode(content, type=Manifest)
-        if strange := [name for name in manifest.files if not FILE.fullmatch(name)]:
-            raise TraceError(f"{path}: the manifest is damaged: it names the file {strange[0]!r}")
+        schema = bytes(msgspec.json.decode(content, type=_Schema).schema).decode()
+        if schema != str(SCHEMA):
+            raise TraceError(f"{path}: schema {schema}, this version reads {SCHEMA}; record the trace again")
+        manifest = sound.decoded(content, Manifest)
+        _check(manifest)
         return manifest
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: the manifest is damaged: {error}") from None
+
+
+def _check(manifest: Manifest) -> None:
+    """What the types do not say. Raises ValueError."""
+    if strange := [name for name in manifest.files if not FILE.fullmatch(name)]:
+        raise ValueError(f"it names the file {strange[0]!r}")
+    ranks = [rank for replica in manifest.replicas for rank in replica]
+    if not all(manifest.replicas) or not ranks or len(set(ranks)) < len(ranks):
+        raise ValueError("expected replicas of one rank or more, no rank in two of them")
+    held = {int(name.split("/")[1].removeprefix("rank-")) for name in manifest.files}
+    if held and (lost := set(ranks) - held):
+        raise ValueError(f"it has no file of rank {min(lost)}")
+    facts = msgspec.to_builtins(manifest)
+    sound.harmless(facts.pop("case"), spaced=True)
+    sound.harmless([facts, manifest.case.name])
 
 
 def find(folder: Path) -> list[Path]:
     """The folders of all finished traces at or below `folder`. Raises TraceError if there is none."""
-    found = sorted(path.parent for path in folder.rglob(keys.MANIFEST))
+    try:
+        found = sorted(path.parent for path in folder.rglob(keys.MANIFEST))
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{folder}: cannot be looked through: {error}") from None
     if not found:
         raise TraceError(f"{folder}: no trace there; python -m parity.record --backend=... --out={folder} makes one")
     return found

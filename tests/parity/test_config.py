@@ -392,7 +392,7 @@ def test_the_shortcut_is_a_convolution_where_channels_differ() -> None:
 def test_initial_weights_are_representable_and_the_nudged_ones_an_ulp_away(at: str) -> None:
     case = cases.resolve("residual_block/single", {"precision": at})
     drawn = weights.initial(case)
-    nudged = weights.nudged(drawn, case.seed)
+    nudged = weights.Nudged(drawn, case.seed)
     for name, values in drawn.items():
         assert np.array_equal(random.representable(values, at), values)
         away = np.abs(nudged[name] - values)

@@ -1,7 +1,7 @@
 """The state of a model and its optimizer under canonical names, which are PyTorch's own."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ Parameters = dict[str, list[nn.Parameter]]  # canonical name to the parts, in th
 BRANCH = re.compile(r"(.*)\.(query|key|value)\.(weight|bias)")
 
 
-def load(model: nn.Module, weights: dict[str, Floats]) -> None:
+def load(model: nn.Module, weights: Mapping[str, Floats]) -> None:
     """Give every parameter its initial value. Raises ValueError unless names and shapes agree."""
     own = dict(model.named_parameters())
     expected = {name: tuple(values.shape) for name, values in weights.items()}

@@ -1,0 +1,97 @@
+"""A pair's file, or the flags that stand for one, as a case."""
+
+import functools
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from parity.checkup import inputs
+from parity.config import cases, schema
+from parity.errors import UsageError
+from parity.pairs.schema import PairInput, PairOutput, Train
+
+Table = dict[str, Any]
+NO_STEPS = 1  # of a pair that does not train: a forward and a backward pass
+
+
+class PairFile(NamedTuple):
+    """A pair as a case, and the folders that its modules and files are looked for in. `flags`: that name it again."""
+
+    case: schema.Case
+    search: list[str]
+    flags: list[str]
+
+
+def load(path: Path, overrides: Sequence[str] = (), **fields: Any) -> PairFile:
+    """The pair of a TOML file. `overrides`: "a.b=value"; `fields` (steps, seed, precision...): None for the file's own.
+
+    Raises UsageError, one line that names file and field.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: is not TOML: {error}") from None
+    table = functools.reduce(cases.merge, map(cases.override, overrides), table)
+    pair = table.pop("pair", None)
+    if not isinstance(pair, dict):
+        raise UsageError(f'{path}: expected a section [pair] with name, torch = "module:function" and keras')
+    if known := sorted(pair.keys() & {"inputs", "outputs", "weights", "ignore", "expect", "train"}):
+        raise UsageError(f"{path}: [pair.{known[0]}] stands inside [pair], expected [{known[0]}] by itself")
+    name = pair.pop("name", path.name.removesuffix(".toml").removesuffix(".parity"))
+    search = [str(path.parent.absolute()), str(Path.cwd())]
+    return PairFile(_case(str(path), name, pair | table, fields), search, [f"--pair={path}"])
+
+
+def from_flags(torch: str, keras: str, given: Sequence[str], **fields: Any) -> PairFile:
+    """The pair of --torch, --keras and --input. `fields`: of a case, or of a pair. Raises UsageError."""
+    table = {"torch": torch, "keras": keras, "inputs": {}}
+    for text in given:
+        one = inputs.parse(text)
+        if one.name in table["inputs"]:
+            raise UsageError(f"--input: there are two of the name {one.name!r}")
+        table["inputs"][one.name] = _described(one)
+    own = {key: fields.pop(key) for key in list(fields) if key in schema.Pair.__struct_fields__}
+    flags = [f"--torch={torch}", f"--keras={keras}", *(f"--input={text}" for text in given)]
+    name = fields.pop("name", None) or torch.rpartition(":")[2] or "model"
+    return PairFile(_case("--torch and --keras", name, table | own, fields), [str(Path.cwd())], flags)
+
+
+def _described(one: inputs.Input) -> Table:
+    whole = {"range": [0, one.limit]} if one.dtype in inputs.INTEGERS else {}
+    return {"shape": one.shape, "dtype": one.dtype, **whole}
+
+
+def _case(where: str, name: Any, table: Table, fields: Table) -> schema.Case:
+    """The case of a pair: what a case says of training comes from [train]."""
+    if not isinstance(name, str) or not name or {"/", "\\", "\0"} & set(name) or name in (".", ".."):
+        raise UsageError(f"{where}: name is {name!r}, expected a text without slashes")
+    given = {key: value for key, value in fields.items() if value is not None}
+    steps = given.pop("steps", None)
+    if steps is not None and "train" in table:
+        table = cases.merge(table, {"train": {"steps": steps}})
+    elif steps is not None and steps != NO_STEPS:
+        raise UsageError(f"{where}: steps is {steps}, but without [train] nothing is trained; add [train]")
+    for section, kind in (("inputs", PairInput), ("outputs", PairOutput)):
+        for key, value in table.get(section, {}).items() if isinstance(table.get(section, {}), dict) else ():
+            cases.checked(value, kind, f"{where}: [{section}.{key}]")
+    base = {"model": {"kind": "pair", "inputs": {}, **table}, "name": f"pair/{name}", "strategy": "single", "steps": NO_STEPS}
+    try:
+        case = cases.convert(base | given, where)
+    except UsageError as error:  # the file says nothing of a model around its sections
+        raise UsageError(str(error).replace("`$.model", "`$")) from None
+    train = case.model.train if isinstance(case.model, schema.Pair) else None
+    return msgspec.structs.replace(case, **_training(train)) if train else case
+
+
+def _training(train: Train) -> Table:
+    kinds = {"sgd": schema.SGD, "adam": schema.Adam, "adamw": schema.AdamW}
+    return {
+        "steps": train.steps,
+        "loss": schema.Loss(kind=train.loss),
+        "optimizer": kinds[train.optimizer](learning_rate=train.learning_rate),
+    }

@@ -1,0 +1,88 @@
+"""What has to be known of a pair before it runs: both surveys, the mapping of weights, the matching of activations.
+
+torch's survey needs torch alone; Keras's part needs torch's survey, and no torch.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from parity.errors import BackendError, UsageError
+from parity.pairs import survey
+from parity.pairs.file import PairFile
+from parity.pairs.mapping import Halves, Mapping
+from parity.pairs.matching import match
+from parity.pairs.schema import Pair
+from parity.pairs.settle import settle
+from parity.pairs.show import complaint
+from parity.pairs.survey import Array, Survey
+from parity.pairs.weights import propose
+from parity.runtime.backend import Backend
+from parity.runtime.job import SurveyJob
+
+Surveyed = tuple[Survey, dict[str, Array]]
+
+
+class Prepared(NamedTuple):
+    """`halves`: what Keras's job is told. `undecided`: modules whose weights even running could not tell."""
+
+    halves: Halves
+    undecided: list[str]
+
+
+def prepare(file: PairFile, backends: dict[str, Backend], folder: Path) -> Prepared:
+    """Survey both sides of a pair, and find what belongs together. Raises UsageError and BackendError."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        reference = pool.submit(survey_torch, file, backends["torch"], folder)
+        structure = _survey_keras(file, backends["keras"], folder, None)
+        reference.result()
+    return prepare_keras(file, backends["keras"], folder, structure)
+
+
+def place(folder: Path, side: str) -> str:
+    """Where a side's survey is: with its trace."""
+    return str((folder / side / "survey").absolute())
+
+
+def survey_torch(file: PairFile, backend: Backend, folder: Path) -> Halves:
+    """torch's survey, beside its trace; what its recording is told. Raises UsageError and BackendError."""
+    own = place(folder, "torch")
+    _do(backend, SurveyJob(case=file.case, folder=own, pair=Halves(search=file.search)))
+    return Halves(search=file.search, survey=own)
+
+
+def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Surveyed | None = None) -> Prepared:
+    """Keras's part, where torch's survey is there already. Raises UsageError and BackendError."""
+    assert isinstance(file.case.model, Pair)
+    torch = Path(place(folder, "torch"))
+    if not (torch / survey.FILE).exists():
+        raise UsageError(
+            f"{file.case.name}: Keras's weights are those of torch's survey, expected in {torch}; record torch first "
+            "into the same --out, or copy its recording there"
+        )
+    structure = structure or _survey_keras(file, backend, folder, None)
+    reference, values = survey.read(torch), survey.activations(torch)
+    proposal = propose(reference, structure[0], file.case.model)
+    if proposal.mapping.unplaced:
+        raise UsageError(f"{file.case.name}: weights without a counterpart:\n{complaint(proposal.mapping)}")
+    settled = settle(proposal, reference, values, lambda mapping: _survey_keras(file, backend, folder, mapping))
+    matching = match(reference, values, settled.survey, settled.values, settled.mapping)
+    halves = Halves(search=file.search, survey=str(torch), mapping=settled.mapping, matching=matching)
+    return Prepared(halves, settled.undecided)
+
+
+def _survey_keras(file: PairFile, backend: Backend, folder: Path, mapping: Mapping | None) -> Surveyed:
+    """Keras's survey; with a mapping, of a forward pass with torch's weights."""
+    halves = Halves(search=file.search, survey=place(folder, "torch"), mapping=mapping)
+    own = place(folder, "keras")
+    _do(backend, SurveyJob(case=file.case, folder=own, pair=halves))
+    return survey.read(Path(own)), survey.activations(Path(own))
+
+
+def _do(backend: Backend, job: SurveyJob) -> None:
+    Path(job.folder).mkdir(parents=True, exist_ok=True)
+    answer = backend.do(job)
+    if answer.status == "usage":
+        raise UsageError(f"{job.case.name}: {answer.message}")
+    if answer.status == "error":
+        raise BackendError(f"{backend.name}: {answer.message}")
