@@ -22,5 +22,12 @@ def doctor() -> byhand.Examine:
     return examine
 
 
+def surveyor() -> byhand.Survey:
+    """What tells of a pair's half."""
+    from keras_impl.harness.pair.survey import survey
+
+    return survey
+
+
 if __name__ == "__main__":
-    byhand.start("keras_impl", "keras", load, doctor)
+    byhand.start("keras_impl", "keras", load, doctor, surveyor)

@@ -4,4 +4,16 @@ This package imports no framework. It hands each case to two processes (`torch_i
 reads the traces that they record, and judges them without a tolerance.
 """
 
+import importlib
+from typing import Any
+
 __version__ = "0.1.0"
+
+__all__ = ["assert_match", "assert_pair"]
+
+
+def __getattr__(name: str) -> Any:
+    """The assert functions, imported when they are asked for: most who import this package want none of it."""
+    if name in __all__:
+        return getattr(importlib.import_module("parity.asserts"), name)
+    raise AttributeError(f"module 'parity' has no attribute {name!r}")

@@ -107,10 +107,15 @@ def _fields(args: argparse.Namespace, on: Devices) -> dict[str, Any]:
 
 def case_flags(args: argparse.Namespace, case: schema.Case) -> str:
     """The flags that choose one of the chosen cases again."""
+    return " ".join([f"--case={shlex.quote(case.name)}", *training_flags(args)])
+
+
+def training_flags(args: argparse.Namespace) -> list[str]:
+    """The flags that change what the chosen cases are."""
     names = ("devices", "precision", "steps", "every", "seed")
     given = [(name, getattr(args, name)) for name in names]
-    words = [f"--case={shlex.quote(case.name)}", *(f"--{name}={value}" for name, value in given if value is not None)]
-    return " ".join(words + [f"--set {shlex.quote(change)}" for change in args.set])
+    words = [f"--{name}={value}" for name, value in given if value is not None]
+    return words + [f"--set {shlex.quote(change)}" for change in args.set]
 
 
 def make_folder(flag: str, folder: Path) -> None:

@@ -14,13 +14,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from parity import cli
+from parity import cli, golden
 from parity.checkup import inputs
 from parity.config.baseline import why_not
 from parity.config.cases import names
 from parity.config.devices import obstacle
 from parity.config.schema import Case
 from parity.errors import UsageError
+from parity.numerics.across import across
 from parity.numerics.against import against_single
 from parity.numerics.judge import side_names
 from parity.pairs.compare import compared, judged
@@ -51,6 +52,9 @@ def main(argv: Sequence[str]) -> int:
                 layout.sides = {}
             result.mapping = result.mapping if args.mapping else None
             report.add(result)
+    if args.update_golden:
+        golden.show_skipped(report)
+        return 0
     order = {name: place for place, name in enumerate(names())}
     report.cases.sort(key=lambda result: order.get(result.case, len(order)))
     if not args.quiet:
@@ -74,10 +78,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--json", metavar="FILE", help="write the report there; - for stdout (the table then goes to stderr)")
     add("--layout", action="store_true", help="print both device layouts side by side")
     add("--keep", type=Path, metavar="DIR", help="keep the traces there")
+    golden.add_flags(parser)
     add("--list", action="store_true", help="print the names of the built-in cases")
     add("--quiet", action="store_true", help="print no table")
     args = parser.parse_args(argv)
     _check(parser, args)
+    golden.check(parser, args)
     if args.json is not None:
         as_json.check(args.json)
     if args.keep is not None:
@@ -143,6 +149,9 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
             runnable.append(case)
     plan = Plan(runnable, scratch, args.keep)
     backends = [Backend(name, python, scratch, devices.kind) for name, python in cli.pythons(args).items()]
+    if args.golden:
+        yield from golden.run(args, [*pairs, *runnable], backends, scratch, report)
+        return
     jobs = {
         backend: [
             Job(case=task.case, runs=RUNS[backend.name], folder=str((task.folder / backend.name).absolute()))
@@ -207,6 +216,8 @@ def _judge(one: Trace, other: Trace, report: Report) -> CaseResult:
     """PyTorch is the reference, whichever is named first."""
     reference, candidate = (other, one) if (one.backend, other.backend) == ("keras", "torch") else (one, other)
     _note_environment(reference, candidate, report)
+    if reference.backend == candidate.backend and reference.case != candidate.case:
+        return across(reference, candidate)
     return judged(reference, candidate)
 
 

@@ -97,6 +97,7 @@ class CaseResult(Result):
     devices: dict[str, list[str]] = msgspec.field(default_factory=dict)
     against_single: dict[str, Against] = msgspec.field(default_factory=dict)
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
+    changed: dict[str, list[str]] = msgspec.field(default_factory=dict)  # since the golden trace: before and now
 
 
 class Report(Result):

@@ -29,8 +29,11 @@ def test_the_commands_are_found():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """One folder for all commands: the later ones read what the earlier ones wrote."""
-    return tmp_path_factory.mktemp("readme")
+    """One folder for all commands, with the files that the README shows: the later read what the earlier wrote."""
+    folder = tmp_path_factory.mktemp("readme")
+    for name, text in re.findall(r"```(?:python|toml)\n# (\S+)\n(.*?)```", README, re.DOTALL):
+        (folder / name).write_text(text)
+    return folder
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -17,5 +17,12 @@ def doctor() -> byhand.Examine:
     return examine
 
 
+def surveyor() -> byhand.Survey:
+    """What tells of a pair's half."""
+    from torch_impl.harness.pair.survey import survey
+
+    return survey
+
+
 if __name__ == "__main__":
-    byhand.start("torch_impl", "torch", load, doctor)
+    byhand.start("torch_impl", "torch", load, doctor, surveyor)

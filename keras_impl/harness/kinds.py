@@ -1,4 +1,4 @@
-"""What kind of module each is, by the names that both sides have in common."""
+"""What kind of module each is, by the names that both sides have in common, and what else tells it apart."""
 
 from typing import Any
 
@@ -14,25 +14,106 @@ KINDS: dict[type, str] = {
     keras.layers.Dense: "linear",
     ColumnParallel: "linear",
     RowParallel: "linear",
+    keras.layers.EinsumDense: "einsum_dense",
+    keras.layers.Conv1D: "conv1d",
     keras.layers.Conv2D: "conv2d",
+    keras.layers.Conv3D: "conv3d",
+    keras.layers.Conv1DTranspose: "conv_transpose1d",
     keras.layers.Conv2DTranspose: "conv_transpose2d",
+    keras.layers.Conv3DTranspose: "conv_transpose3d",
+    keras.layers.DepthwiseConv1D: "depthwise_conv1d",
+    keras.layers.DepthwiseConv2D: "depthwise_conv2d",
+    keras.layers.SeparableConv1D: "separable_conv",
+    keras.layers.SeparableConv2D: "separable_conv",
     keras.layers.BatchNormalization: "batch_norm",
     keras.layers.LayerNormalization: "layer_norm",
     keras.layers.GroupNormalization: "group_norm",
+    keras.layers.RMSNormalization: "rms_norm",
+    keras.layers.ReversibleEmbedding: "reversible_embedding",
     keras.layers.Embedding: "embedding",
+    keras.layers.LSTM: "lstm",
+    keras.layers.GRU: "gru",
+    keras.layers.SimpleRNN: "rnn",
+    keras.layers.LSTMCell: "lstm",
+    keras.layers.GRUCell: "gru",
+    keras.layers.SimpleRNNCell: "rnn",
+    keras.layers.Bidirectional: "bidirectional",
     MultiheadAttention: "attention",
+    keras.layers.MultiHeadAttention: "attention",
+    keras.layers.GroupQueryAttention: "attention",
     keras.layers.ReLU: "relu",
+    keras.layers.PReLU: "prelu",
     GELU: "gelu",
     keras.layers.Softmax: "softmax",
+    keras.layers.MaxPooling1D: "max_pool1d",
     keras.layers.MaxPooling2D: "max_pool2d",
+    keras.layers.MaxPooling3D: "max_pool3d",
+    keras.layers.AveragePooling1D: "average_pool1d",
+    keras.layers.AveragePooling2D: "average_pool2d",
+    keras.layers.AveragePooling3D: "average_pool3d",
     keras.layers.Flatten: "flatten",
     keras.layers.Dropout: "dropout",
 }
+# Of a layer that has no kind by its class: by a part of the class's name, and by the function that it applies.
+NAMES = {"RMSNorm": "rms_norm", "LlamaLayerNorm": "rms_norm", "ReversibleEmbedding": "reversible_embedding"}
+FUNCTIONS = {
+    keras.activations.relu: "relu",
+    keras.activations.gelu: "gelu",
+    keras.activations.silu: "silu",
+    keras.activations.softmax: "softmax",
+}
+# A fact to the attributes that tell it, in Keras or in KerasHub.
+FACTS = {
+    "groups": ("groups",),
+    "strides": ("strides",),
+    "padding": ("padding",),
+    "dilation": ("dilation_rate",),
+    "depth_multiplier": ("depth_multiplier",),
+    "equation": ("equation",),
+    "heads": ("num_heads", "num_query_heads"),
+    "kv_heads": ("num_key_value_heads",),
+    "reset_after": ("reset_after",),
+    "epsilon": ("epsilon",),
+    "rate": ("rate",),
+}
 
 
-def kind(module: keras.Layer) -> str:
-    """A kind of the table, or the name of the module's class."""
-    return next((name for known, name in KINDS.items() if isinstance(module, known)), type(module).__name__)
+def kind(module: Any) -> str:
+    """A kind of the tables, or the name of the module's class."""
+    if found := next((name for known, name in KINDS.items() if isinstance(module, known)), ""):
+        return found
+    if isinstance(module, keras.layers.Activation) and module.activation in FUNCTIONS:
+        return FUNCTIONS[module.activation]
+    if isinstance(module, keras.layers.RNN) and (of_cell := kind(module.cell)) in ("lstm", "gru", "rnn"):
+        return of_cell
+    name = type(module).__name__
+    return next((known for part, known in NAMES.items() if part in name), name)
+
+
+def facts(module: Any) -> dict[str, Any]:
+    """What the mapping may want to know of a layer beside its kind."""
+    told = {}
+    if type(module) is keras.layers.RNN:
+        return facts(module.cell)
+    for fact, attributes in FACTS.items():
+        value = next((getattr(module, name) for name in attributes if hasattr(module, name)), None)
+        if isinstance(value, (bool, int, float, str)):
+            told[fact] = value
+        elif isinstance(value, (list, tuple)) and all(isinstance(each, int) for each in value):
+            told[fact] = list(value)
+    activation = getattr(module, "activation", None)
+    if kind(module) == "gelu":
+        told["form"] = "exact"
+    elif callable(activation) and activation is not keras.activations.linear:
+        told["activation"] = getattr(activation, "__name__", type(activation).__name__)
+    return told
+
+
+def computed(module: Any) -> str:
+    """The kind by which what a layer computes is explained: none of those that lack its activation."""
+    name = kind(module)
+    fused = facts(module).get("activation")
+    return type(module).__name__ if fused and name not in (*FUNCTIONS.values(), "lstm", "gru", "rnn") else name
 
 
 def arguments(module: keras.Layer, given: tuple[Any, ...], leaf: bool) -> list[tf.Tensor]:

@@ -5,11 +5,14 @@ of a layer within a step are counted while it is traced. Each replica is traced 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
 
 import keras
 import tensorflow as tf
+from keras.src import backend
 
 from keras_impl.dropout import Key, dropout, number
 from keras_impl.harness import weights
@@ -37,7 +40,18 @@ OTHERS = (
     keras.layers.Attention,
     keras.layers.AdditiveAttention,
 )
-RATES = ("rate", "dropout", "recurrent_dropout")
+RATES = ("rate", "dropout", "recurrent_dropout", "stddev")
+ORDERED = "dropout"  # the name of all masks that are told apart by their order alone
+# What keras.random.dropout, through which the other layers drop, is not the source of; or in another order.
+UNORDERED = (
+    keras.layers.AlphaDropout,
+    keras.layers.GaussianDropout,
+    keras.layers.GaussianNoise,
+    keras.layers.RNN,
+    keras.layers.SimpleRNNCell,
+    keras.layers.LSTMCell,
+    keras.layers.GRUCell,
+)
 ATTENTIONS = (MultiheadAttention, keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
 
 
@@ -99,6 +113,48 @@ class Masks:
             return None
         own, canonical = (side.split() for side in self.layouts[rank].split("->"))
         return [own.index(axis) for axis in canonical]
+
+
+class OrderedMasks:
+    """Draws the masks of a user's model, which runs eagerly: a mask belongs to the number of the draw in the step.
+
+    `axes`: of the layer that is being called, its axes in PyTorch's order, None where they are that.
+    """
+
+    def __init__(self, seed: int, axes: Callable[[], list[int] | None]):
+        self.seed, self.axes = seed, axes
+        self.step, self._calls = 0, 0
+
+    @contextmanager
+    def drawn(self, layers: Iterable[tuple[str, Any]]) -> Iterator[None]:
+        """Within it whatever drops by Keras's or TensorFlow's function does so. Raises UsageError for other kinds."""
+        for name, layer in layers:
+            if isinstance(layer, UNORDERED) and any(getattr(layer, rate, 0.0) for rate in RATES):
+                raise UsageError(
+                    f"{name}: {type(layer).__name__} draws masks of another kind; use keras.layers.Dropout"
+                )
+        with mock.patch.object(backend.random, "dropout", self._drop), mock.patch.object(tf.nn, "dropout", self._drop):
+            yield
+
+    def on_step(self) -> None:
+        """After an update: the next step draws other masks."""
+        self.step, self._calls = self.step + 1, 0
+
+    def _drop(
+        self, x: tf.Tensor, rate: float, noise_shape: Sequence[int | None] | None = None, *_: Any, **__: Any
+    ) -> Any:
+        if not rate:
+            return x
+        words = tf.constant(random.mask_key(self.seed, ORDERED, 0), tf.int64)
+        key = Key(words, tf.constant(self.step, tf.int64), tf.constant(self._calls, tf.int64))
+        self._calls += 1
+        x, axes = tf.convert_to_tensor(x), self.axes()
+        order = axes if axes and len(axes) == x.shape.rank else None
+        if noise_shape is None:
+            return dropout(x, number(x, order), rate, key)
+        sizes = [own if size is None else size for own, size in zip(x.shape, noise_shape, strict=True)]
+        ones = tf.ones(sizes, x.dtype)
+        return x * dropout(ones, number(ones, order), rate, key)
 
 
 def _here(replica: int) -> int:

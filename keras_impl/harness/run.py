@@ -13,6 +13,7 @@ from keras_impl import losses, models, optimizers
 from keras_impl.harness import data, devices, faults, precision, specimen, weights
 from keras_impl.harness.devices import rank
 from keras_impl.harness.masks import Masks
+from keras_impl.harness.pair import run as pair
 from keras_impl.harness.probe import Probe
 from keras_impl.harness.replicas import LAYOUTS, Replica
 from keras_impl.harness.watch import Watch
@@ -36,6 +37,8 @@ def versions() -> dict[str, str]:
 
 def run(run: Run) -> Account:
     """Train the case's model, recording."""
+    if run.pair is not None:
+        return pair.run(run)
     case = run.case
     strategy = importlib.import_module(f"keras_impl.strategies.{case.strategy}")
     keras.utils.clear_session()

@@ -4,14 +4,18 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from parity.errors import UsageError, nearest
 
 
-def load(flag: str, text: str, *arguments: str, search: Sequence[str] = ()) -> Callable[..., Any]:
-    """The function that a flag names, to be called with so many arguments. `search`: folders to look in first.
+def load(
+    flag: str, text: str, *arguments: str, search: Sequence[str] = (), named: Collection[str] = ()
+) -> Callable[..., Any]:
+    """The function that a flag names, to be called with so many arguments, and others by name.
+
+    `search`: folders to look in first.
 
     Raises UsageError; what the module raises while it is imported comes through.
     """
@@ -37,15 +41,16 @@ def load(flag: str, text: str, *arguments: str, search: Sequence[str] = ()) -> C
     if not callable(found):
         raise UsageError(f"{flag}={text}: expected a function, received {type(found).__name__}")
     function: Callable[..., Any] = found
-    if mismatch := _mismatch(function, arguments):
-        raise UsageError(f"{flag}={text}: is called as {name}({', '.join(arguments)}): {mismatch}")
+    if mismatch := _mismatch(function, arguments, named):
+        called = ", ".join([*arguments, *(f"{argument}=..." for argument in named)])
+        raise UsageError(f"{flag}={text}: is called as {name}({called}): {mismatch}")
     return function
 
 
-def _mismatch(function: Callable[..., Any], arguments: tuple[str, ...]) -> str:
+def _mismatch(function: Callable[..., Any], arguments: tuple[str, ...], named: Collection[str]) -> str:
     """Why a function cannot be called so; "" if it can, or if nothing is known of what it takes."""
     try:
-        inspect.signature(function).bind(*arguments)
+        inspect.signature(function).bind(*arguments, **dict.fromkeys(named))
     except TypeError as error:
         return str(error)
     except ValueError:  # some functions written in C do not say

@@ -247,8 +247,9 @@ def _few(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _joined(arrays: list[Array]) -> Array:
-    """All their values in a row."""
-    return np.concatenate([np.ravel(array) for array in arrays] or [np.zeros(0)])
+    """All their values in a row; float64 where their dtypes differ."""
+    dtype = arrays[0].dtype if len({array.dtype for array in arrays}) == 1 else np.float64
+    return np.concatenate([np.ravel(array).astype(dtype) for array in arrays] or [np.zeros(0)])
 
 
 def _within(tensors: Tensors, kind: str, module: str) -> dict[str, Array]:

@@ -6,6 +6,7 @@ batch, which is put together from its parts.
 
 import numpy as np
 
+from parity.errors import TraceError
 from parity.numerics import kernel
 from parity.numerics.kernel import Array
 from parity.numerics.steps import Step
@@ -18,16 +19,19 @@ SAME = ("loss", "gradient", "parameter", "buffer", "optimizer_state")
 
 
 def against_single(single: Trace, trace: Trace, witness: Trace | None) -> Against:
-    """How far a case is from its baseline. `witness`: a trace of the baseline that has that run."""
+    """How far a case is from its baseline. `witness`: a trace of the baseline that has that run.
+
+    `single` may be another distributed training that equals the baseline.
+    """
     found = Against()
     judge = Judge(trace.case.precision)
     before: Step | None = None
     recorded = 0
     for stem in single.stems("high"):
         step = Step(
-            single.open("high", stem),
+            _whole(single, "high", stem),
             _whole(trace, "high", stem),
-            single.open("low", stem),
+            _whole(single, "low", stem),
             _whole(trace, "low", stem),
             witness.open("witness", stem) if witness else None,
         )
@@ -37,7 +41,7 @@ def against_single(single: Trace, trace: Trace, witness: Trace | None) -> Agains
             kind, name = keys.split(key)
             if kind not in SAME or name.endswith(keys.LOCAL):
                 continue
-            if mismatch := step.mismatch(key, ("single", trace.case.strategy)):
+            if mismatch := step.mismatch(key, (single.case.strategy, trace.case.strategy)):
                 _note(found, place, key, Judgement("diverged", None, by_bits=False), mismatch)
                 continue
             spread = kernel.measure(step.runs(key))
@@ -66,6 +70,8 @@ def _whole(trace: Trace, run: str, stem: str) -> Tensors:
     replicas = [trace.open(run, stem, replica) for replica in range(trace.replicas)]
     tensors = {key: array for key, array in replicas[0].items() if not key.startswith("loss/")}
     losses = [[array for key, array in replica.items() if key.startswith("loss/")] for replica in replicas]
+    if len(losses) == 1 and len(losses[0]) < 2:
+        return replicas[0]
     if losses[0]:
         tensors[keys.key("loss", "loss")] = _loss(trace, replicas, losses)
     return tensors
@@ -75,6 +81,8 @@ def _loss(trace: Trace, replicas: list[Tensors], losses: list[list[Array]]) -> A
     """The weighted sum of the losses of all micro-batches of all replicas."""
     if trace.case.loss.reduction == "sum" or not all(losses):  # of the whole batch already
         return np.asarray(sum(loss for own in losses for loss in own))
+    if not all("sample/indices" in replica for replica in replicas):
+        raise TraceError(f"{trace.folder}: does not say which samples each replica was given")
     counts = [len(replica["sample/indices"]) for replica in replicas]
     sizes = [[len(part) for part in np.array_split(range(n), len(own))] for n, own in zip(counts, losses, strict=True)]
     parts = [size * loss for row, own in zip(sizes, losses, strict=True) for size, loss in zip(row, own, strict=True)]

@@ -13,6 +13,7 @@ from parity.numerics.verdict import FAR_NOISIER, GROSS, NOISIER, VISIBLE, Judge,
 from parity.results import CaseResult, Check, Divergence, Finding, Verdict, worst
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.trace.pages import equal
 
 FORWARD = ("input", "activation", "loss")
 DIVERGED = Judgement("diverged", None, by_bits=False)
@@ -54,7 +55,7 @@ def judge(reference: Trace, candidate: Trace) -> Judged:
     ):
         if one != other:
             raise TraceError(
-                f"the traces are of different {what}: {_difference(one, other)} "
+                f"the traces are of different {what}: {difference(one, other)} "
                 f"({reference.folder}, {candidate.folder}); record both with the same flags"
             )
     if reference.replicas != candidate.replicas:
@@ -77,6 +78,9 @@ def judge(reference: Trace, candidate: Trace) -> Judged:
         first_divergence=first,
         checks={**comparison.checks, "layout": layout},
         findings=comparison.findings(),
+        lifted=[
+            f"{name}: {place}" for name, trace in zip(names, traces, strict=True) for place in trace.manifest.lifted
+        ],
         devices={name: trace.manifest.layout.devices for name, trace in zip(names, traces, strict=True)},
         casts={name: _casts(trace) for name, trace in zip(names, traces, strict=True) if trace.mixed},
     )
@@ -172,8 +176,8 @@ class _Comparison:
         """Integers and truth values: equal or not, in the high runs and in the low ones."""
         key = keys.key(kind, name)
         pairs = (files[:2], files[2:4])
-        equal = all(np.array_equal(reference[key], candidate[key]) for reference, candidate in pairs)
-        self._note(step, kind, name, MATCH if equal else DIVERGED, "" if equal else "whole numbers differ", files)
+        same = all(equal(reference[key], candidate[key]) for reference, candidate in pairs)
+        self._note(step, kind, name, MATCH if same else DIVERGED, "" if same else "whole numbers differ", files)
 
     def _noise_tells(self, kind: str, name: str, files: Step) -> bool:
         """Whether the low runs of this tensor are to be judged as well: forward and backward."""
@@ -236,7 +240,7 @@ def _casts(trace: Trace) -> dict[str, list[str]]:
     return casts
 
 
-def _difference(one: object, other: object) -> str:
+def difference(one: object, other: object) -> str:
     """The first field in which two configs or tables differ."""
     fields = one if isinstance(one, dict) else getattr(one, "__struct_fields__", ())
     for field in fields:

@@ -2,7 +2,8 @@
 
 The runs' tensors are cut into blocks that stay in cache. In each block, every pair of runs asked for
 is subtracted into one reused buffer and reduced to a largest magnitude and an L2 norm; these are
-joined over the blocks. Memory is that of a few blocks, whatever the tensors' size.
+joined over the blocks. Memory is that of a few blocks, whatever the tensors' size: the pages of mapped files are
+let go of behind the blocks.
 
 Differences are taken where both values are finite. That the others agree in kind (NaN, +inf, -inf)
 is what `same_nonfinite` says. Integers are compared as float64, exactly up to 2^53.
@@ -17,6 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from parity.trace.pages import blocks, release
 
 Array = NDArray[Any]
 Pair = tuple[int, int]  # the places of two tensors to subtract; one place twice is that tensor alone
@@ -116,10 +119,7 @@ def difference(a: Array, b: Array) -> Difference:
 
 def sign_changes(one: Array, other: Array) -> int:
     """How many elements are positive in one array and not in the other."""
-    step = BLOCK // 8
-    spans = (slice(start, start + step) for start in range(0, one.size, step))
-    flat = one.reshape(-1), other.reshape(-1)
-    return sum(int(np.count_nonzero((flat[0][span] > 0) != (flat[1][span] > 0))) for span in spans)
+    return sum(int(np.count_nonzero((a > 0) != (b > 0))) for a, b in blocks(one, other, size=BLOCK // 8))
 
 
 def _stream(tensors: Sequence[Tensor | None], pairs: Sequence[Pair], dtype: np.dtype[Any]) -> list[_Size]:
@@ -140,13 +140,21 @@ def _walk(
 ) -> list[_Size]:
     """The sizes of the pairs over the blocks at `starts`."""
     spare, *buffers = (np.empty(step, dtype) for _ in (None, *tensors))
+    sources = _sources(tensors)
     found = [[_Size()] * len(pairs)]
     with np.errstate(all="ignore"):  # _size looks for what is not finite
         for start in starts:
             part = slice(start, start + step)
-            blocks = [_load(tensor, part, buffer, spare) for tensor, buffer in zip(tensors, buffers, strict=True)]
-            found.append([_size(blocks, pair, spare) for pair in pairs])
+            loaded = [_load(tensor, part, buffer, spare) for tensor, buffer in zip(tensors, buffers, strict=True)]
+            found.append([_size(loaded, pair, spare) for pair in pairs])
+            release(*(source[part] for source in sources))
     return [_join(sizes) for sizes in zip(*found, strict=True)]
+
+
+def _sources(tensors: Sequence[Tensor | None]) -> list[Array]:
+    """The arrays that are read, flat."""
+    found = [tensor if isinstance(tensor, Change) else (tensor,) for tensor in tensors if tensor is not None]
+    return [array.reshape(-1) for arrays in found for array in arrays]
 
 
 def _load(tensor: Tensor | None, part: slice, buffer: Array, spare: Array) -> Array | None:

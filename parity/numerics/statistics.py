@@ -4,18 +4,20 @@ import numpy as np
 
 from parity.numerics.kernel import BLOCK, Array
 from parity.results import Side
+from parity.trace.pages import blocks
 
 
 def furthest(one: Array, other: Array) -> list[int]:
     """The index of the largest difference between two arrays of one shape; NaN counts as infinite. [] of empty ones."""
-    flat, largest, place = (one.reshape(-1), other.reshape(-1)), -1.0, 0
-    for start in range(0, one.size, BLOCK):
-        a, b = (array[start : start + BLOCK].astype(np.float64) for array in flat)
+    largest, place, start = -1.0, 0, 0
+    for parts in blocks(one, other, size=BLOCK):
+        a, b = (part.astype(np.float64) for part in parts)
         with np.errstate(invalid="ignore", over="ignore"):
             same = (a == b) | (np.isnan(a) & np.isnan(b))
             apart = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
         if apart.max() > largest:
             largest, place = float(apart.max()), start + int(apart.argmax())
+        start += len(a)
     return [int(i) for i in np.unravel_index(place, one.shape)] if one.size else []
 
 
@@ -23,8 +25,8 @@ def describe(array: Array, index: list[int] | None) -> Side:
     """Shape, dtype, range and mean of the finite values, and the value at `index`."""
     side = Side(shape=list(array.shape), dtype=str(array.dtype))
     smallest, largest, total, count = np.inf, -np.inf, 0.0, 0
-    for start in range(0, array.size, BLOCK):
-        block = array.reshape(-1)[start : start + BLOCK].astype(np.float64)
+    for (part,) in blocks(array, size=BLOCK):
+        block = part.astype(np.float64)
         block = block[np.isfinite(block)]
         if block.size:
             smallest, largest = min(smallest, float(block.min())), max(largest, float(block.max()))

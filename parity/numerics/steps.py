@@ -1,15 +1,15 @@
 """One recorded step of two traces: the same tensor in all runs of both."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from parity.numerics.kernel import Array, Change, Runs
+from parity.pairs.comparable import comparable
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
-
-BLOCK = 1 << 17  # elements that are compared at a time
+from parity.trace.pages import blocks
 
 
 class Step(NamedTuple):
@@ -48,11 +48,11 @@ class Step(NamedTuple):
         for file in self[1:4]:
             known, place = set(merged), 0
             for key in file or ():
-                if key in known:
-                    place = merged.index(key) + 1
-                else:
+                if key not in known:
                     merged.insert(place, key)
-                    place += 1
+                elif merged[place : place + 1] != [key]:  # mostly it is: to look for each of thousands takes seconds
+                    place = merged.index(key)
+                place += 1
         again = dict(set.intersection(*(_aliases(file or {}) for file in self[:4])))
         return [key for key in merged if key not in again]
 
@@ -87,21 +87,26 @@ class Step(NamedTuple):
 def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, list[Step]]]:
     """Every step that either trace has, one `Step` for each replica; the state before the first is None."""
     witness = reference if "witness" in reference.manifest.runs else None
+    is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
     stems = {stem: None for trace in (reference, candidate) for stem in trace.stems("high")}
     for stem in stems:
         yield (
             keys.step_of(stem),
             [
                 Step(
-                    reference.open("high", stem, replica),
+                    _chosen(reference.open("high", stem, replica), is_comparable),
                     candidate.open("high", stem, replica),
-                    reference.open("low", stem, replica),
+                    _chosen(reference.open("low", stem, replica), is_comparable),
                     candidate.open("low", stem, replica),
                     witness.open("witness", stem, replica) if witness else None,
                 )
                 for replica in range(min(reference.replicas, candidate.replicas))
             ],
         )
+
+
+def _chosen(tensors: Tensors, is_comparable: Callable[[str], bool]) -> Tensors:
+    return {key: array for key, array in tensors.items() if is_comparable(key)}
 
 
 def is_whole(array: Array) -> bool:
@@ -117,8 +122,7 @@ def _identical(key: str, one: Tensors, other: Tensors) -> bool:
     mine, theirs = one[key], other[key]
     if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
         return False
-    flat, other_flat = mine.reshape(-1), theirs.reshape(-1)
-    return all(flat[i : i + BLOCK].tobytes() == other_flat[i : i + BLOCK].tobytes() for i in range(0, flat.size, BLOCK))
+    return all(one.tobytes() == other.tobytes() for one, other in blocks(mine, theirs))
 
 
 def _aliases(file: Tensors) -> set[tuple[str, str]]:

@@ -16,12 +16,13 @@ class Entry(WeightRule, frozen=True):
 
 
 class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
-    """A weight that nothing was found for. `candidates`: weights of the other side that could be meant."""
+    """A weight that nothing was found for. `candidates`: the other side's that could be meant; `note`: why, if known."""
 
     side: str
     name: str
     shape: tuple[int, ...]
     candidates: list[str] = []
+    note: str = ""
 
 
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):

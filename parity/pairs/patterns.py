@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 Shape = tuple[int, ...]
 Group = tuple[str, ...]  # the named axes that one axis of an array is made of; () for an axis of one
+IDENTITY = "... -> ..."  # said where nothing may move, and "" would leave it open
 TOKEN = re.compile(r"\(([^()]*)\)|(\S+)")
 
 
@@ -36,6 +37,12 @@ def reverse(pattern: str) -> str:
     """The way back."""
     left, _, right = pattern.partition("->")
     return f"{right.strip()} -> {left.strip()}"
+
+
+def numbered(pattern: str) -> str:
+    """With axes named by their places on the left: two patterns that do the same become one."""
+    found = {name: f"axis{number}" for number, name in enumerate(dict.fromkeys(re.findall(r"[A-Za-z_]\w*", pattern)))}
+    return tidy(re.sub(r"[A-Za-z_]\w*", lambda name: found[name[0]], pattern))
 
 
 def expanded(pattern: str, rank: int) -> str:
@@ -83,9 +90,7 @@ def _solved(equation: Equation, sizes: dict[str, int]) -> bool:
     unknown = [name for name in equation.one + equation.other if name not in sizes]
     if len(unknown) > 1:
         return False
-    one, other = (
-        math.prod(sizes[name] for name in names if name in sizes) for names in (equation.one, equation.other)
-    )
+    one, other = (math.prod(sizes[name] for name in names if name in sizes) for names in (equation.one, equation.other))
     other *= equation.factor
     if not unknown:
         if one != other:
@@ -96,3 +101,9 @@ def _solved(equation: Equation, sizes: dict[str, int]) -> bool:
         raise ValueError(f"{unknown[0]} would be {above}/{below}")
     sizes[unknown[0]] = above // below
     return True
+
+
+def tidy(pattern: str) -> str:
+    """Without brackets around one axis; "" if nothing moves."""
+    left, _, right = re.sub(r"\((\w+)\)", r"\1", pattern).partition("->")
+    return "" if left.split() == right.split() else f"{left.strip()} -> {right.strip()}"

@@ -40,10 +40,15 @@ class Way(NamedTuple):
     parts: int
 
 
+def check(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> None:
+    """Raises UsageError if the entry does not turn arrays of these shapes into those."""
+    _ways(entry, torch, keras)
+
+
 def fits(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> bool:
     """Whether the entry turns arrays of these shapes into those."""
     try:
-        _ways(entry, torch, keras)
+        check(entry, torch, keras)
     except UsageError:
         return False
     return True

@@ -1,5 +1,6 @@
 """The report as a table: one row per case, then what went wrong where."""
 
+import io
 from collections import Counter
 from typing import Any, TextIO
 
@@ -33,9 +34,7 @@ MOST_LINES = 8  # differences of a layout that are printed
 
 def show(report: Report, file: TextIO) -> None:
     """Print the table, the failures and the summary."""
-    console = Console(file=file, markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = PIPE_WIDTH
+    console = _console(file)
     for name, facts in report.environment.items():
         said = ", ".join(f"{key} {value}" for key, value in facts.items())
         console.print(f"{name}: {said}; {_devices(report, name)}", style="dim")
@@ -48,10 +47,35 @@ def show(report: Report, file: TextIO) -> None:
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.summary.items() if count)
     nothing = "; nothing was compared" if report.status(strict=False) == 2 else ""
     console.print(f"{len(report.cases)} {'case' if len(report.cases) == 1 else 'cases'}: {counts}{nothing}")
+    for line, count in _changed(report).items():
+        console.print(f"changed since the golden traces of {count} {'case' if count == 1 else 'cases'}: {line}")
     for line in LEGEND:
         console.print(line, style="dim")
     for line, count in _declared(report).items():
         console.print(f"declared in {count} {'case' if count == 1 else 'cases'}: {line}", style="dim")
+
+
+def _changed(report: Report) -> Counter[str]:
+    """What is not as it was when golden traces were recorded, and for how many of them."""
+    return Counter(
+        f"{fact} {before or 'none'} → {now or 'none'}"
+        for case in report.cases
+        for fact, (before, now) in case.changed.items()
+    )
+
+
+def text(case: CaseResult) -> str:
+    """What is said of one case below the table: where it went wrong, and why."""
+    file = io.StringIO()
+    _explain(case, _console(file))
+    return file.getvalue().strip("\n")
+
+
+def _console(file: TextIO) -> Console:
+    console = Console(file=file, markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    return console
 
 
 def _declared(report: Report) -> Counter[str]:
@@ -133,12 +157,20 @@ def _explain(case: CaseResult, console: Console) -> None:
         console.print(f"\n{case.case}: {case.verdict}", style=COLOURS[case.verdict])
         if case.first_divergence:
             _place(case.first_divergence, console)
-        elif case.verdict in ("error", "skipped"):
+        if case.reason and not _said(case):
             console.print(f"  {case.reason}")
         _causes(case, console)
         _explain_devices(case, console)
     for finding in case.findings:
         console.print(f"\n{case.case}: {finding.id} at {finding.where}: {finding.message}")
+
+
+def _said(case: CaseResult) -> bool:
+    """Whether the reason is told elsewhere: with the first divergence, the layouts, or the single device."""
+    layout = case.checks.get("layout")
+    places = [case.first_divergence.reason] if case.first_divergence else []
+    places += layout.differences if isinstance(layout, LayoutCheck) else []
+    return case.reason in places or any(case.reason == against.reason for against in case.against_single.values())
 
 
 def _causes(case: CaseResult, console: Console) -> None:

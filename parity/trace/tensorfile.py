@@ -19,6 +19,7 @@ from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
 from parity.errors import TraceError
+from parity.trace import sound
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype(np.float64),
@@ -91,7 +92,7 @@ class TensorFile(Mapping[str, NDArray[Any]]):
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as file:
+            with sound.opened(path) as file:
                 self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
             raise TraceError(f"{path}: cannot be read as a trace: {error}") from None
@@ -120,8 +121,9 @@ def _header(path: Path, content: mmap.mmap) -> _Header:
     if length > LARGEST_HEADER or start > len(content):
         raise TraceError(f"{path}: truncated or not safetensors: {len(content)} bytes, a header of {length}")
     try:
-        entries = msgspec.json.decode(content[8:start], type=dict[str, Entry])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        entries = sound.decoded(content[8:start], dict[str, Entry])
+        sound.harmless(list(entries))
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: the header is damaged: {error}") from None
     end = 0
     for key, entry in entries.items():
@@ -135,8 +137,10 @@ def _header(path: Path, content: mmap.mmap) -> _Header:
 
 def _possible(entry: Entry) -> bool:
     """Whether numpy can make such an array: its limits on axes and bytes hold for empty arrays too."""
-    largest = math.prod(filter(None, entry.shape))
-    return entry.dtype in DTYPES and min(entry.shape, default=0) >= 0 and len(entry.shape) <= 64 and largest < 2**59
+    # The axes are counted first: the product of millions of them would take for ever.
+    if entry.dtype not in DTYPES or len(entry.shape) > 64 or min(entry.shape, default=0) < 0:
+        return False
+    return math.prod(filter(None, entry.shape)) < 2**59
 
 
 def _bytes(entry: Entry) -> int:

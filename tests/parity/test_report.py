@@ -117,10 +117,19 @@ def test_a_report_in_which_nothing_was_compared_ends_with_2() -> None:
 
 @pytest.mark.parametrize("verdict", ["error", "skipped", "diverged", "subprecision"])
 def test_the_reason_is_told_where_nothing_else_tells_it(verdict: str) -> None:
-    """Of what was compared the place, the layouts or the training on a single device are told."""
-    text = shown(case(verdict=verdict, reason="for a reason", checks={}))
-    assert ("for a reason" in text) == (verdict in ("error", "skipped"))
-    assert f"\nsimple_block/ddp: {verdict}\n" in text
+    """Once, whether it is the place's, the layouts', that of the training on a single device, or the case's own."""
+    reason = "for a reason"
+    place = Divergence(step=0, kind="loss", name="loss", replica=0, bits=1.0, reason=reason)
+    places: list[dict[str, Any]] = [
+        {"checks": {}},
+        {"first_divergence": place},
+        {"checks": {"layout": LayoutCheck(verdict="diverged", differences=[reason])}},
+        {"against_single": {"torch": Against(verdict="diverged", reason=reason)}},
+    ]
+    for where in places:
+        text = shown(case(verdict=verdict, reason=reason, **where))
+        assert text.count(reason) == 1
+        assert f"\nsimple_block/ddp: {verdict}\n" in text
 
 
 def test_the_differences_of_the_layouts_are_told() -> None:

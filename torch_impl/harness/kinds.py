@@ -10,26 +10,95 @@ from torch_impl.strategies.branch_parallel import BranchedAttention
 # The first kind that fits counts.
 KINDS: dict[type, str] = {
     nn.Linear: "linear",
+    nn.Conv1d: "conv1d",
     nn.Conv2d: "conv2d",
+    nn.Conv3d: "conv3d",
+    nn.ConvTranspose1d: "conv_transpose1d",
     nn.ConvTranspose2d: "conv_transpose2d",
+    nn.ConvTranspose3d: "conv_transpose3d",
+    nn.BatchNorm1d: "batch_norm",
     nn.BatchNorm2d: "batch_norm",
+    nn.BatchNorm3d: "batch_norm",
+    nn.SyncBatchNorm: "batch_norm",
     nn.LayerNorm: "layer_norm",
     nn.GroupNorm: "group_norm",
+    nn.RMSNorm: "rms_norm",
+    nn.InstanceNorm1d: "instance_norm",
+    nn.InstanceNorm2d: "instance_norm",
+    nn.InstanceNorm3d: "instance_norm",
     nn.Embedding: "embedding",
+    nn.LSTM: "lstm",
+    nn.GRU: "gru",
+    nn.RNN: "rnn",
     nn.MultiheadAttention: "attention",
     BranchedAttention: "attention",
+    nn.PReLU: "prelu",
     nn.ReLU: "relu",
     nn.GELU: "gelu",
+    nn.SiLU: "silu",
     nn.Softmax: "softmax",
+    nn.MaxPool1d: "max_pool1d",
     nn.MaxPool2d: "max_pool2d",
+    nn.MaxPool3d: "max_pool3d",
+    nn.AvgPool1d: "average_pool1d",
+    nn.AvgPool2d: "average_pool2d",
+    nn.AvgPool3d: "average_pool3d",
     nn.Flatten: "flatten",
     nn.Dropout: "dropout",
+}
+# Of libraries that are not imported here: by module and class.
+OTHERS = {
+    ("transformers.pytorch_utils", "Conv1D"): "linear_io",
+    ("transformers.models.t5.modeling_t5", "T5LayerNorm"): "rms_norm",
+    ("transformers.activations", "GELUActivation"): "gelu",
+    ("transformers.activations", "GELUTanh"): "gelu",
+    ("transformers.activations", "PytorchGELUTanh"): "gelu",
+    ("transformers.activations", "NewGELUActivation"): "gelu",
+    ("transformers.activations", "SiLUActivation"): "silu",
+}
+TANH = ("GELUTanh", "PytorchGELUTanh", "NewGELUActivation")
+GATES = {"lstm": "ifgo", "gru": "rzn"}  # in the order in which torch packs them
+# A fact to the attributes that tell it, in PyTorch or in others' libraries.
+FACTS = {
+    "groups": ("groups", "num_groups"),
+    "stride": ("stride",),
+    "padding": ("padding",),
+    "dilation": ("dilation",),
+    "heads": ("num_heads", "num_attention_heads", "n_heads", "n_head"),
+    "kv_heads": ("num_key_value_heads",),
+    "layers": ("num_layers",),
+    "bidirectional": ("bidirectional",),
+    "projection": ("proj_size",),
+    "epsilon": ("eps", "variance_epsilon"),
+    "rate": ("p",),
 }
 
 
 def kind(module: nn.Module) -> str:
-    """A kind of the table, or the name of the module's class."""
-    return next((name for known, name in KINDS.items() if isinstance(module, known)), type(module).__name__)
+    """A kind of the tables, or the name of the module's class."""
+    found = next((name for known, name in KINDS.items() if isinstance(module, known)), None)
+    classes = [(one.__module__, one.__name__) for one in type(module).__mro__]
+    found = found or next((OTHERS[one] for one in classes if one in OTHERS), None)
+    name = type(module).__name__
+    return found or ("rms_norm" if name.endswith("RMSNorm") else name)
+
+
+def facts(module: nn.Module) -> dict[str, Any]:
+    """What the mapping may want to know of a module beside its kind."""
+    told: dict[str, Any] = {}
+    for fact, attributes in FACTS.items():
+        value = next((getattr(module, name) for name in attributes if hasattr(module, name)), None)
+        if isinstance(value, (bool, int, float, str)):
+            told[fact] = value
+        elif isinstance(value, (list, tuple)) and all(isinstance(each, int) for each in value):
+            told[fact] = list(value)
+    name = kind(module)
+    if name == "gelu":
+        tanh = getattr(module, "approximate", "none") == "tanh" or type(module).__name__ in TANH
+        told["form"] = "tanh" if tanh else "exact"
+    elif name in GATES:
+        told["gates"] = GATES[name]
+    return told
 
 
 def arguments(module: nn.Module, given: tuple[Any, ...], leaf: bool) -> list[torch.Tensor]:

@@ -11,7 +11,7 @@ import math
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
@@ -26,14 +26,19 @@ from parity.errors import UsageError
 from torch_impl.dropout import Key, dropout, number
 
 SUPPORTED = "shared masks are for nn.Dropout, F.dropout, F.scaled_dot_product_attention and nn.MultiheadAttention"
+ORDERED = "dropout"  # the name of all masks that are told apart by their order alone
 OTHERS = ("dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
 class Masks:
-    """Draws the masks of one run. `replica`: this process's; None where each device is one (nn.DataParallel)."""
+    """Draws the masks of one run. `replica`: this process's; None where each device is one (nn.DataParallel).
 
-    def __init__(self, seed: int, replica: int | None):
-        self.seed, self.replica = seed, replica
+    `ordered`: a mask belongs to the number of the draw within the step, and not to a module, whose name the other
+    framework does not know. Then whatever file calls a function of nn.functional drops so.
+    """
+
+    def __init__(self, seed: int, replica: int | None, ordered: bool = False):
+        self.seed, self.replica, self.ordered = seed, replica, ordered
         self.step = 0
         self._calls: Counter[tuple[str, int]] = Counter()
         self._names = threading.local()  # nn.DataParallel has a thread for each GPU
@@ -47,7 +52,8 @@ class Masks:
                     raise UsageError(f"{name}: {type(module).__name__} has dropout of its own; {SUPPORTED}")
                 stack.callback(module.register_forward_pre_hook(functools.partial(self._on_call, name)).remove)
                 stack.callback(module.register_forward_hook(self._on_return, always_call=True).remove)
-            for file, name, replaced in _imported(model, self._replaced()):
+            files = _loaded() if self.ordered else _files(model)
+            for file, name, replaced in _imported(files, self._replaced()):
                 stack.enter_context(mock.patch.object(file, name, replaced))
             yield
 
@@ -61,6 +67,7 @@ class Masks:
         name = self._stack[-1] if self._stack else ""
         if torch._C._current_graph_task_id() != -1:  # as torch.utils.checkpoint tells; a call more, other masks
             raise UsageError(f"{name}: activations are recomputed; shared masks are drawn once, so do not checkpoint")
+        name = ORDERED if self.ordered else name
         replica = x.device.index if self.replica is None else self.replica
         call = self._calls[name, replica]
         self._calls[name, replica] += 1
@@ -102,13 +109,23 @@ class Masks:
 
 
 def _imported(
-    model: nn.Module, replaced: dict[str, Callable[..., torch.Tensor]]
+    files: Iterable[ModuleType], replaced: dict[str, Callable[..., torch.Tensor]]
 ) -> list[tuple[ModuleType, str, Callable[..., torch.Tensor]]]:
-    """Where nn.functional's functions have a name: there, and in the files of the model's classes."""
+    """Where nn.functional's functions have a name in these files."""
     functions = {id(getattr(functional, name)): function for name, function in replaced.items()}
-    classes = {kind for module in model.modules() for kind in type(module).__mro__}
-    files = {functional, *(sys.modules[kind.__module__] for kind in classes if kind.__module__ in sys.modules)}
     return [(file, name, functions[id(x)]) for file in files for name, x in vars(file).items() if id(x) in functions]
+
+
+def _files(model: nn.Module) -> set[ModuleType]:
+    """nn.functional, and the files of the model's classes."""
+    classes = {kind for module in model.modules() for kind in type(module).__mro__}
+    return {functional, *(sys.modules[kind.__module__] for kind in classes if kind.__module__ in sys.modules)}
+
+
+def _loaded() -> set[ModuleType]:
+    """nn.functional, and everything that is imported beside torch."""
+    others = [file for name, file in sys.modules.items() if name.partition(".")[0] != "torch"]
+    return {functional, *(file for file in others if isinstance(file, ModuleType))}
 
 
 def _attention(

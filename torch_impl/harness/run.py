@@ -15,6 +15,7 @@ from torch_impl import losses, models, optimizers
 from torch_impl.harness import data, devices, faults, precision, specimen, weights
 from torch_impl.harness.devices import Machine, rank
 from torch_impl.harness.masks import Masks
+from torch_impl.harness.pair import run as pair
 from torch_impl.harness.probe import Probe, modules
 from torch_impl.harness.watch import Watch
 
@@ -33,6 +34,8 @@ def versions() -> dict[str, str]:
 
 def run(run: Run) -> Account:
     """Train the case's model, recording."""
+    if run.pair is not None:
+        return pair.run(run)
     machine = devices.find(run.case)
     watch = Watch(machine, run.case.replicas)
     with precision.policy(run.at), machine.available(), faults.planted(run.fault, run.at):

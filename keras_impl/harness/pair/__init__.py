@@ -1,0 +1,1 @@
+"""A user's own Keras model: built, surveyed, recorded in the canonical form of its torch counterpart."""

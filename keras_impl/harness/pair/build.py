@@ -1,0 +1,204 @@
+"""A user's model: built by their function, and called with inputs as it takes them.
+
+Inputs reach a functional model by the structure of its own inputs, any other by the names of its arguments, as one
+dict where it takes one argument and there are several inputs, else by position.
+"""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from einops import rearrange
+from keras.src.models.functional import Functional
+
+from keras_impl.harness import precision
+from keras_impl.harness.checkup import source
+from parity.checkup.program import load
+from parity.errors import BackendError, UsageError, nearest
+from parity.pairs.schema import Pair
+
+CONTEXT = ("training", "mask")  # arguments that Keras fills in
+EMPTY = inspect.Parameter.empty
+
+
+class Given(NamedTuple):
+    """An input under this side's name; `explicit`: the pair's file says that name for this side."""
+
+    name: str
+    explicit: bool
+    tensor: Any
+
+
+def build(pair: Pair, at: str, search: list[str]) -> Any:
+    """The model, its float policy set beforehand. Raises UsageError and BackendError."""
+    kwargs = pair.kwargs | pair.keras_kwargs
+    with precision.policy(at), user_errors(f"keras={pair.keras} cannot be built"):
+        model = load("keras", pair.keras, search=search, named=kwargs)(**kwargs)
+    if not isinstance(model, (keras.Layer, tf.Module)):
+        raise UsageError(
+            f"keras={pair.keras}: received {type(model).__name__}, expected a keras.Model; return the model itself"
+        )
+    return model
+
+
+def call(model: Any, pair: Pair, inputs: dict[str, tf.Tensor], training: bool = False) -> Any:
+    """What the model returns for inputs by their canonical names. Raises UsageError and BackendError."""
+    given = [_given(pair, name, tensor) for name, tensor in inputs.items()]
+    args, kwargs = _arguments(model, f"keras={pair.keras}", given)
+    if isinstance(model, keras.Layer) or "training" in inspect.signature(_function(model)).parameters:
+        kwargs["training"] = training
+    with user_errors(f"keras={pair.keras} cannot be called"), _eagerly():
+        return model(*args, **kwargs)
+
+
+def tensors(pair: Pair, arrays: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
+    """Canonical inputs in this side's axes, floats in the precision that the run has."""
+    return {name: tensor(array, pair.inputs[name].keras_layout) for name, array in arrays.items()}
+
+
+def tensor(array: np.ndarray, layout: str = "") -> tf.Tensor:
+    """`layout`: from canonical axes to this side's."""
+    values = rearrange(array, layout) if layout else array
+    floating = np.issubdtype(array.dtype, np.floating)
+    return tf.constant(values, keras.config.floatx() if floating else array.dtype)
+
+
+@contextmanager
+def user_errors(what: str) -> Iterator[None]:
+    """What the user's code raises is told in a line, with theirs. Raises BackendError."""
+    filtered = keras.config.is_traceback_filtering_enabled()
+    keras.config.disable_traceback_filtering()  # it writes many lines around a message
+    try:
+        yield
+    except (UsageError, BackendError):
+        raise
+    except (Exception, SystemExit) as error:
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "").removesuffix(" name:")
+        line = source.line_of(error.__traceback__)
+        where = f", at {line}" if line else ""
+        raise BackendError(f"{what}: {type(error).__name__}: {first}{where}") from error
+    finally:
+        if filtered:
+            keras.config.enable_traceback_filtering()
+
+
+@contextmanager
+def _eagerly() -> Iterator[None]:
+    """What is seen of a function of TensorFlow's own has values too."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+def _function(model: Any) -> Any:
+    """What takes the inputs; layers, of other versions of Keras too, have a `call`."""
+    return getattr(model, "call", model.__call__)
+
+
+def _given(pair: Pair, name: str, tensor: tf.Tensor) -> Given:
+    own = pair.inputs[name].keras
+    return Given(own or name, bool(own), tensor)
+
+
+def _arguments(model: Any, what: str, given: list[Given]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and named ones."""
+    if isinstance(model, Functional) and type(model).call is Functional.call:
+        return [_structured(model._inputs_struct, what, given)], {}
+    if isinstance(model, keras.Sequential):
+        return [_only(what, given)], {}
+    parameters = inspect.signature(_function(model)).parameters
+    return _by_signature({k: v for k, v in parameters.items() if k not in CONTEXT}, what, given)
+
+
+def _structured(struct: Any, what: str, given: list[Given]) -> Any:
+    """As a functional model's inputs are structured."""
+    if isinstance(struct, dict):
+        nested = _nested(given)
+        _check_names(what, set(nested), set(struct), "inputs")
+        return nested
+    if not isinstance(struct, (list, tuple)):
+        _check_explicit(what, given, [struct.name])
+        return _only(what, given)
+    names = [each.name for each in keras.tree.flatten(struct)]
+    if len(names) != len(given):
+        raise UsageError(f"{what}: received {len(given)} inputs, expected {len(names)}: {', '.join(names)}")
+    by_name = {each.name: each.tensor for each in given}
+    if set(by_name) != set(names):
+        _check_explicit(what, given, names)
+        by_name = dict(zip(names, (each.tensor for each in given), strict=True))
+    return keras.tree.pack_sequence_as(struct, [by_name[name] for name in names])
+
+
+def _only(what: str, given: list[Given]) -> tf.Tensor:
+    if len(given) != 1:
+        names = ", ".join(each.name for each in given)
+        raise UsageError(f"{what}: received {len(given)} inputs ({names}), expected 1: the model takes one tensor")
+    return given[0].tensor
+
+
+def _by_signature(
+    parameters: dict[str, inspect.Parameter], what: str, given: list[Given]
+) -> tuple[list[Any], dict[str, Any]]:
+    kinds = {each.kind for each in parameters.values()}
+    own = {k: v for k, v in parameters.items() if v.kind not in (v.VAR_KEYWORD, v.VAR_POSITIONAL)}
+    nested = _nested(given)
+    named = {name: value for name, value in nested.items() if name in own}
+    required = [name for name, each in own.items() if each.default is EMPTY]
+    if not named and len(nested) > 1 and len(required) == 1 and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return [], {required[0]: nested}
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        named |= {each.name: each.tensor for each in given if each.explicit and "." not in each.name}
+    else:
+        _check_explicit(what, given, list(own))
+    return _placed(own, named, {name: value for name, value in nested.items() if name not in named}, what, kinds)
+
+
+def _placed(
+    own: dict[str, inspect.Parameter], named: dict[str, Any], rest: dict[str, Any], what: str, kinds: set[Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The named ones by name, the others in the order of the arguments that are free."""
+    free = [name for name in own if name not in named]
+    if len(rest) > len(free):
+        if inspect.Parameter.VAR_POSITIONAL in kinds and not named:
+            return list(rest.values()), {}
+        unknown = next(iter(list(rest)[len(free) :]))
+        raise UsageError(f"{what}: takes no argument {unknown!r}{nearest(unknown, own)}; it takes {', '.join(own)}")
+    placed = dict(zip(free, rest.values(), strict=False))
+    only_positional = all(own[name].kind is inspect.Parameter.POSITIONAL_ONLY for name in own)
+    if own and only_positional and not named:
+        return list(placed.values()), {}
+    return [], named | placed
+
+
+def _nested(given: list[Given]) -> dict[str, Any]:
+    """Names with dots as dicts within dicts."""
+    whole: dict[str, Any] = {}
+    for name, _, value in given:
+        *outer, last = name.split(".")
+        place = whole
+        for part in outer:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return whole
+
+
+def _check_explicit(what: str, given: list[Given], known: list[str]) -> None:
+    """Raises UsageError for a name of the file's that the model does not take."""
+    for each in given:
+        name = each.name.partition(".")[0]
+        if each.explicit and name not in known:
+            raise UsageError(f"{what}: takes no input {name!r}{nearest(name, known)}; it takes {', '.join(known)}")
+
+
+def _check_names(what: str, received: set[str], expected: set[str], kind: str) -> None:
+    for name in sorted(received - expected):
+        raise UsageError(f"{what}: has no input {name!r}{nearest(name, expected)}; its {kind}: {sorted(expected)}")
+    if missing := sorted(expected - received):
+        raise UsageError(f"{what}: needs the {kind} {missing} too; add [inputs.{missing[0]}]")

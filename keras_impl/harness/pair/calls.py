@@ -1,0 +1,54 @@
+"""What the layers of a model are given and return, seen from outside: their `call` is wrapped."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_impl.harness import lift
+from keras_impl.harness.pair import layers
+from keras_impl.harness.pair.outputs import flat
+from parity.pairs.survey import OUTPUT
+
+
+class Called(NamedTuple):
+    """One call of a layer: the tensors that went in, in the order of its arguments, and those that came out."""
+
+    path: str
+    inputs: list[tf.Tensor]
+    outputs: list[tf.Tensor]
+
+
+def watch(model: Any, see: Callable[[Called], None]) -> None:
+    """From now on `see` is told of every call within the model, when it returns."""
+    for path, layer in layers.called(model).items():
+        layer.call = _watched(path, layer.call, see)
+
+
+def whole(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A call of the whole model, which is told of where something is lifted."""
+    return _within(OUTPUT, function, *args, **kwargs)
+
+
+def _watched(path: str, call: Callable[..., Any], see: Callable[[Called], None]) -> Callable[..., Any]:
+    signature = inspect.signature(call)
+
+    @functools.wraps(call)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        given = list(flat(list(signature.bind(*args, **kwargs).arguments.values())))
+        outputs = _within(path, call, *args, **kwargs)
+        if tf.executing_eagerly():  # where a graph is traced there are no values
+            see(Called(path, given, list(flat(outputs))))
+        return outputs
+
+    return watched
+
+
+def _within(path: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    lift.running.append(path)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        lift.running.pop()

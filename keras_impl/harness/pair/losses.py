@@ -1,0 +1,89 @@
+"""What is differentiated: a loss of the file's or of the user's own, or where nothing is trained a fixed scalar.
+
+What layers add by themselves (`add_loss`, regularizers) is part of no loss: torch's modules have no such thing.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from einops import rearrange
+
+from keras_impl import losses
+from keras_impl.harness.pair import build
+from keras_impl.harness.pair.outputs import Output, found
+from parity.checkup.program import load
+from parity.errors import UsageError
+from parity.pairs.inputs import PairData
+from parity.pairs.schema import TARGET, Pair, Train
+
+
+class Scalar(NamedTuple):
+    """`target`: what the outputs were compared with, in canonical axes; None without a loss."""
+
+    value: tf.Tensor
+    target: tf.Tensor | None = None
+
+
+def probe(outputs: list[tf.Tensor], data: PairData) -> Scalar:
+    """Canonical outputs weighed with fixed numbers: the mean of each, added up."""
+    total = tf.zeros((), keras.config.floatx())
+    for number, output in enumerate(outputs):
+        if output.dtype.is_floating:
+            weights = tf.constant(data.probe(number, tuple(output.shape)), output.dtype)
+            total += tf.cast(tf.reduce_mean(output * weights), total.dtype)
+    return Scalar(total)
+
+
+def training(
+    pair: Pair, outputs: Any, canonical: list[tf.Tensor], data: PairData, step: int, search: list[str]
+) -> Scalar:
+    """The loss of a step. `canonical`: the outputs in canonical axes. Raises UsageError and BackendError."""
+    train = pair.train
+    assert train
+    own = found(pair, outputs)
+    first = next((number for number, one in enumerate(own) if one.tensor.dtype.is_floating), None)
+    if first is None:
+        raise UsageError(f"keras={pair.keras}: the model returns whole numbers only, which have no loss")
+    if train.keras_loss:
+        return _user_loss(pair, train, outputs, own[first], canonical[first], data, step, search)
+    output = canonical[first]
+    if train.loss == "cross_entropy" and own[first].layout:
+        output = own[first].tensor  # the classes stand last there
+    target = build.tensor(data.target(step, tuple(output.shape), train.loss == "cross_entropy"))
+    wanted = output.shape[:-1] if train.loss == "cross_entropy" else output.shape
+    if target.shape != wanted:
+        raise UsageError(f"inputs.{TARGET}: shape {target.shape.as_list()}, expected {wanted.as_list()}, the output's")
+    return Scalar(getattr(losses, train.loss)(output, target), target)
+
+
+def _user_loss(
+    pair: Pair,
+    train: Train,
+    outputs: Any,
+    first: Output,
+    canonical: tf.Tensor,
+    data: PairData,
+    step: int,
+    search: list[str],
+) -> Scalar:
+    ids = train.loss == "cross_entropy"
+    target = build.tensor(data.target(step, tuple(canonical.shape), ids))
+    given = pair.inputs.get(TARGET)
+    layout = given.keras_layout if given else "" if ids else first.layout
+    text = f"train.keras_loss={train.keras_loss}"
+    with build.user_errors(f"{text} fails"):
+        loss = load("train.keras_loss", train.keras_loss, "outputs", "target", search=search)
+        value = loss(_for_user(pair, outputs), rearrange(target, layout) if layout else target)
+    if not tf.is_tensor(value) or value.shape.num_elements() != 1:
+        received = f"the shape {value.shape}" if tf.is_tensor(value) else type(value).__name__
+        raise UsageError(f"{text}: expected one number, received {received}")
+    return Scalar(tf.reshape(value, ()), target)
+
+
+def _for_user(pair: Pair, outputs: Any) -> Any:
+    """Outputs as the model returned them, or by the names of the file."""
+    if not pair.outputs:
+        return outputs
+    by_name = {one.name: one.tensor for one in found(pair, outputs)}
+    return by_name if len(by_name) > 1 else next(iter(by_name.values()))

@@ -1,0 +1,113 @@
+"""Records what a user's model does, in the canonical form of its torch counterpart, as far as there is one."""
+
+from collections import Counter
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_impl.harness import kinds, lift
+from keras_impl.harness.pair import layers, values
+from keras_impl.harness.pair.calls import Called, watch
+from parity.pairs import survey
+from parity.pairs.mapping import Match
+from parity.runtime.drive import Run
+
+
+class Probe:
+    """Attached to a built model for the rest of its life. `modules`: kinds of the matched ones, by torch's path."""
+
+    def __init__(self, run: Run, model: Any, torch: survey.Survey):
+        self.recorder, self.initial = run.recorders[0], run.weights
+        self.torch = torch
+        self.modules: dict[str, str] = {}
+        self._shapes = {seen.key: seen.shape for seen in torch.outputs}
+        self._owners = {seen.key: seen.module for seen in torch.outputs}
+        matches = run.pair.matching.matches if run.pair and run.pair.matching else []
+        self._matches = {match.keras: match for match in matches}
+        self._kinds = {path: kinds.computed(layer) for path, layer in layers.called(model).items()}
+        self._outputs: Counter[str] = Counter()  # of this forward pass, by the path of Keras's layer
+        self._inputs: Counter[str] = Counter()  # calls, by the path of torch's module
+        watch(model, self._see)
+
+    def inputs(self, tensors: list[np.ndarray]) -> None:
+        """A forward pass begins, with these in canonical axes."""
+        self._outputs.clear()
+        self._inputs.clear()
+        for array in tensors:
+            self._add("input", "input", values.array(array))
+
+    def canonical(self, key: str, tensor: tf.Tensor) -> tf.Tensor:
+        """An output of the whole model as torch has it; what it has there has been found by its values."""
+        match = self._matches.get(key)
+        if match is None or len(match.axes) != tensor.shape.rank:
+            return tensor
+        return tf.reshape(tf.transpose(tensor, match.axes), self._shapes[match.torch])
+
+    def outputs(self, named: list[tuple[str, tf.Tensor]]) -> None:
+        """What the whole model returned, in canonical axes."""
+        for name, tensor in named:
+            self._add("activation", name, values.array(tensor))
+
+    def loss(self, value: tf.Tensor, target: tf.Tensor | None) -> None:
+        """What is differentiated."""
+        if target is not None:
+            self._add("input", "target", values.array(target))
+        self._add("loss", "loss", values.array(value))
+
+    def gradients(self, weights: values.Weights, found: dict[str, tf.Tensor], of_inputs: dict[str, np.ndarray]) -> None:
+        """Those of variables, by their names, and those of inputs, by theirs, in canonical axes."""
+        if self.recorder.wants("gradient"):
+            for name, array in weights.gradients(found):
+                self._add("gradient", name, array)
+            for name, array in of_inputs.items():
+                self._add("gradient", f"(input).{name}", array)
+
+    def state(self, weights: values.Weights, optimizer: keras.optimizers.Optimizer | None) -> None:
+        """Parameters, statistics and the optimizer's state."""
+        if self.recorder.wants("parameter"):
+            for kind, name, array in weights.state(self.initial):
+                self._add(kind, name, array)
+        if optimizer is not None and self.recorder.wants("optimizer_state"):
+            for name, array in weights.slots(optimizer):
+                self._add("optimizer_state", name, array)
+
+    def axes(self) -> list[int] | None:
+        """Of what the layer that is being called returns: its axes in torch's order, if that is known."""
+        match = self._matches.get(lift.running[-1]) if lift.running else None
+        return match.axes if match else None
+
+    def _see(self, call: Called) -> None:
+        """One call of a layer: what corresponds to something of torch's."""
+        first = self._outputs[call.path]
+        self._outputs[call.path] += len(call.outputs)
+        for number, tensor in enumerate(call.outputs, first):
+            match = self._matches.get(f"{call.path}#{number}" if number else call.path)
+            if match is None:
+                continue
+            self.modules[self._owners[match.torch]] = self._kinds[call.path]
+            if not self.recorder.wants("activation"):
+                continue
+            if number == first and match.inputs is not None:
+                self._see_inputs(match, call)
+            self._add("activation", match.torch, _moved(values.array(tensor), match.axes, self._shapes[match.torch]))
+
+    def _see_inputs(self, match: Match, call: Called) -> None:
+        """In torch's order of arguments; those that have its number of axes and its size."""
+        module = self._owners[match.torch]
+        expected = self.torch.arguments.get(module, [])
+        first = self._inputs[module] * len(expected)
+        self._inputs[module] += 1
+        for number, (tensor, shape) in enumerate(zip(call.inputs, expected, strict=False), first):
+            if tensor.shape.rank == len(match.inputs) and tensor.shape.num_elements() == np.prod(shape, dtype=np.int64):
+                name = f"{module}#{number}" if number else module
+                self._add("input", name, _moved(values.array(tensor), match.inputs, shape))
+
+    def _add(self, kind: str, name: str, array: np.ndarray) -> None:
+        if self.recorder.wants(kind):
+            self.recorder.add(kind, name, array)
+
+
+def _moved(array: np.ndarray, axes: list[int], shape: tuple[int, ...]) -> np.ndarray:
+    return array.transpose(axes).reshape(shape)

@@ -1,0 +1,88 @@
+"""Tells what a user's model is made of, and what one forward pass gives: with torch's weights where they are mapped."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_impl.harness import precision
+from keras_impl.harness.lift import lifted
+from keras_impl.harness.pair import build, layers, values
+from keras_impl.harness.pair.calls import Called, watch
+from keras_impl.harness.pair.outputs import named
+from parity.numerics.precision import HIGH
+from parity.pairs import survey as surveys
+from parity.pairs.inputs import PairData
+from parity.pairs.schema import Pair
+from parity.runtime.job import SurveyJob
+from parity.trace.tensorfile import Writer
+
+ROOM = 1 << 16
+
+
+def survey(job: SurveyJob) -> None:
+    """Leave the survey in the job's folder. Raises UsageError and BackendError."""
+    pair, halves, folder = job.case.model, job.pair, Path(job.folder)
+    assert isinstance(pair, Pair)
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(job.case.seed)
+    with precision.policy(HIGH), lifted(HIGH):
+        model = build.build(pair, HIGH, halves.search)
+        inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
+        build.call(model, pair, inputs)  # makes the weights of layers that wait for a first call
+        if halves.mapping:
+            torch = Path(halves.survey)
+            values.Weights(model, halves.mapping, surveys.read(torch)).load(surveys.Initial(torch))
+        activations = _Activations(folder)
+        watch(model, activations.see)
+        activations.see_outputs(named(pair, build.call(model, pair, inputs)))
+    surveys.write(folder, activations.close(model))
+
+
+class _Activations:
+    """Written as they come."""
+
+    def __init__(self, folder: Path):
+        file = folder / surveys.ACTIVATIONS
+        file.unlink(missing_ok=True)  # an earlier survey's may be in use: a new file leaves that as it is
+        self.writer = Writer(file, ROOM)
+        self.seen: list[surveys.Seen] = []
+        self.called: dict[str, list[tuple[int, ...]]] = {}  # in the order of first calls
+        self._counts: Counter[str] = Counter()
+
+    def see(self, call: Called) -> None:
+        """One call of a layer."""
+        self.called.setdefault(call.path, [tuple(tensor.shape) for tensor in call.inputs])
+        for tensor in call.outputs:
+            number = self._counts[call.path]
+            self._counts[call.path] += 1
+            self._add(f"{call.path}#{number}" if number else call.path, call.path, tensor)
+
+    def see_outputs(self, outputs: list[tuple[str, tf.Tensor]]) -> None:
+        """What the whole model returned."""
+        for name, tensor in outputs:
+            self._add(name, surveys.OUTPUT, tensor)
+
+    def close(self, model: Any) -> surveys.Survey:
+        """All that is known now."""
+        self.writer.close()
+        leaves = layers.leaves(model)
+        return surveys.Survey(
+            side="keras",
+            modules=layers.modules(model),
+            weights=[held.told for held in layers.variables(model)],
+            called=list(self.called),
+            tied=layers.tied(model),
+            outputs=self.seen,
+            arguments={path: shapes for path, shapes in self.called.items() if path in leaves},
+        )
+
+    def _add(self, key: str, module: str, tensor: tf.Tensor) -> None:
+        array = values.array(tensor)
+        if array.dtype.kind not in "iub":
+            array = array.astype(np.float64)
+        self.writer.add(key, array)
+        self.seen.append(surveys.Seen(key=key, module=module, shape=array.shape))

@@ -1,0 +1,136 @@
+"""The state of a user's model under canonical names, by the mapping of its weights.
+
+Entry by entry, so that no second copy of the model is in memory.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_impl.harness.pair import layers
+from keras_impl.harness.pair.layers import Held
+from keras_impl.harness.weights import SLOTS
+from parity.errors import BackendError
+from parity.pairs import mapping, transfer
+from parity.pairs.mapping import Entry
+from parity.pairs.survey import Survey
+from parity.pairs.units import constant
+from parity.random import Floats
+from parity.trace.tensorfile import CODES
+
+Array = np.ndarray
+
+
+class Placed(NamedTuple):
+    """An entry of the mapping, its variables, and the shapes of torch's weights."""
+
+    entry: Entry
+    held: list[Held]
+    shapes: list[tuple[int, ...]]
+
+
+class Weights:
+    """A built model's. `torch`: the survey of its counterpart."""
+
+    def __init__(self, model: Any, found: mapping.Mapping, torch: Survey):
+        self.variables = layers.variables(model)
+        self.told = {weight.name: weight for weight in torch.weights}
+        by_name = {held.told.name: held for held in self.variables}
+        self.placed = [
+            Placed(entry, [by_name[name] for name in _listed(entry.keras)], self._shapes(_listed(entry.torch)))
+            for entry in found.entries
+        ]
+        self._ignored = set(found.ignored)
+
+    def check(self) -> None:
+        """Raises BackendError where a weight would stay at its random values."""
+        covered = {held.told.name for placed in self.placed for held in placed.held} | self._ignored
+        left = [held.told.name for held in self.variables if held.told.name not in covered]
+        if left:
+            raise BackendError(f"Keras's weights {', '.join(left)} have no values; map them in [[weights]]")
+
+    def load(self, initial: Mapping[str, Floats]) -> None:
+        """Give every mapped variable torch's values."""
+        for entry, held, _ in self.placed:
+            names = _listed(entry.torch)
+            if not all(name in initial for name in names):
+                continue  # whole numbers, which both sides make by themselves
+            shapes = [each.told.shape for each in held]
+            for each, values in zip(held, transfer.to_keras(entry, [initial[n] for n in names], shapes), strict=True):
+                each.variable.assign(values.astype(each.told.dtype))
+
+    def state(self, initial: Mapping[str, Floats]) -> Iterator[tuple[str, str, Array]]:
+        """Kind, name and value of every parameter, and of every buffer that training changes."""
+        for entry, held, shapes in self.placed:
+            names = _listed(entry.torch)
+            if self._kind(names[0]) and all(name in initial for name in names):
+                start = [initial[name] for name in names] if entry.combine == "sum" else None
+                values = transfer.to_torch(entry, [array(each.variable) for each in held], shapes, start)
+                yield from ((self._kind(name), name, value) for name, value in zip(names, values, strict=True))
+
+    def trained(self) -> list[Held]:
+        """The variables that have gradients."""
+        return [held for held in self.variables if held.told.trainable]
+
+    def canonical_trained(self) -> list[str]:
+        """torch's names of the weights that are trained here."""
+        found = [entry for entry, held, _ in self.placed if any(each.told.trainable for each in held)]
+        return [name for entry in found for name in _listed(entry.torch)]
+
+    def gradients(self, values: dict[str, tf.Tensor]) -> Iterator[tuple[str, Array]]:
+        """By canonical name, from those of the variables, by their names, that have one."""
+        for entry, held, shapes in self.placed:
+            if any(each.told.name in values for each in held):
+                arrays = [_gradient(each, values) for each in held]
+                found = transfer.gradients_to_torch(entry, arrays, shapes)
+                yield from zip(_listed(entry.torch), found, strict=True)
+
+    def slots(self, optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[str, Array]]:
+        """The learning rate of the next step, and `parameter.slot`; of a sum only the first has any."""
+        yield "learning_rate", np.asarray(optimizer.learning_rate, np.float64)
+        slots = {slot: held for slot, attribute in SLOTS.items() if (held := getattr(optimizer, attribute, None))}
+        for entry, held, shapes in self.placed:
+            for slot, of_all in slots.items() if all(each.told.trainable for each in held) else ():
+                arrays = [array(of_all[optimizer._get_variable_index(each.variable)]) for each in held]
+                yield from self._slot(entry, slot, arrays, shapes)
+
+    def _slot(
+        self, entry: Entry, slot: str, arrays: list[Array], shapes: list[tuple[int, ...]]
+    ) -> Iterator[tuple[str, Array]]:
+        is_sum = entry.combine == "sum"
+        zeros = [np.zeros(shape, arrays[0].dtype) for shape in shapes] if is_sum else None
+        found = zip(_listed(entry.torch), transfer.to_torch(entry, arrays, shapes, zeros), strict=True)
+        for name, value in [next(found)] if is_sum else found:
+            yield f"{name}.{slot}", value
+
+    def _kind(self, name: str) -> str:
+        """What torch records a weight as, "" for a buffer that never changes: a frozen parameter is recorded too."""
+        told = self.told[name]
+        return "buffer" if told.statistic else "" if constant(told) else "parameter"
+
+    def _shapes(self, names: Iterable[str]) -> list[tuple[int, ...]]:
+        return [self.told[name].shape for name in names]
+
+
+def array(tensor: Any) -> Array:
+    """As a trace can hold it: complex numbers as pairs, whole numbers of 32 or 64 bits."""
+    values = np.asarray(tf.convert_to_tensor(tensor))
+    if values.dtype.kind == "c":
+        values = np.stack([values.real, values.imag], -1)
+    if values.dtype in CODES:
+        return values
+    return values.astype(np.int32 if values.dtype.itemsize < 4 else np.int64)
+
+
+def _gradient(held: Held, values: dict[str, tf.Tensor]) -> Array:
+    """Zeros where another part of the same torch weight has a gradient, and this one none."""
+    if held.told.name in values:
+        return array(values[held.told.name])
+    return np.zeros(held.told.shape, held.told.dtype)
+
+
+def _listed(names: str | list[str]) -> list[str]:
+    return [names] if isinstance(names, str) else names

@@ -1,0 +1,117 @@
+"""Which tensors that Keras's layers return are which of torch's, after both ran the same inputs and weights.
+
+In float64 inference. The stages, each among what the ones before left over: tensors of the same values
+(`parity.pairs.equal`), of modules that own the same weights, and of equal kinds between two that correspond
+(`parity.pairs.unequal`). What is matched is compared by the judge: a false match would be a false alarm, so what
+is not the same is matched only where a difference lives on behind it.
+"""
+
+import math
+
+import numpy as np
+
+from parity.errors import UsageError
+from parity.pairs.counterparts import Counterparts, Found, outputs, places
+from parity.pairs.equal import match_equal
+from parity.pairs.mapping import Mapping, Match, Matching
+from parity.pairs.survey import Array, Survey
+from parity.pairs.unequal import match_in_gaps, match_owners
+from parity.pairs.values import Order, Shape, distance
+
+Arguments = dict[str, list[Shape]]
+
+
+def match(
+    torch: Survey, torch_values: dict[str, Array], keras: Survey, keras_values: dict[str, Array], mapping: Mapping
+) -> Matching:
+    """Find the counterparts. The whole models' outputs go by their names. Raises UsageError if one is missing."""
+    whole = _whole(torch, keras, keras_values)
+    apart = outputs_apart(torch, torch_values, keras_values)
+    state = Counterparts(places(torch, torch_values, mapping), places(keras, keras_values, mapping), apart)
+    match_equal(state)
+    match_owners(state)
+    match_in_gaps(state)
+    return Matching(
+        matches=[*_matches(state, torch.arguments, keras.arguments), *whole],
+        torch_alone=[place.key for place in state.torch if place.number not in state.found],
+        keras_alone=[place.key for place in state.keras if place.number not in state.taken],
+    )
+
+
+def outputs_apart(torch: Survey, torch_values: dict[str, Array], keras_values: dict[str, Array]) -> float:
+    """How far apart what the whole models returned is: the most of all outputs, infinite if one is missing."""
+    keys = outputs(seen.key for seen in torch.outputs)
+    if not keys or not set(keys) <= set(torch_values) & set(keras_values):
+        return math.inf
+    return max(_apart(torch_values[key], keras_values[key]) for key in keys)
+
+
+def _apart(one: Array, other: Array) -> float:
+    flat = (np.asarray(array, np.float64).reshape(-1) for array in (one, other))
+    return distance(*flat) if one.shape == other.shape else math.inf
+
+
+def _whole(torch: Survey, keras: Survey, keras_values: dict[str, Array]) -> list[Match]:
+    """The whole models' outputs: their axes are canonical already. Another shape is for the judge to tell."""
+    ours, theirs = (outputs(seen.key for seen in survey.outputs) for survey in (torch, keras))
+    for here, there, side in ((ours, theirs, "Keras"), (theirs, ours, "torch")):
+        if missing := [key for key in here if key not in there]:
+            raise UsageError(
+                f"{side}'s model does not return {missing[0]}: torch's returns {', '.join(ours) or 'nothing'}, Keras's "
+                f"{', '.join(theirs) or 'nothing'}; [outputs] in the pair's file names those to compare on both sides"
+            )
+    shapes = {seen.key: seen.shape for seen in torch.outputs}
+    alike = [key for key in ours if key in keras_values and keras_values[key].shape == tuple(shapes[key])]
+    return [Match(torch=key, keras=key, axes=list(range(len(shapes[key]))), by="order") for key in alike]
+
+
+def _matches(state: Counterparts, torch: Arguments, keras: Arguments) -> list[Match]:
+    """The pairs as both sides are told of them."""
+    found = [state.found[number] for number in sorted(state.found)]
+    known: dict[tuple[Shape, Shape], Order] = {}
+    inputs: dict[str, list[int] | None] = {}
+    for pair in found:
+        if "#" not in pair.torch.key:
+            inputs[pair.torch.module] = _inputs(pair, torch, keras, known)
+        known[pair.torch.tensor.shape, pair.keras.tensor.shape] = pair.fit.order
+    apart = _called_apart(state)
+    return [
+        Match(
+            torch=pair.torch.key,
+            keras=pair.keras.key,
+            axes=list(pair.fit.order),
+            inputs=None if pair.torch.module in apart else inputs.get(pair.torch.module),
+            by=pair.by,
+        )
+        for pair in found
+    ]
+
+
+def _called_apart(state: Counterparts) -> set[str]:
+    """torch's modules of which not every call is the same call of one layer: their inputs are not compared."""
+    apart: set[str] = set()
+    first: dict[str, Shape] = {}
+    for place in state.torch:
+        shape = first.setdefault(place.module, place.tensor.shape)
+        pair = state.found.get(place.number)
+        if pair and place.key.partition("#")[2] != pair.keras.key.partition("#")[2]:
+            apart.add(place.module)
+        if not pair and place.tensor.shape == shape:  # of another shape it is a further tensor of a call
+            apart.add(place.module)
+    return apart
+
+
+def _inputs(
+    pair: Found, torch: Arguments, keras: Arguments, known: dict[tuple[Shape, Shape], Order]
+) -> list[int] | None:
+    """The order of axes of what goes into both layers, if it is one tensor and can be told."""
+    ours, theirs = torch.get(pair.torch.module, []), keras.get(pair.keras.module, [])
+    if pair.by == "order" or pair.torch.kind != pair.keras.kind or len(ours) != 1 or len(theirs) != 1:
+        return None
+    shape, other = tuple(ours[0]), tuple(theirs[0])
+    # As its output; as an earlier tensor of these very shapes, which it may be; as it is.
+    likely = (pair.fit.order, known.get((shape, other)), tuple(range(len(other))))
+    for order in likely:
+        if order and len(order) == len(other) and tuple(other[axis] for axis in order) == shape:
+            return list(order)
+    return None

@@ -1,0 +1,245 @@
+"""What names, shapes and order could not tell about the weights, told by running.
+
+Wherever the mapping of weights has a choice, Keras's model runs with each one, and the one with which it
+reproduces what torch's modules returned, from that place on, is right. Runs cost seconds each: what won at one
+layer is tried at all layers alike at once, and a layer that is reproduced is not asked about again.
+"""
+
+import heapq
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from parity.pairs.mapping import Entry, Mapping
+from parity.pairs.matching import outputs_apart
+from parity.pairs.owners import SEPARATORS, ancestors
+from parity.pairs.survey import Array, Survey
+from parity.pairs.values import CLOSE, SAME, Tensor, could_be_same, fit, glance
+
+Values = dict[str, Array]
+Run = Callable[[Mapping], tuple[Survey, Values]]
+Chosen = tuple[int, ...]
+MOST_RUNS = 64
+MOST_TOGETHER = 12  # combinations of choices, where a tensor needs several doubts decided
+LOOK_AHEAD = 32  # of torch's tensors, from a doubt's place on, that are looked for among Keras's
+CANDIDATES = 3  # of Keras's tensors that are compared as a whole, the nearest by a sample
+CLEARLY = 0.5  # the winner is nearer than this part of the next one's distance
+
+
+class Doubt(Protocol):
+    """A module of torch's whose weights can be mapped in several ways, the first of them in the mapping."""
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def choices(self) -> Sequence[Sequence[Entry]]: ...
+
+
+class Proposal(Protocol):
+    """A mapping, and its doubts."""
+
+    @property
+    def mapping(self) -> Mapping: ...
+
+    @property
+    def doubts(self) -> Sequence[Doubt]: ...
+
+
+class Settled(NamedTuple):
+    """The mapping, what Keras's model returned with it, and the modules that remain in doubt. `runs`: how many."""
+
+    mapping: Mapping
+    survey: Survey
+    values: Values
+    undecided: list[str]
+    runs: int
+
+
+def settle(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> Settled:
+    """Decide the doubts of a proposal by running. What cannot be told stays as proposed, or as at layers alike.
+
+    What `run` returned is not looked at again after its next call.
+    """
+    return _Settling(proposal, torch, torch_values, run).settled()
+
+
+class _Settling:
+    """`chosen`: of each doubt, in the order of execution. `ran`: the choices of the last run."""
+
+    def __init__(self, proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> None:
+        self.mapping, self.torch, self.torch_values, self.run = proposal.mapping, torch, torch_values, run
+        self.seen = [seen for seen in torch.outputs if seen.key in torch_values]
+        self.tensors = [Tensor(torch_values[seen.key]) for seen in self.seen]
+        self.doubts = sorted(proposal.doubts, key=lambda doubt: self._start(doubt.place))
+        self.chosen: Chosen = (0,) * len(self.doubts)
+        self.decided: set[int] = set()
+        self.evidence: dict[str, str] = {}  # the pattern of a doubt's place -> that of the module that decided it
+        self.hopeless: set[str] = set()  # patterns of places where nothing could be told
+        self.known: dict[tuple[Chosen, int], list[float]] = {}
+        self.runs = 0
+        self.ran: Chosen | None = None
+        self._go()
+
+    def settled(self) -> Settled:
+        """Doubt after doubt, until the models agree."""
+        for number in range(len(self.doubts)):
+            self._settle_all_if_equal()
+            if number not in self.decided and not self._is_confirmed(number):
+                self._decide(number)
+                self._go()
+        self._settle_all_if_equal()
+        undecided = [doubt.place for number, doubt in enumerate(self.doubts) if number not in self.decided]
+        return Settled(self._mapping(), self.survey, self.values, list(dict.fromkeys(undecided)), self.runs)
+
+    def _settle_all_if_equal(self) -> None:
+        """Models that return the same need no further question."""
+        if outputs_apart(self.torch, self.torch_values, self.values) <= SAME:
+            self.decided.update(range(len(self.doubts)))
+
+    def _go(self) -> None:
+        """Run with what is chosen, if the last run was another."""
+        if self.ran == self.chosen:
+            return
+        self.survey, self.values = self.run(self._mapping())
+        self.ran, self.runs = self.chosen, self.runs + 1
+        self.shelves: dict[int, list[Tensor]] = {}
+        for array in self.values.values():
+            self.shelves.setdefault(array.size, []).append(Tensor(array))
+
+    def _mapping(self) -> Mapping:
+        """The proposed one with the choices."""
+        entries = list(self.mapping.entries)
+        for number, (doubt, choice) in enumerate(zip(self.doubts, self.chosen, strict=True)):
+            names = {name for entry in doubt.choices[choice] for name in entry.keras}
+            replaced = [place for place, entry in enumerate(entries) if names & set(entry.keras)]
+            by = {"by": "run"} if number in self.decided else {}
+            new = [msgspec.structs.replace(entry, **by) for entry in doubt.choices[choice]]
+            first = replaced[0] if replaced else len(entries)
+            rest = [entry for place, entry in enumerate(entries[first:], first) if place not in replaced]
+            entries = [*entries[:first], *new, *rest]
+        return msgspec.structs.replace(self.mapping, entries=entries)
+
+    def _decide(self, number: int) -> None:
+        """Try the choices of a doubt, alone and then with the next ones, as all may have a part in one tensor."""
+        before = self.chosen
+        for end in range(number + 1, len(self.doubts) + 1):
+            group = range(number, end)
+            sizes = [range(len(self.doubts[i].choices)) for i in group]
+            choices = list(itertools.product(*sizes))
+            if not self._is_worth_trying(group, len(choices)):
+                break
+            winner = self._winner(group, choices)
+            self.chosen = before
+            if winner:
+                self._keep(group, winner)
+                return
+        self.hopeless.add(_pattern(self.doubts[number].place))
+
+    def _is_worth_trying(self, group: range, count: int) -> bool:
+        first, last = (self._start(self.doubts[i].place) for i in (group[0], group[-1]))
+        together = len(group) > 1 and (
+            count > MOST_TOGETHER
+            or last - first >= LOOK_AHEAD
+            or _pattern(self.doubts[group[0]].place) in self.hopeless
+        )
+        return not together and self.runs + count < MOST_RUNS
+
+    def _winner(self, group: range, choices: list[Chosen]) -> Chosen | None:
+        """The choices with which Keras reproduces a tensor that it does not reproduce with the others."""
+        start = self._start(self.doubts[group[0]].place)
+        here = self.chosen[group.start : group.stop]
+        choices = sorted(choices, key=lambda chosen: chosen != here)  # as it is costs no run
+        columns = list(zip(*(self._tried(group, chosen, start) for chosen in choices), strict=True))
+        for limit in (SAME, CLOSE):  # a tensor that is reproduced says more than one that is nearly so
+            for place, apart in enumerate(columns, start):
+                nearest, second = heapq.nsmallest(2, apart)
+                if nearest <= limit and second > SAME and nearest < CLEARLY * second:
+                    self.evidence[_pattern(self.doubts[group[0]].place)] = _pattern(self.seen[place].module)
+                    return choices[apart.index(nearest)]
+        return None
+
+    def _tried(self, group: range, chosen: Chosen, start: int) -> list[float]:
+        """How far Keras is from torch's tensors from `start` on, with these choices for a group of doubts."""
+        self.chosen = (*self.chosen[: group.start], *chosen, *self.chosen[group.stop :])
+        if (self.chosen, start) not in self.known:
+            self._go()
+            window = self.tensors[start : start + LOOK_AHEAD]
+            self.known[self.chosen, start] = [self._distance(tensor) for tensor in window]
+        return self.known[self.chosen, start]
+
+    def _distance(self, torch: Tensor) -> float:
+        """To the nearest tensor of Keras's last run. One number everywhere says nothing: 0, whatever is chosen."""
+        if torch.is_constant:
+            return 0.0
+        if self._is_reproduced(torch):
+            return 0.0
+        shelf = self.shelves.get(torch.size, [])
+        apart = glance(torch, shelf)
+        fits = [fit(torch, shelf[place]) for place in heapq.nsmallest(CANDIDATES, range(len(shelf)), apart.__getitem__)]
+        return min((found.distance for found in fits if found), default=float("inf"))
+
+    def _is_reproduced(self, torch: Tensor) -> bool:
+        """Whether Keras's last run has the same tensor."""
+        same = (fit(torch, keras) for keras in self.shelves.get(torch.size, []) if could_be_same(torch, keras))
+        return any(found is not None and found.distance <= SAME for found in same)
+
+    def _keep(self, group: range, winner: Chosen) -> None:
+        """Choose so for good, and for now wherever a later doubt is alike."""
+        chosen = list(self.chosen)
+        for number, choice in zip(group, winner, strict=True):
+            self.decided.add(number)
+            chosen[number] = choice
+            for later in range(group.stop, len(self.doubts)):
+                if later not in self.decided and self._alike(number) == self._alike(later):
+                    chosen[later] = choice
+        self.chosen = tuple(chosen)
+
+    def _alike(self, number: int) -> tuple[str, int]:
+        doubt = self.doubts[number]
+        return _pattern(doubt.place), len(doubt.choices)
+
+    def _is_confirmed(self, number: int) -> bool:
+        """Whether the last run reproduces what decided an alike doubt, or a module around all that is in doubt."""
+        doubt = self.doubts[number]
+        start = self._start(doubt.place)
+        decisive = self.evidence.get(_pattern(doubt.place))
+        ahead = range(start, len(self.tensors))
+        found = [place for place in ahead if _pattern(self.seen[place].module) == decisive][:1]
+        around = self._around(doubt)
+        confirmed = any(
+            places and all(self._says_same(place) for place in places)
+            for places in (found, [i for i in ahead if self.seen[i].module == around])
+        )
+        if confirmed:
+            self.decided.add(number)
+        return confirmed
+
+    def _says_same(self, place: int) -> bool:
+        tensor = self.tensors[place]
+        return not tensor.is_constant and self._is_reproduced(tensor)
+
+    def _around(self, doubt: Doubt) -> str | None:
+        """The nearest module around all weights in doubt that returned something."""
+        returned = {seen.module for seen in self.seen}
+        names = {name for choice in doubt.choices for entry in choice for name in entry.torch}
+        holders = [doubt.place, *(name.rpartition(".")[0] for name in names)]
+        around = (set(ancestors(path, SEPARATORS["torch"])) for path in holders)
+        common = set.intersection(*around) & returned
+        return max(common, key=len, default=None)
+
+    def _start(self, place: str) -> int:
+        """The number of the first tensor that a module, one within it, or else one around it returned."""
+        for path in (place, *ancestors(place, SEPARATORS["torch"])):
+            for number, seen in enumerate(self.seen):
+                if seen.module == path or seen.module.startswith(f"{path}."):
+                    return number
+        return 0
+
+
+def _pattern(path: str) -> str:
+    """A path with any numbers: equal for the same module of equal layers."""
+    return re.sub(r"\d+", "#", path)

@@ -1,0 +1,100 @@
+"""Which weights of Keras hold which of torch's: first the user's rules, then what shapes, kinds, order and names say.
+
+What several ways are possible for, and names and order do not settle, is a doubt: its first choice is in the
+mapping, and running both sides decides (parity.pairs.settle).
+"""
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from parity.pairs import leftovers, names, siblings
+from parity.pairs.align import Placed, align
+from parity.pairs.families import Images
+from parity.pairs.mapping import Entry, Mapping, Unplaced
+from parity.pairs.rules import ignored, ruled
+from parity.pairs.schema import Pair
+from parity.pairs.survey import Survey, Weight
+from parity.pairs.units import constant, execution, one_bias, units
+
+CANDIDATES = 5  # named for a weight that nothing was found for
+ONE_BIAS = "PyTorch's GRU is one with reset_after=True: this one has reset_after=False"
+
+
+class Doubt(msgspec.Struct, frozen=True, kw_only=True):
+    """Weights of the module at `place` (torch's). Each of the choices replaces the entries of its Keras variables."""
+
+    place: str
+    choices: list[list[Entry]]
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """`doubts` in the order of execution; the first choice of each is in the mapping."""
+
+    mapping: Mapping
+    doubts: list[Doubt]
+
+
+def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
+    """Place as many weights as can be. Raises UsageError for rules that do not fit."""
+    skipped = [ignored(torch, pair.ignore.torch), ignored(keras, pair.ignore.keras)]
+    rules = ruled(torch, keras, pair.weights)
+    here = units(torch, {*skipped[0], *(name for rule in rules for name in rule.entry.torch)})
+    there = units(keras, {*skipped[1], *(name for rule in rules for name in rule.entry.keras)})
+    image = Images(torch)
+    placed = siblings.named(align(here, there, image), image)
+    rest = leftovers.single(here, there, placed)
+    rest += leftovers.buffers(torch, there, [*placed, *rest], skipped[0])
+    doubtful = [(rule.module, rule.choices) for rule in rules if rule.choices]
+    doubtful += siblings.doubts(placed, image)
+    doubtful += [(one.link.torch[0].module, one.link.doubts[0]) for one in rest if one.link.doubts]
+    found = [entry for one in [*placed, *rest] for entry in _marked(one, placed)]
+    entries = leftovers.copied([rule.entry for rule in rules] + found)
+    order = execution(torch)
+    doubts = [Doubt(place=place, choices=leftovers.free(choices, found)) for place, choices in doubtful]
+    doubts.sort(key=lambda doubt: order.get(doubt.place, (0, 0)))
+    return Proposal(mapping=_mapping(torch, keras, entries, skipped), doubts=doubts)
+
+
+def _marked(one: Placed, placed: list[Placed]) -> Iterator[Entry]:
+    """The entries of a link, with how they were found."""
+    here, there = one.link.torch[0], one.link.keras[0]
+    if names.alike(here.label, there.label) or names.part(here.label) == names.part(there.label) != "":
+        by = "name"
+    else:
+        same = [other for other in placed if other.link.torch[0].signature == here.signature]
+        by = "shape" if len(same) == 1 else "order"
+    for entry in one.link.entries:
+        yield replace(entry, by=by)
+
+
+def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[list[str]]) -> Mapping:
+    """With what has no counterpart, and who could be it."""
+    number = {weight.name: place for place, weight in enumerate(torch.weights)}
+    entries = sorted(entries, key=lambda entry: number.get(entry.torch[0], len(number)))
+    used = {name for entry in entries for name in entry.torch}, {name for entry in entries for name in entry.keras}
+    left = [
+        [weight for weight in survey.weights if weight.name not in used[side] and weight.name not in skipped[side]]
+        for side, survey in enumerate((torch, keras))
+    ]
+    constants = [weight.name for weight in left[0] if constant(weight)]
+    left[0] = [weight for weight in left[0] if weight.name not in constants]
+    return Mapping(
+        entries=entries,
+        unplaced=[*_unplaced(torch, left[0], left[1], keras), *_unplaced(keras, left[1], left[0], torch)],
+        constants=constants,
+        ignored=skipped[0] + skipped[1],
+    )
+
+
+def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight], other: Survey) -> Iterator[Unplaced]:
+    """The other side's weights with as many elements are candidates: those that have no counterpart before others."""
+    for weight in weights:
+        size = math.prod(weight.shape)
+        rest = [one for one in other.weights if one not in others]
+        near, rest = (sorted(some, key=lambda one: -names.alike(weight.name, one.name)) for some in (others, rest))
+        note = ONE_BIAS if weight.role == "bias" and one_bias(survey, weight.module) else ""
+        candidates = [one.name for one in [*near, *rest] if math.prod(one.shape) == size][:CANDIDATES]
+        yield Unplaced(side=survey.side, name=weight.name, shape=weight.shape, candidates=candidates, note=note)

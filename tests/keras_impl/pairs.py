@@ -1,0 +1,89 @@
+"""A user's pair whose torch half is made by hand: its survey, and the mapping and matching that follow."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from keras_impl.harness import run as side
+from keras_impl.harness.pair import survey as surveyor
+from parity.config.schema import Case
+from parity.pairs import file, mapping, survey
+from parity.pairs.mapping import Entry, Halves, Match, Matching
+from parity.runtime import drive
+from parity.runtime.job import Job, SurveyJob
+from parity.trace.manifest import Trace
+from parity.trace.tensorfile import Writer
+
+TEXT = """
+[pair]
+torch = "nowhere:build"
+keras = "{module}:build"
+"""
+
+
+class Pair(NamedTuple):
+    """A pair in a folder of its own. `torch`: where its torch survey is."""
+
+    folder: Path
+    case: Case
+
+    @property
+    def torch(self) -> Path:
+        return self.folder / "torch"
+
+    def survey(self, found: mapping.Mapping | None = None) -> survey.Survey:
+        """Keras's, and its activations beside it in `keras`."""
+        own = self.folder / "keras"
+        own.mkdir(exist_ok=True)
+        halves = Halves(search=[str(self.folder)], survey=str(self.torch), mapping=found)
+        surveyor.survey(SurveyJob(case=self.case, folder=str(own), pair=halves))
+        return survey.read(own)
+
+    def activations(self) -> dict[str, np.ndarray]:
+        return survey.activations(self.folder / "keras")
+
+    def reference(self, weights: Mapping[str, np.ndarray], outputs: Mapping[str, tuple[int, ...]], **more: Any) -> None:
+        """torch's survey by hand: float64 weights by name, the shapes of what modules return by key."""
+        self.torch.mkdir(exist_ok=True)
+        writer = Writer(self.torch / survey.WEIGHTS, 1 << 10)
+        for name, array in weights.items():
+            writer.add(name, array)
+        writer.close()
+        told = [weight(name, array.shape) for name, array in weights.items()]
+        seen = [survey.Seen(key=key, module=key.partition("#")[0], shape=shape) for key, shape in outputs.items()]
+        survey.write(self.torch, survey.Survey(side="torch", modules=[], weights=told, called=[], outputs=seen, **more))
+
+    def record(self, entries: list[Entry], matches: list[Match], *runs: str, ignored: tuple[str, ...] = ()) -> Trace:
+        """The trace of runs, the high one if none is named."""
+        halves = Halves(
+            search=[str(self.folder)],
+            survey=str(self.torch),
+            mapping=mapping.Mapping(entries=entries, ignored=list(ignored)),
+            matching=Matching(matches=matches),
+        )
+        target = self.folder / "trace"
+        drive.record(Job(case=self.case, runs=list(runs) or ["high"], folder=str(target), pair=halves), side)
+        return Trace(target)
+
+
+def weight(name: str, shape: tuple[int, ...]) -> survey.Weight:
+    module, _, role = name.rpartition(".")
+    statistic = role.startswith("running")
+    return survey.Weight(
+        name=name, shape=shape, dtype="float32", module=module, role=role, trainable=not statistic, statistic=statistic
+    )
+
+
+def pair(folder: Path, code: str, toml: str, **changes: Any) -> Pair:
+    """`code`: a module with a function `build`; `toml`: what follows the section [pair]."""
+    folder.mkdir(exist_ok=True, parents=True)
+    module = f"users_{abs(hash((code, str(folder))))}"
+    (folder / f"{module}.py").write_text(code)
+    (folder / "pair.toml").write_text(TEXT.format(module=module) + toml)
+    sys.modules.pop(module, None)
+    case = file.load(folder / "pair.toml").case
+    return Pair(folder, msgspec.structs.replace(case, **changes))

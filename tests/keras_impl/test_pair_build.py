@@ -1,0 +1,218 @@
+"""How a user's model is built, given its inputs, and what is taken from what it returns."""
+
+import dataclasses
+from typing import Any
+
+import keras
+import msgspec
+import numpy as np
+import pytest
+import tensorflow as tf
+from pairs import pair
+
+from keras_impl.harness.pair import build, outputs
+from parity.errors import BackendError, UsageError
+from parity.pairs.schema import Pair
+
+X = tf.constant([[1.0, 2.0]])
+Y = tf.constant([[3.0, 4.0]])
+
+
+def described(inputs: dict[str, str], **more: Any) -> Pair:
+    """`inputs`: canonical names to this side's, "" for the same."""
+    given = {name: {"shape": [1, 2], "keras": own} for name, own in inputs.items()}
+    return msgspec.convert({"torch": "a:b", "keras": "users:build", "inputs": given, **more}, Pair)
+
+
+def called(model: Any, values: dict[str, tf.Tensor], names: dict[str, str] | None = None) -> Any:
+    return build.call(model, described({name: (names or {}).get(name, "") for name in values}), values)
+
+
+def functional(structure: str) -> keras.Model:
+    a, b = keras.Input((2,), name="a"), keras.Input((2,), name="b")
+    inputs = {"dict": {"a": a, "b": b}, "list": [a, b], "single": a}[structure]
+    return keras.Model(inputs, a - b if structure != "single" else a + 1)
+
+
+class Two(keras.Model):
+    def call(self, p, q, training=False):
+        return p - q
+
+
+class One(keras.Model):
+    def call(self, inputs):
+        return inputs["a"] - inputs["b"]
+
+
+class Nested(keras.Model):
+    def call(self, batch, scale):
+        return batch["a"]["x"] - scale
+
+
+class Keywords(keras.Model):
+    def call(self, x, **kwargs):
+        return x - kwargs["other"]
+
+
+class Plain(tf.Module):
+    def __call__(self, x, y, training=True):
+        return x - y if training is False else x
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: functional("dict"), {"x": "a", "y": "b"}),
+        (lambda: functional("list"), {"x": "a", "y": "b"}),
+        (lambda: functional("list"), {}),
+        (Two, {}),
+        (Two, {"x": "p", "y": "q"}),
+        (Two, {"x": "p"}),
+        (One, {"x": "a", "y": "b"}),
+        (Nested, {"x": "batch.a.x", "y": "scale"}),
+        (Keywords, {"y": "other"}),
+        (Plain, {}),
+    ],
+)
+def test_inputs_reach_the_model(make, names):
+    assert called(make(), {"x": X, "y": Y}, names).numpy().tolist() == [[-2.0, -2.0]]
+
+
+def test_names_come_before_the_order():
+    assert called(functional("list"), {"b": Y, "a": X}).numpy().tolist() == [[-2.0, -2.0]]
+    assert called(Two(), {"q": Y, "p": X}).numpy().tolist() == [[-2.0, -2.0]]
+
+
+def test_one_tensor_has_any_name():
+    assert called(functional("single"), {"x": X}).numpy().tolist() == [[2.0, 3.0]]
+    assert called(keras.Sequential([keras.layers.Rescaling(2.0)]), {"x": X}).numpy().tolist() == [[2.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    ("make", "names", "message"),
+    [
+        (lambda: functional("dict"), {"x": "a", "y": "bb"}, "has no input 'bb' (did you mean 'b'?)"),
+        (lambda: functional("list"), {"x": "a", "y": "bb"}, "takes no input 'bb' (did you mean 'b'?)"),
+        (lambda: functional("single"), {}, "received 2 inputs (x, y), expected 1"),
+        (Two, {"x": "pp"}, "takes no input 'pp' (did you mean 'p'?)"),
+        (lambda: keras.Sequential([keras.layers.Dense(2)]), {}, "received 2 inputs (x, y), expected 1"),
+    ],
+)
+def test_a_name_that_is_not_taken(make, names, message):
+    with pytest.raises(UsageError) as raised:
+        called(make(), {"x": X, "y": Y}, names)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_input_that_is_missing():
+    with pytest.raises(UsageError, match=r"needs the inputs \['b'\] too"):
+        called(functional("dict"), {"a": X})
+
+
+def test_training_is_told_to_layers_within():
+    class Outer(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.drop = keras.layers.Dropout(0.999)
+
+        def call(self, x):
+            return self.drop(x)
+
+    x, pair = tf.ones((1, 64)), described({"x": ""})
+    assert build.call(Outer(), pair, {"x": x}).numpy().sum() == 64
+    assert build.call(Outer(), pair, {"x": x}, training=True).numpy().sum() != 64
+
+
+BUILDS = {
+    "def build(): return 3": (UsageError, "received int, expected a keras.Model"),
+    "def build(k): pass": (UsageError, "missing a required argument: 'k'"),
+    "def build(): raise KeyError('abc')": (BackendError, "cannot be built: KeyError: 'abc', at "),
+    "import nothing_of_this_name": (BackendError, "No module named 'nothing_of_this_name'"),
+    "def other(): pass": (UsageError, "has no 'build'"),
+}
+
+
+@pytest.mark.parametrize("code", BUILDS)
+def test_a_builder_that_fails(tmp_path, code):
+    kind, message = BUILDS[code]
+    made = pair(tmp_path, code, "[inputs.x]\nshape=[1]\n")
+    with pytest.raises(kind) as raised:
+        build.build(made.case.model, "float32", [str(tmp_path)])
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_arguments_of_the_builder(tmp_path):
+    code = "import keras\nclass build(keras.Sequential):\n    def __init__(self, k, j):\n        self.sum = k * j\n"
+    toml = "kwargs = {k = 2, j = 3}\nkeras_kwargs = {j = 5}\n[inputs.x]\nshape=[1]\n"
+    made = pair(tmp_path, code.replace("self.sum", "super().__init__(); self.total"), toml)
+    assert build.build(made.case.model, "float32", [str(tmp_path)]).total == 10
+
+
+def test_the_users_line_is_told(tmp_path):
+    code = "import keras\nclass build(keras.Model):\n    def call(self, x):\n        return x @ x\n"
+    made = pair(tmp_path, code, "[inputs.x]\nshape=[1, 2]\n")
+    model = build.build(made.case.model, "float32", [str(tmp_path)])
+    with pytest.raises(BackendError, match=r"cannot be called: InvalidArgumentError: .*\.py:4$"):
+        build.call(model, made.case.model, {"x": X})
+    assert keras.config.is_traceback_filtering_enabled()
+
+
+def test_inputs_have_this_sides_axes_and_the_runs_precision():
+    given = {"x": {"shape": [1, 2, 3], "keras_layout": "n c w -> n w c"}, "ids": {"shape": [2], "dtype": "int32"}}
+    made = msgspec.convert({"torch": "a:b", "keras": "c:d", "inputs": given}, Pair)
+    array = np.arange(6.0).reshape(1, 2, 3)
+    found = build.tensors(made, {"x": array, "ids": np.int32([1, 2])})
+    assert found["x"].numpy().tolist() == array.transpose(0, 2, 1).tolist()
+    assert (found["x"].dtype, found["ids"].dtype) == (tf.float32, tf.int32)
+
+
+@dataclasses.dataclass
+class Result:
+    logits: Any
+    loss: Any = None
+
+
+def test_every_tensor_in_order():
+    returned = {"z": X, "a": [Y, None], "r": Result(X + 1), "n": 3}
+    found = outputs.named(described({"x": ""}), returned)
+    assert [name for name, _ in found] == ["(model)", "(model)#1", "(model)#2"]
+    assert [tensor.numpy().tolist() for _, tensor in found] == [[[1.0, 2.0]], [[3.0, 4.0]], [[2.0, 3.0]]]
+
+
+@pytest.mark.parametrize("where", ["z", "l.0", "l.-2", "r.logits", "d.k"])
+def test_an_output_is_found(where):
+    returned = {"z": X, "l": [X, Y], "r": Result(X), "d": {"k": (X,)}}
+    made = described({"x": ""}, outputs={"h": {"keras": where}})
+    ((name, tensor),) = outputs.named(made, returned)
+    assert (name, tensor.numpy().tolist()) == ("(model).h", [[1.0, 2.0]])
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("y", "the output has no 'y'"),
+        ("zz", "(did you mean 'z'?)"),
+        ("l.7", "the output has no '7'; it has 2 parts"),
+        ("n", "is NoneType, expected one tensor"),
+        ("l", "is list, expected one tensor"),
+    ],
+)
+def test_an_output_that_is_not_there(where, message):
+    made = described({"x": ""}, outputs={"h": {"keras": where}})
+    with pytest.raises(UsageError) as raised:
+        outputs.named(made, {"z": X, "l": [X, Y], "n": None})
+    assert message in str(raised.value)
+
+
+def test_a_model_that_returns_nothing():
+    with pytest.raises(UsageError, match="returned NoneType, expected tensors"):
+        outputs.named(described({"x": ""}), None)
+
+
+def test_outputs_are_put_in_canonical_axes():
+    x = tf.reshape(tf.range(6), (1, 2, 3))
+    made = described({"x": ""}, outputs={"h": {"keras_layout": "n c w -> n w c"}})
+    ((_, tensor),) = outputs.named(made, x)
+    assert tensor.numpy().tolist() == x.numpy().transpose(0, 2, 1).tolist()

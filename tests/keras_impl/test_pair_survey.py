@@ -1,0 +1,208 @@
+"""What a survey tells of a user's model."""
+
+import keras
+import numpy as np
+import pytest
+from pairs import Pair, pair
+
+from keras_impl.harness import kinds as kinds_of
+from parity.pairs import mapping
+from parity.pairs.inputs import PairData
+from parity.pairs.mapping import Entry
+
+pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
+
+HEAD = "import keras\nimport tensorflow as tf\nfrom keras import layers as L, ops\n"
+X = "[inputs.x]\nshape = [2, 4, 3]\n"
+SHARED = """
+class Inner(L.Layer):
+    def __init__(self, dense):
+        super().__init__()
+        self.dense, self.scale = dense, self.add_weight(shape=(3,), name="scale")
+        self.table = tf.Variable([1.0, 2.0, 3.0])
+    def call(self, x):
+        return self.dense(x) * self.scale * self.table
+
+class build(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = L.Dense(3)
+        self.blocks, self.more = [Inner(self.dense), Inner(self.dense)], {"q": L.Dense(3), "idle": L.Dense(9)}
+        self.gain = self.add_weight(shape=(3,), name="gain")
+        self.norm = L.BatchNormalization()
+        self.head = keras.Sequential([L.Dense(3, activation="relu"), L.Dropout(0.5)])
+    def call(self, x):
+        for block in self.blocks:
+            x = block(x)
+        x = self.norm(self.more["q"](x))
+        return {"y": self.head(x) * self.gain, "no": None, "ids": ops.argmax(x, -1)}
+"""
+RECURRENT = """
+def build():
+    return keras.Sequential([
+        L.Bidirectional(L.LSTM(3, return_sequences=True)), L.TimeDistributed(L.Dense(4)),
+        L.RNN([L.GRUCell(3), L.LSTMCell(4)], return_sequences=True), L.RNN(L.GRUCell(3, reset_after=False)),
+    ])
+"""
+ATTENTION = """
+def build():
+    a = keras.Input((4, 3), name="a")
+    return keras.Model({"a": a}, L.MultiHeadAttention(2, 3)(a, a))
+"""
+MODULE = """
+class Dense(tf.Module):
+    def __init__(self):
+        self.w, self.b = tf.Variable(tf.ones((3, 3))), tf.Variable(tf.zeros(3), trainable=False)
+    def __call__(self, x):
+        return x @ self.w + self.b
+
+class build(tf.Module):
+    def __init__(self):
+        self.layers, self.last = [Dense(), Dense()], L.Dense(2)
+    def __call__(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.last(x)
+"""
+
+
+def surveyed(tmp_path, code, toml=X):
+    made = pair(tmp_path, HEAD + code, toml)
+    return made, made.survey()
+
+
+def kinds(survey):
+    return {module.path: module.kind for module in survey.modules}
+
+
+def test_layers_wherever_they_are_kept(tmp_path):
+    made, told = surveyed(tmp_path, SHARED)
+    assert kinds(told) == {
+        "": "build",
+        "dense": "linear",
+        "inner": "Inner",
+        "inner_1": "Inner",
+        "dense_1": "linear",
+        "dense_2": "linear",
+        "batch_normalization": "batch_norm",
+        "sequential": "Sequential",
+        "sequential/dense_3": "linear",
+        "sequential/dropout": "dropout",
+    }
+    assert next(each for each in told.modules if each.path == "sequential/dense_3").facts == {"activation": "relu"}
+    assert told.called[:4] == ["dense", "inner", "inner_1", "dense_1"]
+    assert "dense_2" not in told.called
+    outputs = [seen.key for seen in told.outputs]
+    assert outputs[:4] == ["dense", "inner", "dense#1", "inner_1"]
+    assert outputs[-2:] == ["(model)", "(model)#1"]
+    assert told.arguments["dense"] == [(2, 4, 3)]
+    assert "sequential" not in told.arguments
+    values = made.activations()
+    assert list(values) == outputs
+    assert values["(model)"].dtype == np.float64
+    assert values["(model)#1"].dtype == np.int32
+
+
+def test_weights_and_their_names(tmp_path):
+    _, told = surveyed(tmp_path, SHARED)
+    weights = {weight.name: weight for weight in told.weights}
+    assert len(weights) == len(told.weights)
+    assert weights["gain"].module == ""
+    assert weights["inner_1/scale"].module == "inner_1"
+    assert not weights["inner/table"].trainable
+    assert weights["sequential/dense_3/kernel"].also == ["build/sequential/dense_3/kernel"]
+    assert [name for name, weight in weights.items() if weight.statistic] == [
+        "batch_normalization/moving_mean",
+        "batch_normalization/moving_variance",
+    ]
+    assert {weight.dtype for weight in told.weights} == {"float64"}
+    assert told.tied == {
+        f"{block}/dense/{role}": f"dense/{role}" for block in ("inner", "inner_1") for role in ("kernel", "bias")
+    }
+
+
+def test_a_recurrent_layer_has_the_weights_of_its_cell(tmp_path):
+    _, told = surveyed(tmp_path, RECURRENT)
+    found = kinds(told)
+    assert found["bidirectional"] == "bidirectional"
+    assert found["bidirectional/backward_lstm"] == "lstm"
+    assert found["rnn_1"] == "gru"
+    owners = {weight.name: weight.module for weight in told.weights}
+    assert owners["bidirectional/forward_lstm/lstm_cell/kernel"] == "bidirectional/forward_lstm"
+    assert owners["rnn/stacked_rnn_cells/gru_cell/bias"] == "rnn/stacked_rnn_cells/gru_cell"
+    assert found["rnn/stacked_rnn_cells/gru_cell"] == "gru"
+    facts = {module.path: module.facts for module in told.modules}
+    assert (facts["rnn_1"]["activation"], facts["rnn_1"]["reset_after"]) == ("tanh", False)
+    assert not any("cell" in path for path in told.called)
+    assert [seen.key for seen in told.outputs if seen.module == "time_distributed/dense"][:2] == [
+        "time_distributed/dense",
+        "time_distributed/dense#1",
+    ]
+
+
+def test_an_attention_and_its_parts(tmp_path):
+    _, told = surveyed(tmp_path, ATTENTION, "[inputs.a]\nshape=[2, 4, 3]\n")
+    modules = {module.path: module for module in told.modules}
+    attention = modules["multi_head_attention"]
+    assert (attention.kind, attention.facts["heads"]) == ("attention", 2)
+    assert modules["multi_head_attention/query"].facts["equation"] == "abc,cde->abde"
+    assert told.called[-1] == "multi_head_attention"
+
+
+def test_a_module_of_tensorflow(tmp_path):
+    _, told = surveyed(tmp_path, MODULE)
+    assert kinds(told) == {"": "build", "last": "linear", "layers/0": "Dense", "layers/1": "Dense"}
+    assert {weight.name: weight.trainable for weight in told.weights if weight.module == "layers/1"} == {
+        "layers/1/b": False,
+        "layers/1/w": True,
+    }
+    assert [seen.key for seen in told.outputs] == ["last", "(model)"]
+
+
+def test_a_layer_alone(tmp_path):
+    _, told = surveyed(tmp_path, "def build(): return L.Dense(2)\n")
+    assert kinds(told) == {"": "linear"}
+    assert [weight.name for weight in told.weights] == ["kernel", "bias"]
+
+
+def test_a_frozen_norm_has_no_statistics(tmp_path):
+    _, told = surveyed(tmp_path, "def build(): return keras.Sequential([L.BatchNormalization(trainable=False)])\n")
+    assert not any(weight.statistic or weight.trainable for weight in told.weights)
+
+
+def test_torchs_weights_are_given_as_far_as_they_are_mapped(tmp_path):
+    code = "def build(): return keras.Sequential([L.Dense(2, name='a'), L.Dense(2, name='b')])\n"
+    made, told = surveyed(tmp_path, code)
+    kernel = np.arange(6.0).reshape(2, 3)
+    made.reference({"one.weight": kernel}, {})
+    before = made.activations()
+    made.survey(mapping.Mapping(entries=[Entry(torch=["one.weight"], keras=["a/kernel"], rearrange="o i -> i o")]))
+    after, x = made.activations(), inputs(made)
+    assert not np.array_equal(before["a"], x @ kernel.T)
+    np.testing.assert_allclose(after["a"], x @ kernel.T, rtol=1e-15)
+    assert told.weights[0].shape == (3, 2)
+
+
+def inputs(made: Pair) -> np.ndarray:
+    return PairData(made.case, [str(made.folder)]).step(0)["x"]
+
+
+def test_names_are_the_same_in_every_survey(tmp_path):
+    made, told = surveyed(tmp_path, RECURRENT)
+    keras.layers.Dense(1)
+    assert made.survey() == told
+
+
+def test_a_fused_activation_is_no_plain_layer():
+    plain, fused = keras.layers.Dense(2), keras.layers.Dense(2, activation="relu")
+    assert (kinds_of.kind(plain), kinds_of.computed(plain)) == ("linear", "linear")
+    assert (kinds_of.kind(fused), kinds_of.computed(fused)) == ("linear", "Dense")
+    gelu = keras.layers.Activation("gelu")
+    assert (kinds_of.computed(gelu), kinds_of.facts(gelu)) == ("gelu", {"form": "exact"})
+    assert kinds_of.computed(keras.layers.LSTM(2)) == "lstm"
+
+
+def test_complex_numbers_are_pairs(tmp_path):
+    made, told = surveyed(tmp_path, "def build(): return L.Lambda(lambda x: tf.complex(x, 2 * x))\n")
+    assert told.outputs[-1].shape == (2, 4, 3, 2)
+    np.testing.assert_allclose(made.activations()["(model)"], np.stack([inputs(made), 2 * inputs(made)], -1))

@@ -1,0 +1,21 @@
+"""The same; the encoder is called on the right input first."""
+
+import keras
+from keras import layers, ops
+
+
+class Siamese(keras.Model):
+    def __init__(self, absolute: bool):
+        super().__init__()
+        self.absolute = absolute
+        self.project = layers.Dense(16, activation="relu", name="project")
+        self.embed = layers.Dense(4, name="embed")
+        self.decide = layers.Dense(2, name="decide")
+
+    def call(self, first, second):
+        right, left = (self.embed(self.project(x)) for x in (second, first))
+        return self.decide(ops.abs(left - right) if self.absolute else left - right)
+
+
+def build(absolute: bool = True) -> keras.Model:
+    return Siamese(absolute)

@@ -1,0 +1,136 @@
+"""The pairs of tests/pairs/, what is to be said of each, and the faults that their ports can be given.
+
+Each pair was found to be the same computation by hand: torch's weights carried over by a map written for it, the
+outputs, losses and trained weights equal in float64 to 1e-12 (the tanh form of GELU and Keras's exact one 1e-8, as
+their constants are float32 in TensorFlow).
+"""
+
+from typing import Any, NamedTuple
+
+
+class Faithful(NamedTuple):
+    """A pair without a fault. `cause`: of what it is rightly said to differ in."""
+
+    name: str
+    verdict: str = "match"
+    cause: str = ""
+
+
+class Planted(NamedTuple):
+    """A fault: arguments for one side's builder, or other functions for the training.
+
+    `where`: globs, one of which fits the torch module that is named (a layer with its activation is two modules in
+    torch); `cause`: "" where nothing in the catalogue says it.
+    """
+
+    pair: str
+    arguments: dict[str, Any] = {}
+    where: tuple[str, ...] = ("*",)
+    cause: str = ""
+    side: str = "keras"
+    verdict: str = "diverged"
+    train: dict[str, str] = {}
+
+
+PAIRS = [
+    Faithful("mlp"),
+    Faithful("convnet"),
+    Faithful("flatten_free"),
+    Faithful("flatten_rule"),
+    Faithful("pointwise"),
+    Faithful("depthwise"),
+    Faithful("deconv"),
+    Faithful("lstm"),
+    Faithful("lstm_frozen"),
+    Faithful("lstm_trained", verdict="diverged"),  # torch trains two biases whose sum is Keras's one
+    Faithful("gru"),
+    Faithful("bilstm"),
+    Faithful("attention"),
+    Faithful("packed"),
+    Faithful("packed_rule"),
+    Faithful("gpt"),
+    Faithful("groupnorm"),
+    Faithful("batchnorm"),
+    Faithful("batchnorm_expected"),
+    Faithful("tied"),
+    Faithful("several"),
+    Faithful("dicts"),
+    Faithful("squares"),
+    Faithful("nested"),
+    Faithful("wavenet"),
+    Faithful("video"),
+    Faithful("video_pools"),
+    Faithful("seqfirst"),
+    Faithful("translator"),
+    Faithful("resnet"),
+    Faithful("dropout"),
+    Faithful("own"),
+    Faithful("own_expected"),
+    Faithful("llama"),
+    Faithful("siamese"),
+    Faithful("finetune"),
+]
+
+# Of models that others published: these need the packages transformers and keras_hub.
+PUBLISHED = [
+    Faithful("hub_gpt2"),
+    Faithful("hub_llama"),
+    Faithful("hub_vit"),
+    Faithful("hub_resnet"),
+    Faithful("hub_resnet_trained"),
+]
+
+FAULTS = [
+    Planted("mlp", {"activation": "elu"}, ("act*", "fc2")),
+    Planted("convnet", {"strided": "same"}, ("4", "5"), "conv2d.padding"),
+    # (Where the mapping is free to reorder the head's rows, as in flatten_free, this is no fault.)
+    Planted("flatten_rule", {"permute": False}, ("10", "11", "12"), "flatten.order"),
+    Planted("convnet", {"pool": "max"}, ("10", "11"), "pool.kind"),
+    Planted("depthwise", {"capped": False}, ("act1",)),
+    Planted("deconv", {"crop": [0, 1]}, ("decoder.2", "decoder.3")),
+    Planted("lstm", {"gates": "hard_sigmoid"}, ("lstm",)),
+    Planted("gru", {"backwards": True}, ("rnn",)),
+    Planted("bilstm", {"activation": "softsign"}, ("rnn",)),
+    Planted("attention", {"causal": True}, ("attn",), "attention.mask"),
+    Planted("attention", {"epsilon": 1e-3}, ("norm",), "layer_norm.epsilon"),
+    Planted("packed", {"scale": 1.0}, ("attn", "attn.*")),
+    Planted("gpt", {"causal": False}, ("h.1.attn",), "attention.mask"),
+    Planted("gpt", {"exact_first": True}, ("h.0.mlp.1",), "gelu.form"),
+    Planted("gpt", {"epsilon": 1e-3}, ("h.1.ln_1",), "layer_norm.epsilon"),
+    Planted("groupnorm", {"groups": 4}, ("norm2",), "group_norm.groups"),
+    Planted("groupnorm", {"epsilon": 1e-3}, ("norm1",), "group_norm.epsilon"),
+    Planted("batchnorm", {"momentum": 0.01}, ("bn1", "bn1.*")),
+    Planted("batchnorm", {"epsilon": 1e-3}, ("bn1",)),
+    Planted("batchnorm", {"own": True}, ("bn1", "bn1.*"), "batch_norm.running_variance"),
+    Planted("batchnorm_expected", {"momentum": 0.01}, ("bn1", "bn1.*"), "batch_norm.momentum"),
+    Planted("batchnorm_expected", {"epsilon": 1e-3}, ("bn1",), "batch_norm.epsilon"),
+    Planted("batchnorm_expected", {"own": False}),  # what was expected no longer occurs
+    Planted("tied", {"scale": 2.0}, ("embed_tokens", "dense", "act")),
+    Planted("tied", {"tied": False}),
+    Planted("several", {"masked": False}, ("pool",)),
+    Planted("dicts", {"years": 100}, ("age",)),
+    Planted("squares", {"residual": False}, ("gate",)),
+    Planted("squares", {"gate": "hard_sigmoid"}, ("gate",)),
+    Planted("nested", {"upper_slope": 0.3}, ("0.towers.1.1",)),
+    Planted("wavenet", {"padding": "same"}, ("layers.2.*",)),
+    Planted("video", {"activation": "relu"}, ("3", "4")),
+    Planted("seqfirst", {"epsilon": 1e-3}, ("layers.1.norm1",), "layer_norm.epsilon"),
+    Planted("pointwise", {"epsilon": 1e-3}, ("norm",)),
+    Planted("translator", {"masked": False}, ("transformer.decoder.layers.0.multihead_attn",), "attention.mask"),
+    Planted("resnet", {"epsilon": 1e-3}, ("layer1.bn2",), "batch_norm.epsilon"),
+    Planted("dropout", {"second": 0.5}, ("drop",), "dropout.rate"),
+    Planted("own", train={"keras_loss": "own_keras:summed_loss"}),
+    Planted("own", train={"keras_optimizer": "own_keras:usual"}, cause="sgd.momentum_form"),
+    Planted("own", train={"keras_optimizer": "own_keras:nesterov"}),
+    Planted("llama", {"swapped": True}, ("layers.1.mlp", "layers.1.mlp.*")),
+    Planted("llama", {"epsilon": 1e-6}, ("layers.0.input_layernorm",)),
+    Planted("siamese", {"absolute": False}, ("head",)),
+    Planted("finetune", {"frozen": False}),
+]
+
+PUBLISHED_FAULTS = [
+    Planted("hub_gpt2", {"activation": "gelu"}, ("h.0.mlp.act",), "gelu.form", side="torch"),
+    Planted("hub_llama", {"epsilon": 1e-5}, ("layers.0.input_layernorm",)),
+    Planted("hub_llama", {"wavelength": 20000}, ("layers.0.self_attn*",)),
+    Planted("hub_vit", {"epsilon": 1e-12}, ("layers.0.layernorm_before",), "layer_norm.epsilon", side="torch"),
+]

@@ -1,0 +1,162 @@
+"""The user's rules about weights: names with placeholders, what they leave open, and every mistake in one line."""
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from pair_surveys import MODELS, PAIR, bare, conv, conv_k, dense, gpt2, keras, line, linear, packed_dense, torch
+
+from parity.errors import UsageError
+from parity.pairs.mapping import Entry
+from parity.pairs.schema import Ignore, WeightRule
+from parity.pairs.survey import Survey
+from parity.pairs.transfer import to_keras
+from parity.pairs.weights import Proposal, propose
+
+
+def proposed(here: Survey, there: Survey, *rules: WeightRule, ignore: Ignore | None = None) -> Proposal:
+    return propose(here, there, replace(PAIR, weights=list(rules), ignore=ignore or Ignore()))
+
+
+def ruled(proposal: Proposal) -> list[tuple[list[str], list[str]]]:
+    return [(entry.torch, entry.keras) for entry in proposal.mapping.entries if entry.by == "rule"]
+
+
+PACKED = "transformer_layer_{i}/self_attention/query/kernel"
+EXAMPLE = WeightRule(
+    torch="h.{i}.attn.c_attn.weight",
+    keras=[PACKED, ".../key/kernel", ".../value/kernel"],
+    rearrange="d (three heads k) -> three d heads k",
+)
+
+
+def test_the_example_of_the_readme_is_about_every_layer() -> None:
+    model = gpt2()
+    proposal = proposed(model.torch, model.keras, EXAMPLE)
+    expected = [
+        (
+            [f"h.{i}.attn.c_attn.weight"],
+            [f"transformer_layer_{i}/self_attention/{part}/kernel" for part in ("query", "key", "value")],
+        )
+        for i in range(2)
+    ]
+    assert (ruled(proposal), proposal.mapping.unplaced) == (expected, [])
+    biases = [entry for entry in proposal.mapping.entries if entry.torch[0].endswith("c_attn.bias")]
+    assert [len(entry.keras) for entry in biases] == [3, 3], "what a rule does not name is still found"
+
+
+def test_a_rule_comes_before_what_would_be_found() -> None:
+    names = ("fc1", "fc2")
+    here, there = torch(*(linear(name, 4, 4) for name in names)), keras(*(dense(name, 4, 4) for name in names))
+    proposal = proposed(here, there, WeightRule(torch="fc1.weight", keras="fc2/kernel", rearrange="a b -> a b"))
+    entry = next(entry for entry in proposal.mapping.entries if entry.torch == ["fc1.weight"])
+    assert entry == Entry(torch=["fc1.weight"], keras=["fc2/kernel"], by="rule")
+
+
+@pytest.mark.parametrize("keras_name", ["mixer/w1", "net/mixer/w1", "w1"])
+def test_keras_weights_by_any_of_their_names(keras_name: str) -> None:
+    model = bare()
+    rule = WeightRule(torch="mix.w1", keras=keras_name, rearrange="a b -> b a")
+    assert ruled(proposed(model.torch, model.keras, rule)) == [(["mix.w1"], ["mixer/w1"])]
+
+
+def test_a_tied_weight_by_either_of_its_names() -> None:
+    model = MODELS["tied once"]
+    rule = WeightRule(
+        torch="head.weight",
+        keras=["logits/kernel", "embed/embeddings"],
+        rearrange="v d -> d v; ... -> ...",
+        combine="copy",
+    )
+    proposal = proposed(model.torch, model.keras, rule)
+    assert ruled(proposal) == [(["emb.weight"], ["logits/kernel", "embed/embeddings"])]
+    assert proposal.mapping.unplaced == []
+
+
+def test_without_a_pattern_kinds_say_how_axes_move() -> None:
+    here, there = torch(conv("a", 4, 4, 4, 4), linear("b", 4, 4)), keras(conv_k("x", 4, 4, 4, 4), dense("y", 4, 4))
+    rules = WeightRule(torch="a.weight", keras="x/kernel"), WeightRule(torch="b.weight", keras="y/kernel")
+    proposal = proposed(here, there, *rules)
+    patterns = [entry.rearrange for entry in proposal.mapping.entries if entry.by == "rule"]
+    assert (patterns, proposal.doubts) == (["o i y x -> y x i o", "o i -> i o"], [])
+
+
+def test_without_a_pattern_several_ways_are_a_doubt() -> None:
+    model = bare()
+    proposal = proposed(model.torch, model.keras, WeightRule(torch="mix.w1", keras="mixer/w2"))
+    (first, *_) = proposal.doubts
+    assert first.place == "mix" and [[entry.rearrange for entry in choice] for choice in first.choices] == [
+        [""],
+        ["a0 a1 -> a1 a0"],
+    ]
+
+
+def test_a_pattern_of_nothing_but_an_ellipsis_says_that_nothing_moves() -> None:
+    model = bare()
+    proposal = proposed(
+        model.torch, model.keras, WeightRule(torch="mix.w{n}", keras="mixer/w{n}", rearrange="... -> ...")
+    )
+    assert [entry.rearrange for entry in proposal.mapping.entries if entry.by == "rule"] == ["", ""]
+    assert proposal.doubts == []
+
+
+def test_a_rule_for_the_matrices_alone_leaves_the_biases_to_be_found() -> None:
+    model = packed_dense()
+    names = ["a/to_q/kernel", ".../to_k/kernel", ".../to_v/kernel"]
+    rule = WeightRule(
+        torch="attn.qkv.weight", keras=names, rearrange="(heads n k) i -> n i (heads k)", sizes={"heads": 2}
+    )
+    proposal = proposed(model.torch, model.keras, rule)
+    assert proposal.mapping.unplaced == []
+    (doubt,) = proposal.doubts
+    values = [to_keras(choice[0], [np.arange(24)], [(8,)] * 3)[0].tolist() for choice in doubt.choices]
+    assert list(range(8)) in values and [0, 1, 2, 3, 12, 13, 14, 15] in values
+
+
+def test_placeholders_stand_for_the_same_on_both_sides() -> None:
+    here = torch(*(linear(f"s.{i}.l.{j}", 3, 3) for i in range(2) for j in range(2)))
+    there = keras(*(dense(f"stage{i}_block{j}", 3, 3) for j in range(2) for i in range(2)))
+    rule = WeightRule(torch="s.{i}.l.{j}.weight", keras="stage{i}_block{j}/kernel")
+    pairs = {one[0]: other[0] for one, other in ruled(proposed(here, there, rule))}
+    assert pairs == {f"s.{i}.l.{j}.weight": f"stage{i}_block{j}/kernel" for i in range(2) for j in range(2)}
+
+
+MISTAKES = [
+    (WeightRule(torch="mix.w3", keras="mixer/w1"), r"torch has no weight 'mix.w3' \(did you mean 'mix.w\d'\?\)"),
+    (WeightRule(torch="mix.w1", keras="mixer/w3"), r"keras has no weight 'mixer/w3' \(did you mean 'mixer/w\d'\?\)"),
+    (WeightRule(torch="mux.w{i}", keras="mixer/w{i}"), "torch has no weight like 'mux.w{i}'"),
+    (WeightRule(torch="mix.w1", keras="mixer/w{i}"), "{i} is not in 'mix.w1'"),
+    (WeightRule(torch="mix.w1", keras=["mixer/w1", "mixer/w1"], combine="copy"), "keras's 'mixer/w1' is named twice"),
+    (WeightRule(torch="mix.w1", keras="out/bias"), r"shapes \(4, 4\) do not become \(4,\)"),
+    (WeightRule(torch="mix.w1", keras="mixer/w1", rearrange="a b c -> c b a"), "3 axes stand for the shape"),
+    (WeightRule(torch="mix.w1", keras=[]), "an empty list of names"),
+]
+
+
+@pytest.mark.parametrize(("rule", "message"), MISTAKES)
+def test_mistakes_are_told(rule: WeightRule, message: str) -> None:
+    model = bare()
+    with pytest.raises(UsageError, match=message) as error:
+        proposed(model.torch, model.keras, rule)
+    assert "\n" not in str(error.value)
+
+
+def test_the_end_of_a_name_is_not_enough_if_several_end_so() -> None:
+    here = torch(linear("a", 4, 4))
+    there = keras(dense("x/dense", 4, 4), dense("y/dense", 4, 4))
+    with pytest.raises(UsageError, match="'dense/kernel' is the end of 2 weights: x/dense/kernel, y/dense/kernel"):
+        proposed(here, there, WeightRule(torch="a.weight", keras="dense/kernel"))
+
+
+def test_two_rules_for_one_weight_are_refused() -> None:
+    model = bare()
+    rules = WeightRule(torch="mix.w1", keras="mixer/w1"), WeightRule(torch="mix.w{i}", keras="mixer/w{i}")
+    with pytest.raises(UsageError, match=r"'mix\.w1' is named twice"):
+        proposed(model.torch, model.keras, *rules)
+
+
+def test_what_is_ignored_is_not_asked_for() -> None:
+    here = torch(linear("a", 4, 4), line("mask", "Mask", weight=(7, 7)))
+    there = keras(dense("x", 4, 4), line("seen", "Counter", total=(9,)))
+    assert len(proposed(here, there).mapping.unplaced) == 2
+    mapping = proposed(here, there, ignore=Ignore(torch=["*.weight"], keras=["net/seen/*"])).mapping
+    assert (mapping.unplaced[0].name, mapping.ignored) == ("x/kernel", ["a.weight", "mask.weight", "seen/total"])

@@ -1,0 +1,328 @@
+"""The automatic mapping of weights: which belong together, what is in doubt, what stays without a counterpart."""
+
+import time
+
+import pytest
+from msgspec.structs import replace
+from pair_surveys import (
+    MATRIX,
+    MODELS,
+    NORM,
+    PAIR,
+    Model,
+    both,
+    conv,
+    conv_k,
+    dense,
+    keras,
+    line,
+    linear,
+    norm,
+    norm_k,
+    torch,
+)
+
+from parity.pairs import names
+from parity.pairs.show import complaint
+from parity.pairs.survey import Survey
+from parity.pairs.weights import propose
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
+def test_every_weight_is_mapped_to_its_own(model: Model) -> None:
+    proposal = propose(model.torch, model.keras, PAIR)
+    found = {"+".join(entry.torch): "+".join(entry.keras) for entry in proposal.mapping.entries}
+    assert (found, proposal.mapping.unplaced) == (model.truth, [])
+    assert [doubt.place for doubt in proposal.doubts] == model.doubts
+
+
+def placed(here: Survey, there: Survey) -> dict[str, str]:
+    mapping = propose(here, there, PAIR).mapping
+    return {"+".join(entry.torch): "+".join(entry.keras) for entry in mapping.entries}
+
+
+def unplaced(here: Survey, there: Survey) -> list[str]:
+    return [one.name for one in propose(here, there, PAIR).mapping.unplaced]
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
+def test_the_choices_of_a_doubt_are_about_the_same_variables(model: Model) -> None:
+    proposal = propose(model.torch, model.keras, PAIR)
+    for doubt in proposal.doubts:
+        variables = [sorted(name for entry in choice for name in entry.keras) for choice in doubt.choices]
+        weights = [sorted(name for entry in choice for name in entry.torch) for choice in doubt.choices]
+        assert len(doubt.choices) > 1 and variables == variables[:1] * len(variables)
+        assert weights == weights[:1] * len(weights) and len(set(variables[0])) == len(variables[0])
+        mapped = [replace(entry, by="order") for entry in proposal.mapping.entries]
+        assert all(replace(entry, by="order") in mapped for entry in doubt.choices[0]), "the first is in the mapping"
+        assert all(one not in doubt.choices[:number] for number, one in enumerate(doubt.choices))
+
+
+def test_matrices_of_known_kinds_stand_as_their_kind_has_them() -> None:
+    model = MODELS["mlp"]
+    assert {one.rearrange for one in propose(model.torch, model.keras, PAIR).mapping.entries} == {"o i -> i o", ""}
+
+
+def test_a_custom_layer_that_is_called_dense_may_stand_either_way() -> None:
+    here, there = torch(linear("a", 4, 4)), keras(dense("a", 4, 4, "MyDense"))
+    (doubt,) = propose(here, there, PAIR).doubts
+    assert [[entry.rearrange for entry in choice] for choice in doubt.choices] == [["o i -> i o"], [""]]
+
+
+def test_both_packings_are_choices() -> None:
+    model = MODELS["gpt2"]
+    for doubt in propose(model.torch, model.keras, PAIR).doubts:
+        assert [[entry.rearrange for entry in choice] for choice in doubt.choices] == [
+            ["c (n d e) -> n c d e", "(n d e) -> n d e"],
+            ["c (d n e) -> n c d e", "(d n e) -> n d e"],
+        ]
+
+
+def test_the_packing_of_an_attention_of_torchs_is_known() -> None:
+    model = MODELS["multihead"]
+    assert propose(model.torch, model.keras, PAIR).doubts == []
+
+
+def test_a_flattened_image_may_be_permuted_in_the_matrix() -> None:
+    model = MODELS["lenet"]
+    (doubt,) = propose(model.torch, model.keras, PAIR).doubts
+    assert [(choice[0].rearrange, choice[0].sizes) for choice in doubt.choices] == [
+        ("o i -> i o", {}),
+        ("o (i y x) -> (y x i) o", {"y": 5, "x": 5}),
+    ]
+
+
+def test_branches_that_nothing_tells_apart_are_tried_in_every_order() -> None:
+    here = torch(linear("mean", 8, 4), linear("spread", 8, 4), linear("third", 8, 4))
+    there = keras(dense("apple", 8, 4), dense("pear", 8, 4), dense("plum", 8, 4))
+    (doubt,) = propose(here, there, PAIR).doubts
+    orders = {
+        tuple(entry.keras[0] for entry in choice if entry.torch[0].endswith("weight")) for choice in doubt.choices
+    }
+    assert (doubt.place, len(orders)) == ("mean", 6)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (["fc1", "fc2"], ["dense", "dense_1"]),
+        (["q", "k"], ["key", "query"]),
+        (["left", "right"], ["right_arm", "left_arm"]),
+    ],
+)
+def test_branches_whose_names_tell_are_no_doubt(ours: list[str], theirs: list[str]) -> None:
+    here, there = torch(*(linear(name, 4, 4) for name in ours)), keras(*(dense(name, 4, 4) for name in theirs))
+    proposal = propose(here, there, PAIR)
+    found = [
+        entry.keras[0].partition("/")[0] for entry in proposal.mapping.entries if entry.torch[0].endswith("weight")
+    ]
+    told = theirs if ours[0] == "fc1" else theirs[::-1]
+    assert (found, proposal.doubts) == (told, [])
+
+
+def test_order_and_orientation_are_one_doubt() -> None:
+    here = torch(line("mix", "Mixer", alpha1=(4, 4), other=(4, 4)))
+    there = keras(line("mixer", "Mixer", some=(4, 4), more=(4, 4)))
+    (doubt,) = propose(here, there, PAIR).doubts
+    assert len(doubt.choices) == 2 * 2 * 2
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_modules_that_are_never_called_stand_where_they_are_defined(swapped: bool) -> None:
+    here = torch(linear("a", 4, 4), linear("b", 4, 4), called=["", "b"] if swapped else [])
+    there = keras(dense("first", 4, 4), dense("second", 4, 4), called=[""])
+    assert placed(here, there)["a.weight"] == "first/kernel"
+
+
+def test_a_missing_bias_is_no_other_layers() -> None:
+    here = torch(linear("a", 4, 8), line("b", "linear", weight=(8, 8)))
+    there = keras(line("a", "linear", kernel=(4, 8)), dense("b", 8, 8))
+    assert unplaced(here, there) == ["a.bias", "b/bias"]
+
+
+def test_more_layers_than_the_other_side_has_are_not_placed() -> None:
+    here = torch(*(linear(f"l.{number}", 4, 4) for number in range(3)))
+    there = keras(*(dense(f"d_{number}", 4, 4) for number in range(2)))
+    assert len(unplaced(here, there)) == 2
+    assert unplaced(torch(linear("a", 4, 5)), keras(dense("a", 4, 6))) == ["a.weight", "a.bias", "a/kernel", "a/bias"]
+
+
+def test_buffers_are_constants_unless_keras_has_them() -> None:
+    here = torch(line("pos", "Positions", pe=(1, 6, 4), position_ids=(1, 6)), linear("a", 4, 4))
+    both = keras(line("pos", "Positions", embeddings=(6, 4)), dense("a", 4, 4))
+    fixed = replace(both, weights=[replace(both.weights[0], trainable=False), *both.weights[1:]])
+    assert propose(here, keras(dense("a", 4, 4)), PAIR).mapping.constants == ["pos.pe", "pos.position_ids"]
+    assert placed(here, fixed)["pos.pe"] == "pos/embeddings"
+    assert propose(here, fixed, PAIR).mapping.constants == ["pos.position_ids"]
+    assert unplaced(here, both) == ["pos/embeddings"], "what Keras trains is no constant of torch's"
+
+
+def test_frozen_layers_are_mapped_like_others() -> None:
+    here, there = torch(linear("a", 4, 4), linear("b", 4, 4)), keras(dense("a", 4, 4), dense("b", 4, 4))
+    frozen = replace(here, weights=[replace(weight, trainable=False) for weight in here.weights])
+    assert placed(frozen, there) == placed(here, there) != {}
+
+
+def test_a_gru_that_resets_first_has_no_second_bias() -> None:
+    model = MODELS["gru"]
+    modules = [replace(one, facts={"reset_after": False} if one.kind == "gru" else {}) for one in model.keras.modules]
+    weights = [replace(one, shape=(18,)) if one.role == "bias" else one for one in model.keras.weights]
+    mapping = propose(model.torch, replace(model.keras, modules=modules, weights=weights), PAIR).mapping
+    assert len(mapping.entries) == 8 and "reset_after=False" in mapping.unplaced[-1].note
+    assert "reset_after=False" in complaint(mapping)
+
+
+def test_an_lstms_bias_is_a_sum() -> None:
+    model = MODELS["lstm"]
+    entries = propose(model.torch, model.keras, PAIR).mapping.entries
+    assert [entry.combine for entry in entries].count("sum") == 4
+
+
+def test_separate_weights_of_torchs_have_no_tied_one_in_keras() -> None:
+    here = torch(line("emb", "embedding", weight=(9, 4)), line("head", "linear", weight=(9, 4)))
+    there = keras(line("emb", "embedding", embeddings=(9, 4)), tied={"head/kernel": "emb/embeddings"})
+    assert unplaced(here, there) == ["head.weight"]
+
+
+def test_how_each_was_found() -> None:
+    here = torch(linear("query", 4, 4), linear("x", 4, 4), linear("only", 4, 7))
+    there = keras(dense("query_dense", 4, 4), dense("y", 4, 4), dense("z", 4, 7))
+    entries = propose(here, there, PAIR).mapping.entries
+    assert [entry.by for entry in entries] == ["name", "name", "order", "order", "shape", "shape"]
+
+
+def test_a_model_of_a_hundred_layers_takes_seconds() -> None:
+    here = [
+        made for n in range(100) for made in (norm(f"h.{n}.ln", 8), linear(f"h.{n}.a", 8, 8), linear(f"h.{n}.b", 8, 9))
+    ]
+    there = [
+        made for n in range(100) for made in (norm_k(f"l{n}/n", 8), dense(f"l{n}/x", 8, 8), dense(f"l{n}/y", 8, 9))
+    ]
+    start = time.process_time()
+    found = placed(torch(*here), keras(*there))
+    assert time.process_time() - start < 10
+    assert len(found) == 600 and all(one.split(".")[1] == other.split("/")[0][1:] for one, other in found.items())
+
+
+def test_a_shortcut_of_the_same_shape_is_tried_with_its_norm() -> None:
+    """Keras calls it first, under names that say nothing: order is wrong throughout, and shapes do not show it."""
+    ours = ["conv1", "conv2", "downsample.0"], ["bn1", "bn2", "downsample.1"]
+    theirs = ["a", "b", "c"], ["na", "nb", "nc"]
+    here = [
+        made for one, two in zip(*ours, strict=True) for made in (conv(f"l.{one}", 4, 4, 3, 3), norm(f"l.{two}", 4))
+    ]
+    there = [made for one, two in zip(*theirs, strict=True) for made in (conv_k(one, 4, 4, 3, 3), norm_k(two, 4))]
+    (doubt,) = propose(torch(*here), keras(*there), PAIR).doubts
+    found = [{entry.torch[0]: entry.keras[0] for entry in choice} for choice in doubt.choices]
+    truth = {"l.conv1": "b", "l.conv2": "c", "l.downsample.0": "a"}
+    norms = {"l.bn1": "nb", "l.bn2": "nc", "l.downsample.1": "na"}
+    assert doubt.place == "l.conv1" and both(truth, MATRIX) | both(norms, NORM) in found
+
+
+def test_what_a_norm_has_moves_together() -> None:
+    """A layer norm over channels and a square image."""
+    here = torch(line("n", "layer_norm", weight=(3, 4, 4), bias=(3, 4, 4)))
+    there = keras(line("n", "layer_norm", gamma=(4, 4, 3), beta=(4, 4, 3)))
+    (doubt,) = propose(here, there, PAIR).doubts
+    patterns = [[entry.rearrange for entry in choice] for choice in doubt.choices]
+    assert len(patterns) == 2 and all(one == other for one, other in patterns)
+
+
+def test_an_attention_of_other_sizes_has_three_matrices_and_one_bias() -> None:
+    """torch's MultiheadAttention with kdim and vdim."""
+    matrices = {"q_proj_weight": (8, 8), "k_proj_weight": (8, 6), "v_proj_weight": (8, 5)}
+    here = torch(line("a", "attention", in_proj_bias=(24,), **matrices), linear("a.out_proj", 8, 8))
+    facts = {"equation": "abc,cde->abde"}
+    parts = {"query": 8, "key": 6, "value": 5}
+    there = [line(f"m/{name}", "einsum_dense", facts, kernel=(size, 4, 2), bias=(4, 2)) for name, size in parts.items()]
+    out = line("m/attention_output", "einsum_dense", {"equation": "abcd,cde->abe"}, kernel=(4, 2, 8), bias=(8,))
+    found = placed(here, keras(*there, out))
+    assert found == {
+        "a.q_proj_weight": "m/query/kernel",
+        "a.k_proj_weight": "m/key/kernel",
+        "a.v_proj_weight": "m/value/kernel",
+        "a.in_proj_bias": "m/query/bias+m/key/bias+m/value/bias",
+        "a.out_proj.weight": "m/attention_output/kernel",
+        "a.out_proj.bias": "m/attention_output/bias",
+    }
+
+
+def test_packed_parts_of_several_sizes_are_left_to_the_user() -> None:
+    here = torch(linear("attn.qkv", 8, 16))
+    there = keras(dense("q", 8, 8), dense("k", 8, 4), dense("v", 8, 4))
+    assert len(unplaced(here, there)) == 8
+
+
+def test_gate_and_up_are_packed_in_either_order() -> None:
+    here = torch(line("mlp.gate_up_proj", "linear", weight=(24, 8)))
+    there = keras(line("up", "linear", kernel=(8, 12)), line("gate", "linear", kernel=(8, 12)))
+    (doubt,) = propose(here, there, PAIR).doubts
+    assert doubt.choices[0][0].keras == ["gate/kernel", "up/kernel"]
+    assert ["up/kernel", "gate/kernel"] in [choice[0].keras for choice in doubt.choices]
+
+
+def test_a_convolution_over_one_place_is_a_matrix() -> None:
+    here = torch(line("a", "conv1d", weight=(5, 4, 1), bias=(5,)), linear("b", 5, 6))
+    there = keras(dense("x", 4, 5), conv_k("y", 5, 6, 1, 1))
+    patterns = [entry.rearrange for entry in propose(here, there, PAIR).mapping.entries if "weight" in entry.torch[0]]
+    assert patterns == ["o i 1 -> i o", "o i -> 1 1 i o"]
+
+
+@pytest.mark.parametrize(
+    ("path", "words", "part"),
+    [
+        ("layers.0.self_attn.q_proj", {"self", "attention", "query"}, "query"),
+        ("transformer_layer_0/self_attention/query", {"self", "attention", "query"}, "query"),
+        ("transformer_layer_1/feedforward_gate_dense", {"transformer", "feedforward", "gate"}, "gate"),
+        ("encoder.layer.0.attention.output.LayerNorm", {"out"}, ""),
+        ("block.fc2", set(), ""),
+    ],
+)
+def test_names_are_read_by_their_words(path: str, words: set[str], part: str) -> None:
+    assert (set(names.telling(path)), names.part(path)) == (words, part)
+
+
+def test_modules_with_nothing_but_a_bias() -> None:
+    """As a head has it whose matrix is tied."""
+    here = torch(line("shift", "Shift", bias=(6,)), linear("a", 4, 6))
+    there = keras(*(line(f"s{number}", "Shift", bias=(2,)) for number in range(3)), dense("a", 4, 6))
+    assert placed(here, there) == {"a.weight": "a/kernel", "a.bias": "a/bias"}
+    alone = keras(line("other", "Shift", b=(6,)), dense("a", 4, 6))
+    assert placed(here, alone)["shift.bias"] == "other/b"
+
+
+def test_nothing_on_either_side() -> None:
+    assert placed(torch(), keras()) == {}
+    assert unplaced(torch(linear("a", 4, 4)), keras()) == ["a.weight", "a.bias"]
+
+
+def anonymous(survey: Survey) -> tuple[Survey, dict[str, str]]:
+    """Keras's half with modules whose names say nothing, and the weights' new names."""
+    paths = {
+        module.path: f"m{chr(97 + number % 26) * (number // 26 + 1)}" for number, module in enumerate(survey.modules)
+    }
+    paths = {path: "/".join(paths[prefix] for prefix in prefixes(path) if prefix in paths) for path in paths} | {"": ""}
+    modules = [replace(module, path=paths[module.path]) for module in survey.modules]
+    weights = [replace(one, module=paths[one.module], name=f"{paths[one.module]}/{one.role}") for one in survey.weights]
+    renamed = {old.name: new.name for old, new in zip(survey.weights, weights, strict=True)}
+    return replace(survey, modules=modules, weights=weights, called=[paths[path] for path in survey.called]), renamed
+
+
+def prefixes(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[: number + 1]) for number in range(len(parts))]
+
+
+# Where Keras calls branches in another order, and nothing but names tells which is which.
+BY_NAME_ALONE = {"nested"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_without_names_the_truth_is_the_mapping_or_a_choice(name: str) -> None:
+    model = MODELS[name]
+    there, renamed = anonymous(model.keras)
+    proposal = propose(model.torch, there, PAIR)
+    offered = [entry for doubt in proposal.doubts for choice in doubt.choices for entry in choice]
+    found = {("+".join(one.torch), "+".join(one.keras)) for one in [*proposal.mapping.entries, *offered]}
+    truth = {(one, "+".join(renamed[part] for part in other.split("+"))) for one, other in model.truth.items()}
+    assert proposal.mapping.unplaced == [] and (truth <= found) == (name not in BY_NAME_ALONE)

@@ -1,0 +1,122 @@
+"""A user's own pair on the command line: what a person does first, and the mistakes that people make."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAIRS = ROOT / "tests" / "pairs"
+PAIR = """
+[pair]
+name = "own"
+torch = "sides_torch:{torch}"
+keras = "sides_keras:{keras}"
+[inputs.x]
+shape = [4, 6]
+{more}
+"""
+TORCH = """
+from torch import nn
+
+
+def build():
+    return nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+def narrow():
+    return nn.Sequential(nn.Linear(6, 2))
+
+
+def raising():
+    raise RuntimeError("no such checkpoint")
+
+
+def number():
+    return 3
+"""
+KERAS = """
+import keras
+
+
+def build():
+    return keras.Sequential([keras.layers.Dense(6), keras.layers.Activation("tanh"), keras.layers.Dense(3)])
+
+
+class Failing(keras.Model):
+    def call(self, x):
+        raise ValueError("not this way")
+
+
+def failing():
+    return Failing()
+"""
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Writes a pair's file beside two modules; gives its path."""
+    (tmp_path / "sides_torch.py").write_text(TORCH)
+    (tmp_path / "sides_keras.py").write_text(KERAS)
+
+    def written(torch: str = "build", keras: str = "build", more: str = "") -> Path:
+        path = tmp_path / "own.toml"
+        path.write_text(PAIR.format(torch=torch, keras=keras, more=more))
+        return path
+
+    return written
+
+
+def ended(folder: Path, *arguments: object, program: str = "compare") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", f"parity.{program}", *map(str, arguments)]
+    environment = {"PATH": "", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_sides_are_recorded_apart_and_compared(pair, tmp_path):
+    path = pair(more="[train]\nsteps = 2\n")
+    early = ended(tmp_path, "--backend=keras", f"--pair={path}", "--out=apart", program="record")
+    assert early.returncode == 2 and "record torch first" in early.stderr
+    for side in ("torch", "keras"):
+        recorded = ended(tmp_path, f"--backend={side}", f"--pair={path}", "--out=apart", program="record")
+        assert recorded.returncode == 0, recorded.stderr
+    own = tmp_path / "apart" / "pair" / "own"
+    compared = ended(tmp_path, own / "torch", own / "keras", "--json=-", "--strict")
+    assert compared.returncode == 0, compared.stderr
+    (case,) = json.loads(compared.stdout)["cases"]
+    assert (case["case"], case["verdict"]) == ("pair/own", "match")
+    assert case["checks"]["parameter"]["compared"] == 4 * 3  # initial, and after each of two steps
+
+
+def test_flags_make_a_pair_and_the_mapping_is_printed(pair, tmp_path):
+    pair()
+    flags = ["--torch=sides_torch:build", "--keras=sides_keras:build", "--input=x=float32[4,6]"]
+    found = ended(tmp_path, *flags, "--mapping")
+    assert found.returncode == 0, found.stderr
+    assert "0.weight" in found.stdout and "dense/kernel" in found.stdout
+    assert "[[weights]]" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("torch", "keras", "more", "status", "said"),
+    [
+        ("narrow", "build", "", 2, "0.weight"),  # weights without a counterpart, with their candidates
+        ("built", "build", "", 2, "sides_torch has no 'built' (did you mean 'build'?)"),
+        ("number", "build", "", 2, "received int"),
+        ("raising", "build", "", 3, "no such checkpoint, at "),
+        ("build", "failing", "", 3, "not this way, at "),
+        ("build", "build", "torch = 'y'", 2, "'y'"),
+    ],
+)
+def test_a_mistake_is_said_without_a_traceback(torch, keras, more, status, said, pair, tmp_path):
+    found = ended(tmp_path, f"--pair={pair(torch, keras, more)}")
+    assert (found.returncode, said in found.stdout + found.stderr) == (status, True), found.stdout + found.stderr
+    assert "Traceback" not in found.stdout + found.stderr
+
+
+def test_flags_that_do_not_go_together_are_refused(tmp_path):
+    for flags in (["--torch=a:b"], ["--mapping"], ["--torch=a:b", "--keras=c:d"], ["--pair=none.toml"]):
+        found = ended(tmp_path, *flags)
+        assert found.returncode == 2 and len(found.stderr.splitlines()) == 1, found.stderr

@@ -1,0 +1,254 @@
+"""What torch records of a pair's runs."""
+
+import numpy as np
+import pytest
+import torch
+from pair_models import MLP, Dropping
+from pair_runs import case, recorded, surveyed
+from torch import nn
+
+from parity import random
+from parity.errors import BackendError, UsageError
+
+X6 = {"x": {"shape": [4, 6]}}
+IDS = {"ids": {"shape": [2, 5], "dtype": "int64", "range": [0, 10]}}
+
+
+def loaded(weights: dict[str, np.ndarray], model: nn.Module) -> nn.Module:
+    """A model by itself in float64, with the values of a survey."""
+    model = model.double()
+    state = {name: torch.from_numpy(np.array(array)) for name, array in weights.items()}
+    model.load_state_dict({**model.state_dict(), **state})
+    return model
+
+
+def drawn(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.from_numpy(random.representable(random.normal(0, name, shape), "float32"))
+
+
+def test_a_pass_in_inference(tmp_path):
+    """Values, gradients and their names are those of the user's model by itself."""
+    weights = surveyed(case("MLP"), tmp_path).weights
+    trace = recorded(case("MLP"), tmp_path)
+    model, x = loaded(weights, MLP()).eval(), drawn("input/x/0", (5, 3)).requires_grad_()
+    output = model(x)
+    loss = (output * drawn("probe/0", (5, 4))).mean()
+    loss.backward()
+    step = trace.step(0)
+    assert np.array_equal(step["input/input"], x.detach())
+    assert np.array_equal(step["activation/(model)"], output.detach())
+    assert step["loss/loss"] == loss.item()
+    assert np.array_equal(step["gradient/(input).x"], x.grad)
+    gradients = {key.removeprefix("gradient/") for key in step if key.startswith("gradient/")}
+    assert gradients == {"first.weight", "first.bias", "norm.weight", "norm.bias", "(input).x"}
+    assert np.array_equal(step["gradient/first.weight"], model.first.weight.grad)
+    keys = list(step)
+    assert keys.index("gradient/norm.weight") < keys.index("gradient/first.weight")  # in the order of the backward pass
+
+
+def test_the_state_before_the_first_step(tmp_path):
+    trace = recorded(case("MLP"), tmp_path)
+    start = trace.step(None)
+    names = [f"parameter/{m}.{r}" for m in ("first", "norm", "frozen", "unused") for r in ("weight", "bias")]
+    assert list(start) == [*names, "buffer/norm.running_mean", "buffer/norm.running_var"]
+    assert all(np.array_equal(trace.step(None, "low")[key], start[key]) for key in start)
+    assert start["parameter/first.weight"].dtype == np.float64
+    assert trace.step(None, "low")["parameter/first.weight"].dtype == np.float32
+
+
+def test_modules_and_their_inputs(tmp_path):
+    """In place, called twice, and given what was recorded already."""
+    trace = recorded(case("MLP"), tmp_path)
+    step = trace.step(0)
+    assert {"activation/act", "activation/act#1", "activation/frozen"} <= step.keys()
+    assert (step["activation/act"] >= 0).all()
+    assert (step["activation/norm"] < 0).any()  # as it was, before act changed it
+    assert trace.accounts[0].modules == {"first": "linear", "norm": "batch_norm", "act": "relu", "frozen": "linear"}
+    aliases = trace.trace.manifest.aliases["high/rank-0/step-000000"]
+    assert aliases["input/first"] == "input/input"
+    assert aliases["input/norm"] == "activation/first"
+    assert aliases["input/frozen"] == "activation/act"
+
+
+def test_the_witness_starts_an_ulp_away(tmp_path):
+    trace = recorded(case("MLP"), tmp_path, ("high", "witness"))
+    high, witness = trace.step(None), trace.step(None, "witness")
+    one = high["parameter/first.weight"]
+    moved = abs(witness["parameter/first.weight"] - one)
+    assert np.array_equal(moved, np.spacing(abs(one))) or ((moved <= np.spacing(abs(one))).all() and (moved > 0).all())
+
+
+def test_training(tmp_path):
+    """Steps in training mode, statistics moved, the state after each, an evaluation of the first inputs."""
+    made = case("MLP", train={"optimizer": "adam"})
+    weights = surveyed(made, tmp_path).weights
+    trace = recorded(made, tmp_path)
+    model = loaded(weights, MLP()).train()
+    optimizer = torch.optim.Adam(one for one in model.parameters() if one.requires_grad)
+    for number in range(2):
+        x, target = drawn(f"input/x/{number}", (5, 3)), drawn(f"target/{number}", (5, 4))
+        loss = nn.functional.mse_loss(model(x), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        step = trace.step(number)
+        assert np.array_equal(step["input/target"], target)
+        assert step["loss/loss"] == loss.item()
+        assert np.array_equal(step["gradient/first.bias"], model.first.bias.grad)
+        assert np.array_equal(step["parameter/first.weight"], model.first.weight.detach())
+        assert np.array_equal(step["buffer/norm.running_var"], model.norm.running_var)
+        assert np.array_equal(
+            step["optimizer_state/first.weight.exp_avg_sq"], optimizer.state[model.first.weight]["exp_avg_sq"]
+        )
+        assert step["optimizer_state/learning_rate"] == 0.001
+        assert "gradient/frozen.weight" not in step
+        assert not any("num_batches_tracked" in key or ".step" in key for key in step)
+    with torch.no_grad():
+        expected = model.eval()(drawn("input/x/0", (5, 3)))
+    evaluation = trace.step(2)
+    assert np.array_equal(evaluation["activation/(model)"], expected)
+    assert not any(key.startswith(("gradient/", "loss/")) for key in evaluation)
+
+
+def test_cross_entropy_has_the_classes_last_where_keras_has_them(tmp_path):
+    outputs = {"y": {"keras_layout": "b c t -> b t c"}}
+    kwargs = {"in_channels": 3, "out_channels": 5, "kernel_size": 1}
+    x = {"x": {"shape": [2, 3, 4]}}
+    made = case("torch.nn:Conv1d", x, outputs=outputs, kwargs=kwargs, train={"loss": "cross_entropy"})
+    step = recorded(made, tmp_path).step(0)
+    target, output = (torch.tensor(np.array(step[key])) for key in ("input/target", "activation/(model).y"))
+    assert target.shape == (2, 4)
+    assert step["loss/loss"] == pytest.approx(nn.functional.cross_entropy(output, target).item(), rel=1e-14)
+
+
+def test_an_input_named_target_is_what_the_loss_is_given(tmp_path):
+    made = case("MLP", {"x": {"shape": [5, 3]}, "target": {"shape": [5, 4], "scale": 8.0}}, train={})
+    step = recorded(made, tmp_path).step(0)
+    assert np.array_equal(step["input/target"], 8 * drawn("input/target/0", (5, 4)))
+    assert "input/input#1" not in step
+    wrong = case("MLP", {"x": {"shape": [5, 3]}, "target": {"shape": [5]}}, train={})
+    with pytest.raises(UsageError, match=r"inputs\.target: shape \[5\], expected \[5, 4\], as the output has it"):
+        recorded(wrong, tmp_path)
+
+
+def test_the_users_own_loss_and_optimizer(tmp_path):
+    own = {"torch_loss": "pair_models:loss_of_one", "keras_loss": "a:b"}
+    own |= {"torch_optimizer": "pair_models:momentum", "keras_optimizer": "a:b"}
+    step = recorded(case("MLP", train=own), tmp_path).step(0)
+    assert step["loss/loss"] == pytest.approx(abs(step["activation/(model)"] - step["input/target"]).mean())
+    assert step["optimizer_state/learning_rate"] == 0.25
+    assert "optimizer_state/first.weight.momentum_buffer" in step
+
+
+def test_a_users_loss_of_named_outputs_is_given_a_dict(tmp_path):
+    own = {"torch_loss": "pair_models:loss_of_all", "keras_loss": "a:b"}
+    made = case(
+        "Words", {"x": {"shape": [2, 5, 4]}}, train=own, outputs={"first": {"torch": 0}, "second": {"torch": 1}}
+    )
+    step = recorded(made, tmp_path).step(0)
+    first, second = step["activation/(model).first"], step["activation/(model).second"]
+    assert step["loss/loss"] == pytest.approx(np.square(first).mean() + second.sum())
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "message"),
+    [
+        ("loss", "not_a_number", r"expected one number, received the shape \(5, 4\)"),
+        ("optimizer", "no_optimizer", r"expected a torch\.optim\.Optimizer, received NoneType"),
+        ("loss", "momentum", r"called as momentum\(outputs, target\)"),
+    ],
+)
+def test_functions_that_cannot_be_used(tmp_path, what, name, message):
+    own = {f"torch_{what}": f"pair_models:{name}", f"keras_{what}": "a:b"}
+    with pytest.raises(UsageError, match=message):
+        recorded(case("MLP", train=own), tmp_path)
+
+
+def test_dropout_takes_the_shared_masks_by_order(tmp_path):
+    trace = recorded(case("Dropping", X6, train={}), tmp_path)
+    for number in range(2):
+        step = trace.step(number)
+        kept = [random.keep(0, "dropout", 0, number, call, (4, 6), rate) for call, rate in enumerate([0.5, 0.25, 0.5])]
+        x = step["input/input"]
+        assert np.array_equal(step["activation/first"], np.where(kept[0], 2 * x, 0))
+        hidden = step["activation/linear"]
+        assert np.allclose(step["activation/second"], np.where(kept[1], hidden / 0.75, 0), rtol=1e-15)
+        assert np.array_equal(step["activation/(model)"] != 0, kept[1] & kept[2])
+    assert np.array_equal(trace.step(2)["activation/first"], trace.step(0)["input/input"])  # an evaluation drops none
+    assert nn.functional.dropout(torch.ones(1000), 0.5).sum() not in (0, 1000)  # what was replaced is back
+    assert Dropping.forward.__globals__["drop"] is nn.functional.dropout
+
+
+def test_dropout_that_cannot_be_shared_is_refused_in_training_alone(tmp_path):
+    x = {"x": {"shape": [4, 2, 3]}}
+    with pytest.raises(UsageError, match=r"lstm: LSTM has dropout of its own"):
+        recorded(case("Recurrent", x, train={}), tmp_path / "trained")
+    recorded(case("Recurrent", x), tmp_path / "not")
+
+
+def test_a_model_under_autocast(tmp_path):
+    made = case("MLP", precision="bfloat16", train={})
+    trace = recorded(made, tmp_path)
+    low = trace.step(0, "low")
+    assert str(low["activation/first"].dtype) == "bfloat16"
+    assert low["gradient/first.weight"].dtype == np.float32
+    assert low["input/input"].dtype == np.float32
+    assert trace.step(0)["activation/first"].dtype == np.float64
+
+
+def test_tied_and_sparse_gradients(tmp_path):
+    step = recorded(case("Tied", IDS), tmp_path / "tied").step(0)
+    assert [key for key in step if key.startswith("gradient/")] == ["gradient/embed.weight"]
+    assert step["gradient/embed.weight"].shape == (10, 4)
+    step = recorded(case("Lookup", IDS), tmp_path / "sparse").step(0)
+    assert step["gradient/embed.weight"].shape == (10, 4)
+    assert "gradient/(input).ids" not in step
+
+
+def test_recomputed_activations_are_recorded_once(tmp_path):
+    trace = recorded(case("Recomputing", train={}), tmp_path)
+    step = trace.step(0)
+    assert [key for key in step if key.startswith("activation/block.0")] == ["activation/block.0"]
+    assert "gradient/block.0.weight" in step
+
+
+def test_a_float64_run_is_lifted_and_says_where(tmp_path):
+    trace = recorded(case("Island", {"x": {"shape": [2, 4]}}), tmp_path)
+    low, high = trace.accounts
+    assert low.lifted == []
+    assert "(model): .to(float32)" in high.lifted
+    assert trace.trace.manifest.lifted == high.lifted
+    step, survey = trace.step(0), surveyed(case("Island", {"x": {"shape": [2, 4]}}), tmp_path).activations
+    assert np.array_equal(step["activation/(model)"], survey["(model)"])
+    gap = abs(trace.step(0, "low")["activation/(model)"] - step["activation/(model)"]).max()
+    assert 1e-9 < gap < 1e-5
+
+
+def test_outputs_without_gradient_are_recorded_alone(tmp_path):
+    made = case("Returns", kwargs={"what": "ids"})
+    step = recorded(made, tmp_path).step(0)
+    assert step["activation/(model)"].dtype == np.int64
+    assert not any(key.startswith("gradient/") for key in step)
+    with pytest.raises(UsageError, match=r"no output is float"):
+        recorded(case("Returns", kwargs={"what": "ids"}, train={}), tmp_path)
+
+
+def test_a_model_in_half_precision_and_in_inference_trains(tmp_path):
+    made = case("linear_in_half", {"x": {"shape": [5, 4]}}, train={})
+    trace = recorded(made, tmp_path)
+    assert trace.step(0)["parameter/weight"].dtype == np.float64
+    assert trace.accounts[1].lifted == ["weight and 1 others: held in float16"]
+
+
+def test_where_it_happened(tmp_path):
+    layout = recorded(case("MLP"), tmp_path).accounts[0].layout
+    assert len(layout.devices) == 1
+    assert layout.parameters == {name: [0] for name in layout.parameters}
+    assert "frozen.weight" not in layout.parameters
+    assert "first.weight" in layout.parameters
+
+
+def test_another_model_than_the_surveys_is_refused(tmp_path):
+    surveyed(case("MLP"), tmp_path)
+    with pytest.raises(BackendError, match=r"first\.weight is built anew as \(6, 3\), expected \(4, 3\)"):
+        recorded(case("MLP", kwargs={"width": 6}), tmp_path)

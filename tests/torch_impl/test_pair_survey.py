@@ -1,0 +1,159 @@
+"""What torch tells of its half of a pair."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from pair_models import MLP, Words
+from pair_runs import case, surveyed
+from torch import nn
+
+from parity import random
+from parity.errors import BackendError
+from torch_impl.harness import kinds
+
+IDS = {"ids": {"shape": [2, 5], "dtype": "int64", "range": [0, 10]}}
+X4 = {"x": {"shape": [2, 5, 4]}}
+
+
+def test_modules_weights_and_calls(tmp_path):
+    told, activations, weights = surveyed(case("MLP"), tmp_path)
+    assert [(one.path, one.kind) for one in told.modules] == [
+        ("", "MLP"),
+        ("first", "linear"),
+        ("norm", "batch_norm"),
+        ("act", "relu"),
+        ("frozen", "linear"),
+        ("unused", "linear"),
+    ]
+    assert told.called == ["", "first", "norm", "act", "frozen"]
+    assert told.arguments["first"] == [(5, 3)]
+    assert [one.key for one in told.outputs] == ["first", "norm", "act", "frozen", "act#1", "(model)"]
+    assert {one.key: one.shape for one in told.outputs}.items() == {k: v.shape for k, v in activations.items()}.items()
+    assert told.tied == {"again.weight": "first.weight", "again.bias": "first.bias"}
+    by_name = {one.name: one for one in told.weights}
+    assert list(by_name) == [
+        *(f"{module}.{role}" for module in ("first", "norm", "frozen", "unused") for role in ("weight", "bias")),
+        "table",
+        "order",
+        "norm.running_mean",
+        "norm.running_var",
+    ]
+    assert (by_name["norm.weight"].module, by_name["norm.weight"].role) == ("norm", "weight")
+    assert [name for name, one in by_name.items() if not one.trainable] == [
+        "frozen.weight", "frozen.bias", "table", "order", "norm.running_mean", "norm.running_var"
+    ]  # fmt: skip
+    assert [name for name, one in by_name.items() if one.statistic] == ["norm.running_mean", "norm.running_var"]
+    assert weights.keys() == by_name.keys()
+
+
+def test_what_is_returned_is_that_of_float64_with_the_weights_told(tmp_path):
+    _, activations, weights = surveyed(case("MLP"), tmp_path)
+    model = MLP().double().eval()
+    state = {name: torch.from_numpy(np.array(array)) for name, array in weights.items()}
+    model.load_state_dict({**model.state_dict(), **state})
+    x = torch.from_numpy(random.representable(random.normal(0, "input/x/0", (5, 3)), "float32"))
+    with torch.no_grad():
+        assert np.array_equal(activations["(model)"], model(x).numpy())
+    assert all(array.dtype == np.float64 for array in activations.values())
+
+
+def test_the_values_are_the_models_own_and_constants_are_shaken(tmp_path):
+    weights = surveyed(case("MLP"), tmp_path).weights
+    torch.manual_seed(0)
+    own = MLP()
+    assert np.array_equal(weights["first.weight"], own.first.weight.detach().numpy())
+    assert weights["first.weight"].dtype == np.float32
+    n = random.normal(0, "start/norm.weight", (4,))
+    assert np.array_equal(weights["norm.weight"], (1 + n / 8).astype(np.float32))
+    n = random.normal(0, "start/norm.running_mean", (4,))
+    assert np.array_equal(weights["norm.running_mean"], (n / 64).astype(np.float32))
+    assert np.array_equal(weights["table"], np.arange(4) / 3)  # float64: no float32 has thirds so exact
+    assert weights["order"].tolist() == [3, 2, 1, 0]
+
+
+def test_only_constants_are_shaken(tmp_path):
+    weights = surveyed(case("Bare", {"x": {"shape": [2, 3]}}), tmp_path).weights
+    assert len(np.unique(weights["zeros"])) > 3
+    assert abs(weights["zeros"]).max() <= 6 / 64
+    assert 0.25 <= weights["ones"].min() < 1 < weights["ones"].max() <= 1.75
+    assert np.array_equal(weights["mixed"], np.float32([1, 2, 1, 2, 1 / 3]))
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_values_are_what_the_precision_holds(tmp_path, precision):
+    weights = surveyed(case("Bare", {"x": {"shape": [2, 3]}}, precision=precision), tmp_path).weights
+    for name, array in weights.items():
+        assert np.array_equal(random.representable(array.astype(np.float64), precision), array), name
+
+
+def test_tied_weights_have_one_name(tmp_path):
+    told = surveyed(case("Tied", IDS), tmp_path).told
+    assert [one.name for one in told.weights] == ["embed.weight"]
+    assert told.tied == {"head.weight": "embed.weight"}
+
+
+def test_an_attention_called_by_keyword(tmp_path):
+    told, activations, _ = surveyed(case("Words", X4), tmp_path)
+    assert told.called == ["", "attention", "norm"]
+    assert told.arguments == {"attention": [(2, 5, 4)] * 3, "norm": [(2, 5, 4)]}
+    assert list(activations) == ["attention", "attention#1", "norm", "(model)", "(model)#1"]
+    assert next(one for one in told.modules if one.path == "attention").facts == {"heads": 2}
+    assert activations["attention#1"].shape == (2, 5, 5)
+
+
+def test_a_transformer_layer_is_not_called_whole(tmp_path):
+    """Its fast path, taken in inference, would call no module within it."""
+    kwargs = {"d_model": 4, "nhead": 2, "dim_feedforward": 8, "batch_first": True}
+    made = case("torch.nn:TransformerEncoderLayer", {"src": {"shape": [2, 5, 4]}}, kwargs=kwargs)
+    assert "linear1" in surveyed(made, tmp_path).told.called
+
+
+def test_a_model_built_otherwise_each_time_is_refused(tmp_path):
+    with pytest.raises(BackendError, match=r"built anew with other parameters or buffers: linears\.1\.bias"):
+        surveyed(case("Restless"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "facts"),
+    [
+        (functools.partial(nn.Conv2d, 4, 8, 3, stride=2, groups=2), "conv2d", {"groups": 2, "stride": [2, 2]}),
+        (functools.partial(nn.Conv1d, 4, 4, 3, padding="same", groups=4), "conv1d", {"groups": 4, "padding": "same"}),
+        (functools.partial(nn.ConvTranspose3d, 4, 4, 3), "conv_transpose3d", {"groups": 1}),
+        (functools.partial(nn.BatchNorm1d, 4, eps=1e-3), "batch_norm", {"epsilon": 1e-3}),
+        (functools.partial(nn.GroupNorm, 2, 4), "group_norm", {"groups": 2}),
+        (functools.partial(nn.RMSNorm, 4), "rms_norm", {}),
+        (functools.partial(nn.InstanceNorm2d, 4), "instance_norm", {}),
+        (functools.partial(nn.LSTM, 4, 4, 2, bidirectional=True), "lstm", {"layers": 2, "gates": "ifgo"}),
+        (functools.partial(nn.GRU, 4, 4), "gru", {"gates": "rzn", "bidirectional": False}),
+        (functools.partial(nn.RNN, 4, 4), "rnn", {"layers": 1}),
+        (functools.partial(nn.MultiheadAttention, 4, 2), "attention", {"heads": 2}),
+        (functools.partial(nn.GELU, "tanh"), "gelu", {"form": "tanh"}),
+        (nn.GELU, "gelu", {"form": "exact"}),
+        (nn.SiLU, "silu", {}),
+        (nn.PReLU, "prelu", {}),
+        (functools.partial(nn.MaxPool1d, 2), "max_pool1d", {"stride": 2}),
+        (nn.Tanh, "Tanh", {}),
+        (nn.ReLU6, "ReLU6", {}),  # not what a relu computes
+        (Words, "Words", {}),
+    ],
+)  # fmt: skip
+def test_kinds_and_facts(module, kind, facts):
+    made = module()
+    assert kinds.kind(made) == kind
+    assert kinds.facts(made).items() >= facts.items()
+
+
+def test_kinds_of_others_libraries():
+    Conv1D = type("Conv1D", (nn.Module,), {"__module__": "transformers.pytorch_utils"})
+    Other = type("Conv1D", (nn.Module,), {"__module__": "my.convolutions"})
+    LlamaRMSNorm = type("LlamaRMSNorm", (nn.Module,), {})
+    assert [kinds.kind(one()) for one in (Conv1D, Other, LlamaRMSNorm)] == ["linear_io", "Conv1D", "rms_norm"]
+
+
+def test_facts_are_no_objects():
+    """A user's attribute may have any value."""
+    module = nn.Module()
+    module.groups, module.stride, module.num_heads, module.eps = nn.ModuleList(), torch.ones(2), 3, None
+    assert kinds.facts(module) == {"heads": 3}

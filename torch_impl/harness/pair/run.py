@@ -1,0 +1,137 @@
+"""One run of a user's model, recorded: a forward and a backward pass, or some steps of training."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from parity.checkup.program import load
+from parity.errors import UsageError
+from parity.layout.canonical import Layout
+from parity.runtime.drive import Account, Run
+from torch_impl import optimizers
+from torch_impl.harness import devices, precision
+from torch_impl.harness.lift import lifted
+from torch_impl.harness.masks import Masks
+from torch_impl.harness.pair import losses, values
+from torch_impl.harness.pair.build import Inputs, call, ready, tensors, user_errors
+from torch_impl.harness.pair.outputs import Named, named
+from torch_impl.harness.pair.probe import Probe
+
+
+def run(run: Run) -> Account:
+    """Build the user's model anew, give it the weights of the run, and record what it does."""
+    machine = devices.find(run.case)
+    device = machine.logical[0]
+    with precision.policy(run.at), lifted(run.at) as places:
+        model = ready(run.case, run.at, run.pair.search, device, places)
+        values.load(model, run.weights, Path(run.pair.survey))
+        with plain(model):
+            probe = Probe(run, model)
+            _Course(run, model, probe, device).run()
+    parameters = {name: [0] for name in probe.trained}
+    return Account(Layout(devices=machine.names[:1], parameters=parameters), probe.modules, places)
+
+
+@contextmanager
+def plain(model: nn.Module) -> Iterator[None]:
+    """Modules are called one by one: a transformer layer's fast path calls none of those within it."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with ExitStack() as stack:
+            if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+                # cuDNN's cannot be differentiated in inference.
+                stack.enter_context(torch.backends.cudnn.flags(enabled=False, allow_tf32=False))
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+class _Course:
+    """What happens to a model in a run."""
+
+    def __init__(self, run: Run, model: nn.Module, probe: Probe, device: torch.device) -> None:
+        self.model, self.probe, self.device = model, probe, device
+        self.case, self.pair, self.data, self.at = run.case, run.case.model, run.dataset, run.at
+        self.search, self.recorder = run.pair.search, run.recorders[0]
+
+    def run(self) -> None:
+        """With [train] its steps and an evaluation, else a forward and a backward pass in inference."""
+        self.probe.state(None)
+        self.recorder.next_step()
+        if self.pair.train is None:
+            self.model.eval()
+            self._gradients(0)
+            self.recorder.next_step()
+            return
+        self._train()
+        self.model.eval()
+        with torch.no_grad(), self._autocast():
+            self._forward(self._inputs(0))
+        self.recorder.next_step()
+
+    def _train(self) -> None:
+        self.model.train()
+        optimizer = self._optimizer()
+        masks = Masks(self.case.seed, 0, ordered=True)
+        for number in range(self.case.steps):
+            with masks.drawn(self.model):
+                self._gradients(number)
+            with user_errors("the optimizer's step fails"):
+                optimizer.step()
+            self.probe.state(optimizer)
+            self.recorder.next_step()
+            masks.on_step()
+            self.model.zero_grad()
+
+    def _gradients(self, number: int) -> None:
+        """Forward, loss and backward of a step."""
+        inputs = self._inputs(number)
+        for one in inputs.values():
+            one.requires_grad_(one.is_floating_point())
+        with self._autocast():
+            outputs, by_name = self._forward(inputs)
+            value, target = self._scalar(outputs, [one for _, one in by_name], number)
+        self.probe.loss(value, target)
+        if value.requires_grad:
+            with user_errors(f"torch={self.pair.torch}: backward fails"):
+                value.backward()
+        self.probe.gradients(inputs)
+
+    def _autocast(self) -> torch.autocast:
+        return precision.autocast(self.at, self.device.type)
+
+    def _scalar(self, outputs: Any, found: list[torch.Tensor], number: int) -> losses.Scalar:
+        if self.pair.train is None:
+            return losses.probe(found, self.data)
+        return losses.training(self.pair, outputs, found, self.data, number, self.search)
+
+    def _forward(self, inputs: Inputs) -> tuple[Any, Named]:
+        """The outputs as they are returned, and by name. The model is given copies, which it may work on in place."""
+        copies = {name: one.clone() for name, one in inputs.items()}
+        with self.probe.forward(list(copies.values())):
+            outputs = call(self.model, self.pair, copies)
+        by_name = named(self.pair, outputs)
+        self.probe.outputs(by_name)
+        return outputs, by_name
+
+    def _inputs(self, number: int) -> Inputs:
+        return tensors(self.data.step(number), self.device)
+
+    def _optimizer(self) -> Optimizer:
+        """The built-in one, or what the user's function makes. Raises UsageError."""
+        parameters = list(self.probe.trained.values())
+        text = self.pair.train.torch_optimizer
+        if not text:
+            return optimizers.build(self.case, parameters)
+        with user_errors(f"train.torch_optimizer={text} fails"):
+            made = load("train.torch_optimizer", text, "parameters", search=self.search)(parameters)
+        if not isinstance(made, Optimizer):
+            received = type(made).__name__
+            raise UsageError(f"train.torch_optimizer={text}: expected a torch.optim.Optimizer, received {received}")
+        return made

@@ -1,0 +1,130 @@
+"""Tells what the user's model is made of, what its modules return in a pass, and the values that both sides start from.
+
+The initial values are those of the model at the run's precision; tables and what modules return are of float64.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from parity.config.schema import Case
+from parity.numerics import precision as precisions
+from parity.pairs import survey as files
+from parity.pairs.inputs import PairData
+from parity.pairs.survey import Module, Seen, Survey, Weight
+from parity.runtime.job import SurveyJob
+from parity.trace.tensorfile import Writer
+from torch_impl.harness import devices, kinds, precision
+from torch_impl.harness.lift import lifted
+from torch_impl.harness.pair import values
+from torch_impl.harness.pair.build import call, ready, tensors
+from torch_impl.harness.pair.outputs import named
+from torch_impl.harness.pair.probe import observed
+from torch_impl.harness.pair.run import plain
+
+ROOM = 1 << 16
+
+
+def survey(job: SurveyJob) -> None:
+    """Write the survey of torch's half into the job's folder. Raises UsageError and BackendError."""
+    folder = Path(job.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    device = devices.find(job.case).logical[0]
+    initial = Writer(folder / files.WEIGHTS, ROOM)
+    _write_start(job, device, initial)
+    with precision.policy(precisions.HIGH), lifted(precisions.HIGH) as places:
+        model = ready(job.case, precisions.HIGH, job.pair.search, device, places)
+        for name, buffer in values.constants(model).items():
+            initial.add(name, values.array(buffer))
+        initial.close()
+        values.load(model, files.Initial(folder), folder)
+        seen = _Pass(folder)
+        inputs = PairData(job.case, job.pair.search).step(0)
+        with plain(model), torch.no_grad():
+            seen.run(model.eval(), job.case, tensors(inputs, device))
+    files.write(folder, _described(model, seen))
+
+
+def _write_start(job: SurveyJob, device: torch.device, initial: Writer) -> None:
+    """The model is gone again behind it: two at a time may be too large."""
+    with precision.policy(job.case.precision):
+        model = ready(job.case, job.case.precision, job.pair.search, device, [])
+    for name, array in values.started(model, job.case.seed, job.case.precision):
+        initial.add(name, array)
+
+
+class _Pass:
+    """One forward pass: the modules in the order of their calls, their arguments, and what they returned."""
+
+    def __init__(self, folder: Path) -> None:
+        self.called: dict[str, None] = {}
+        self.arguments: dict[str, list[tuple[int, ...]]] = {}
+        self.outputs: list[Seen] = []
+        self._writer = Writer(folder / files.ACTIVATIONS, ROOM)
+        self._repeats: dict[str, int] = {}
+
+    def run(self, model: nn.Module, case: Case, inputs: dict[str, torch.Tensor]) -> None:
+        """Call the model. Raises UsageError and BackendError."""
+        with observed(model, self._on_call, self._on_return):
+            outputs = call(model, case.model, inputs)
+        for name, output in named(case.model, outputs):
+            self._add(name, "", output)
+        self._writer.close()
+
+    def _on_call(self, name: str, found: list[torch.Tensor]) -> None:
+        if name not in self.called and found:
+            self.arguments[name] = [values.shape(one) for one in found]
+        self.called[name] = None
+
+    def _on_return(self, name: str, found: list[torch.Tensor]) -> None:
+        for output in found if name else []:
+            repeat = self._repeats.get(name, 0)
+            self._repeats[name] = repeat + 1
+            self._add(f"{name}#{repeat}" if repeat else name, name, output)
+
+    def _add(self, key: str, module: str, output: torch.Tensor) -> None:
+        array = values.array(output)
+        if output.is_floating_point() or output.is_complex():
+            array = array.astype(np.float64)
+        self._writer.add(key, array)
+        self.outputs.append(Seen(key=key, module=module, shape=array.shape))
+
+
+def _described(model: nn.Module, seen: _Pass) -> Survey:
+    """The survey of a model after a pass."""
+    parameters, own = dict(model.named_parameters()), dict(model.named_buffers())
+    weights = {name: one for name, one in {**parameters, **own}.items() if not name.endswith(values.COUNTER)}
+    return Survey(
+        side="torch",
+        modules=[
+            Module(path=name, kind=kinds.kind(module), facts=kinds.facts(module))
+            for name, module in model.named_modules()
+        ],
+        weights=[_weight(name, one, name in parameters) for name, one in weights.items()],
+        called=list(seen.called),
+        tied=_tied(model, weights),
+        outputs=seen.outputs,
+        arguments=seen.arguments,
+    )
+
+
+def _weight(name: str, one: torch.Tensor, parameter: bool) -> Weight:
+    module, _, role = name.rpartition(".")
+    return Weight(
+        name=name,
+        shape=values.shape(one),
+        dtype=str(one.dtype).removeprefix("torch."),
+        module=module,
+        role=role,
+        trainable=parameter and one.requires_grad,
+        statistic=not parameter and role in values.STATISTICS,
+    )
+
+
+def _tied(model: nn.Module, weights: dict[str, torch.Tensor]) -> dict[str, str]:
+    """Further names of parameters and buffers, with their first."""
+    first = {id(one): name for name, one in weights.items()}
+    every = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return {name: first[id(one)] for name, one in every if id(one) in first and name not in weights}
