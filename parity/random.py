@@ -28,15 +28,16 @@ Words = TypeVar("Words", int, NDArray[np.int64])
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+BLOCK = 1 << 16  # elements drawn at a time
 WORD = 2**32 - 1
 # As signed numbers of 32 bits: a word times one of them stays within int64.
 GOLDEN32 = 0x9E3779B9 - 2**32
 MIX32 = (0x7FEB352D, 0x846CA68B - 2**32)
 
 
-def bits(seed: int, name: str, size: int) -> Bits:
-    """`size` words of 64 random bits."""
-    counter = np.arange(1, size + 1, dtype=np.uint64)
+def bits(seed: int, name: str, size: int, start: int = 0) -> Bits:
+    """`size` words of 64 random bits, from the `start`-th on."""
+    counter = np.arange(start + 1, start + size + 1, dtype=np.uint64)
     return _mix(_key(seed, name) + counter * GOLDEN)
 
 
@@ -53,9 +54,11 @@ def normal(seed: int, name: str, shape: tuple[int, ...]) -> Floats:
     logarithm or a cosine of a mathematical library would not be. It stays within +-6.
     """
     size = math.prod(shape)
-    words = bits(seed, name, 3 * size).view(np.uint16).reshape(size, 12)
-    total = words.astype(np.int64).sum(axis=1)
-    centred: Floats = (total + 6 - 6 * 2**16) * 2.0**-16
+    centred: Floats = np.empty(size)
+    for start in range(0, size, BLOCK):
+        part = centred[start : start + BLOCK]
+        words = bits(seed, name, 3 * part.size, 3 * start).view(np.uint16).reshape(part.size, 12)
+        part[:] = (words.sum(axis=1, dtype=np.int64) + 6 - 6 * 2**16) * 2.0**-16
     return centred.reshape(shape)
 
 
@@ -93,9 +96,13 @@ def mix32(x: Words) -> Words:
 
 def one_ulp_away(values: Floats, seed: int, name: str) -> Floats:
     """Each value moved to one of its two neighbours in float64; zeros stay."""
-    up = (bits(seed, name, values.size) >> np.uint64(63)).astype(bool).reshape(values.shape)
-    moved = np.nextafter(values, np.where(up, np.inf, -np.inf))
-    return np.where(values == 0.0, values, moved)
+    flat, moved = values.reshape(-1), np.empty(values.size)
+    for start in range(0, values.size, BLOCK):  # of a large model there is to be no other copy than this one
+        part = flat[start : start + BLOCK]
+        up = (bits(seed, name, part.size, start) >> np.uint64(63)).astype(bool)
+        neighbour = np.nextafter(part, np.where(up, np.inf, -np.inf))
+        moved[start : start + BLOCK] = np.where(part == 0.0, part, neighbour)
+    return moved.reshape(values.shape)
 
 
 def representable(values: Floats, at: str) -> Floats:

@@ -133,7 +133,8 @@ def _explain(message: str) -> str:
     """msgspec's message, with the nearest known field where a field is unknown."""
     if "unknown field" not in message:
         return message
-    return message + nearest(message.split("`")[1], _fields(Frozen))
+    word = message.split("`")[1]
+    return message + nearest(word, _fields(Frozen) - {word})  # another kind of config may have it
 
 
 def _fields(kind: type[Frozen]) -> set[str]:

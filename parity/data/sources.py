@@ -8,11 +8,13 @@ import re
 import zipfile
 from collections import Counter
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from parity import random
 from parity.config import schema
@@ -123,19 +125,24 @@ def standardise(values: Array, axis: tuple[int, ...] = (0,)) -> random.Floats:
     return scaled
 
 
+def _shipped(name: str) -> Path:
+    """A file of scikit-learn's data sets, without importing it: that takes every process a second."""
+    found = find_spec("sklearn")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
+    return Path(found.origin).parent / "datasets" / name
+
+
 def _diabetes() -> Samples:
     """442 patients: 10 features, and the progression of the disease as the target, (442, 1)."""
-    from sklearn.datasets import load_diabetes
-
-    inputs, target = load_diabetes(return_X_y=True, scaled=False)
+    inputs, target = (np.loadtxt(_shipped(f"data/diabetes_{part}.csv.gz")) for part in ("data_raw", "target"))
     return Samples((standardise(inputs),), standardise(target[:, None]))
 
 
 def _digits(features: int) -> Samples:
     """1797 digits of 64 pixels, `features` / 64 of them in a row; the class where a row is one digit."""
-    from sklearn.datasets import load_digits
-
-    inputs, labels = load_digits(return_X_y=True)
+    table = np.loadtxt(_shipped("data/digits.csv.gz"), delimiter=",")
+    inputs, labels = table[:, :-1], table[:, -1]
     if features % 64:
         raise UsageError(f"digits have 64 pixels each: the model takes {features} features, expected a multiple of 64")
     in_a_row = features // 64
@@ -146,10 +153,9 @@ def _digits(features: int) -> Samples:
 
 def _photographs(size: int) -> Samples:
     """Square patches of two photographs, (patches, 3, size, size), standardised by channel."""
-    from sklearn.datasets import load_sample_images
-
     patches = []
-    for photograph in load_sample_images().images:
+    for name in ("china", "flower"):
+        photograph = np.asarray(Image.open(_shipped(f"images/{name}.jpg")))
         rows, columns = photograph.shape[0] // size, photograph.shape[1] // size
         if not rows or not columns:
             raise UsageError(f"data.size is {size}; the photographs are 427 x 640, so that at most 427 fits")

@@ -27,6 +27,7 @@ from parity.trace.manifest import Tensors, Trace
 
 OUTPUT = "(model)"  # the name of the whole model's result
 MOST_UPDATED = 1 << 10  # elements of a parameter whose updates are replayed
+MOST_SEEN = 1 << 21  # elements of a tensor that a cause is looked for in: an explanation makes a dozen copies
 STATISTICS = ("running_mean", "running_var")  # of a batch norm, as its calls left them
 ARGUMENTS = {"attention": 3}  # tensors that a call of this kind of module takes, where not one
 
@@ -58,9 +59,11 @@ class Side:
         return keys.key(each.kind, each.name) not in self.tensors(each.step, each.replica)
 
     def value(self, key: str, step: int | None, replica: int = 0, stored: float = 0.0) -> Seen | None:
-        """One tensor as evidence, or None."""
+        """One tensor as evidence; None where there is none, or one too large to be looked at in a few copies."""
         high = self.tensors(step, replica).get(key)
-        return None if high is None else seen(high, self.tensors(step, replica, "low").get(key), stored)
+        if high is None or high.size > MOST_SEEN:
+            return None
+        return seen(high, self.tensors(step, replica, "low").get(key), stored)
 
     def call(self, module: str, number: int, step: int, replica: int) -> Call | None:
         """The calls of a module in a step from the `number`-th on; None where not all is known of them."""
@@ -223,8 +226,9 @@ class Side:
             return {}
         stored = largest(tensors[parameter]) * (step + 1)
         fits = parameter in low and low[parameter].shape == initial.shape
-        low_update = low[parameter].astype(np.float64) - initial if fits else None
-        found = {f"update@{step}": seen(tensors[parameter] - initial, low_update, stored)}
+        before = _seen_rows(initial)
+        low_update = _seen_rows(low[parameter]).astype(np.float64) - before if fits else None
+        found = {f"update@{step}": seen(_seen_rows(tensors[parameter]) - before, low_update, stored)}
         slots = [key for key in tensors if key.startswith(f"optimizer_state/{name}.")]
         for key in ("optimizer_state/learning_rate", *slots):
             if (value := self.value(key, step, replica)) is not None:
@@ -244,6 +248,11 @@ def _few(array: Array, shape: tuple[int, ...]) -> Array:
     """Some rows of an array of a large parameter's shape: an optimizer does the same to every element."""
     every = math.prod(shape) // MOST_UPDATED
     return array[::every] if every > 1 and array.shape == shape else array
+
+
+def _seen_rows(array: Array) -> Array:
+    """All of an array that is not too large to be looked at, else some of its rows."""
+    return _few(array, array.shape) if array.size > MOST_SEEN else array
 
 
 def _joined(arrays: list[Array]) -> Array:

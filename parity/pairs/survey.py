@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from parity.errors import TraceError
 from parity.random import Floats
+from parity.trace import sound
 from parity.trace.tensorfile import TensorFile
 
 Array = NDArray[Any]
 OUTPUT = "(model)"  # the whole model's output: (model), (model)#1..., or (model).NAME where outputs have names
+LARGEST = 1 << 26  # bytes of a survey without its tensors
 FILE, ACTIVATIONS, WEIGHTS = "survey.json", "activations.safetensors", "weights.safetensors"
 
 
@@ -84,7 +86,7 @@ def write(folder: Path, survey: Survey) -> None:
 def read(folder: Path) -> Survey:
     """Raises TraceError."""
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=Survey)
+        return msgspec.json.decode(sound.whole(folder / FILE, LARGEST), type=Survey)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise TraceError(f"{folder / FILE}: cannot be read: {error}") from None
 

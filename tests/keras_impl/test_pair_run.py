@@ -358,3 +358,11 @@ def test_a_buffer_that_never_changes_is_given_and_not_recorded(tmp_path):
     trace = made.record(entries, [])
     assert steps(trace)["initial"] == ["parameter/weight"]
     near(read(trace, "activation/(model)"), np.tile(np.arange(3.0), (2, 1)))
+
+
+def test_what_goes_from_layer_to_layer_is_stored_once(tmp_path):
+    made = mlp(tmp_path, "", MLP.replace("L.Dropout(0.5)", "L.Dropout(0.5, name='drop')"))
+    made.reference(WEIGHTS, {"a": (5, 4), "drop": (5, 4), "b": (5, 3)}, arguments={"b": [(5, 4)]})
+    trace = made.record(ENTRIES, [*MATCHES, Match(torch="drop", keras="drop", axes=[0, 1], by="order")])
+    assert trace.manifest.aliases == {"high/rank-0/step-000000": {"input/b": "activation/a"}}
+    near(read(trace, "input/b"), read(trace, "activation/drop"))

@@ -512,6 +512,58 @@ def test_nearly_the_same_is_not_the_same_where_the_same_is_there() -> None:
     assert pairs(found) == {"b": "v", "c": "w", "(model)": "(model)"}
 
 
+def alike(half: Half, rows: list[tuple[str, str]], owner: str = "") -> Half:
+    """Modules that all return the same."""
+    y = normal(0, 4, 6)
+    for path, kind in rows:
+        half.returns(path, kind, y, given=(y,))
+    if owner:
+        half.owns(owner, weight=(6, 6))
+    half.ends(y)
+    return half
+
+
+def test_kinds_weights_and_dropouts_count_more_than_many_pairs() -> None:
+    torch, keras = [("same", "Identity"), ("act", "relu")], [("re_lu", "relu"), ("reshape", "Reshape")]
+    found = matching(alike(Half("torch"), torch), alike(Half("keras"), keras), Mapping(entries=[]))
+    assert pairs(found) == {"act": "re_lu", "(model)": "(model)"}
+    torch, keras = [("l", "linear"), ("box", "Box")], [("entry", "Entry"), ("dense", "Projection")]
+    owners = mapped(l__weight="dense__weight")
+    found = matching(alike(Half("torch"), torch, "l"), alike(Half("keras"), keras, "dense"), owners)
+    assert pairs(found) == {"l": "dense", "(model)": "(model)"}
+    torch = [("drop", "dropout"), *((f"m{number}", "M") for number in range(4))]
+    keras = [*((f"f{number}", "F") for number in range(4)), ("dropout", "dropout")]
+    found = matching(alike(Half("torch"), torch), alike(Half("keras"), keras), Mapping(entries=[]))
+    assert pairs(found) == {"drop": "dropout", "(model)": "(model)"}
+
+
+@pytest.mark.parametrize(("block", "layers"), [("block{}q", 1), ("q", 8), ("q", 2)])
+def test_a_difference_that_died_out_before_a_fault_is_not_matched(block: str, layers: int) -> None:
+    """The block around it is the same, or most of what follows is; or it may be where the fault is."""
+
+    def model(half: Half) -> Half:
+        torch = half.side == "torch"
+        path = block.format("." if torch else "/")
+        x = normal(0, 4, 6)
+        for name in (path, *(f"l{layer}" for layer in range(layers)), "faulty"):
+            half.owns(name, weight=(6, 6))
+        half.returns(path, "linear", x if torch else 2 * x, given=(x,))
+        if "{}" in block:
+            half.returns("block", "Block", x + 1)
+        for layer in range(layers):
+            x = half.returns(f"l{layer}", "linear", x @ normal(layer + 1, 6, 6), given=(x,))
+        half.ends(half.returns("faulty", "linear", x if torch else -x, given=(x,)))
+        return half
+
+    path = block.format("__")
+    names = mapped(
+        **{f"{name}__weight": f"{name}__weight" for name in (path, *(f"l{n}" for n in range(layers)), "faulty")}
+    )
+    found = pairs(matching(model(Half("torch")), model(Half("keras")), names))
+    assert (block.format(".") in found) == (layers == 2)
+    assert found["faulty"] == "faulty" and found["l0"] == "l0"
+
+
 # ---- tensors that say little
 
 

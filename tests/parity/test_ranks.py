@@ -434,8 +434,8 @@ class Summing(Stages):
 
     def run(self, run: Run) -> Account:
         given = {"all_reduce": 2 ** (self.place.number + 1) - 1}
-        layout, modules = super().run(run)
-        return Account(replace(layout, collectives=given, replicas=self.replicas), modules)
+        account = super().run(run)
+        return account._replace(layout=replace(account.layout, collectives=given, replicas=self.replicas))
 
 
 @pytest.mark.parametrize(

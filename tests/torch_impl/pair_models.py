@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from pair_helpers import helper
 from torch import nn
 from torch.nn import functional
-from torch.nn.functional import dropout as drop
 from torch.utils.checkpoint import checkpoint
 
 
@@ -145,7 +145,7 @@ class TakesAny(nn.Module):
 
 
 class Dropping(nn.Module):
-    """Dropout as a module, by a name that a file has imported, and within an attention."""
+    """Dropout as a module, and by a name that another file has imported."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,10 +155,6 @@ class Dropping(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.linear(self.first(x))
         return helper(self.second(x), self.training)
-
-
-def helper(x: torch.Tensor, training: bool) -> torch.Tensor:
-    return drop(x, 0.5, training)
 
 
 class Recurrent(nn.Module):
@@ -225,6 +221,10 @@ class Halves(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x).to(torch.bfloat16).to(x.dtype)
+
+
+def encoder() -> nn.Module:
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True), 1)
 
 
 def linear_in_half() -> nn.Module:

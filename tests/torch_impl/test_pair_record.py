@@ -1,9 +1,10 @@
 """What torch records of a pair's runs."""
 
 import numpy as np
+import pair_helpers
 import pytest
 import torch
-from pair_models import MLP, Dropping
+from pair_models import MLP
 from pair_runs import case, recorded, surveyed
 from torch import nn
 
@@ -176,7 +177,7 @@ def test_dropout_takes_the_shared_masks_by_order(tmp_path):
         assert np.array_equal(step["activation/(model)"] != 0, kept[1] & kept[2])
     assert np.array_equal(trace.step(2)["activation/first"], trace.step(0)["input/input"])  # an evaluation drops none
     assert nn.functional.dropout(torch.ones(1000), 0.5).sum() not in (0, 1000)  # what was replaced is back
-    assert Dropping.forward.__globals__["drop"] is nn.functional.dropout
+    assert pair_helpers.drop is nn.functional.dropout
 
 
 def test_dropout_that_cannot_be_shared_is_refused_in_training_alone(tmp_path):
@@ -238,6 +239,16 @@ def test_a_model_in_half_precision_and_in_inference_trains(tmp_path):
     trace = recorded(made, tmp_path)
     assert trace.step(0)["parameter/weight"].dtype == np.float64
     assert trace.accounts[1].lifted == ["weight and 1 others: held in float16"]
+
+
+def test_an_evaluation_takes_no_other_path(tmp_path):
+    """torch packs padded sequences into nested tensors in inference, if it may."""
+    inputs = {"src": {"shape": [2, 5, 4]}, "src_key_padding_mask": {"shape": [2, 5], "dtype": "bool", "seed": 3}}
+    trace = recorded(case("encoder", inputs, train={}), tmp_path)
+    low, high = trace.step(2, "low"), trace.step(2)
+    assert low.keys() == high.keys()
+    assert "activation/layers.0.linear1" in low
+    assert np.allclose(low["activation/(model)"], high["activation/(model)"], atol=1e-5)
 
 
 def test_where_it_happened(tmp_path):

@@ -1,7 +1,7 @@
 """Records what a user's model does, in the canonical form of its torch counterpart, as far as there is one."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -13,6 +13,15 @@ from keras_impl.harness.pair.calls import Called, watch
 from parity.pairs import survey
 from parity.pairs.mapping import Match
 from parity.runtime.drive import Run
+
+
+class _Stored(NamedTuple):
+    """A tensor of this forward pass that was recorded, in which form, and the key that it has got."""
+
+    tensor: tf.Tensor
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
+    key: str
 
 
 class Probe:
@@ -29,12 +38,14 @@ class Probe:
         self._kinds = {path: kinds.computed(layer) for path, layer in layers.called(model).items()}
         self._outputs: Counter[str] = Counter()  # of this forward pass, by the path of Keras's layer
         self._inputs: Counter[str] = Counter()  # calls, by the path of torch's module
+        self._stored: dict[int, _Stored] = {}
         watch(model, self._see)
 
     def inputs(self, tensors: list[np.ndarray]) -> None:
         """A forward pass begins, with these in canonical axes."""
         self._outputs.clear()
         self._inputs.clear()
+        self._stored.clear()
         for array in tensors:
             self._add("input", "input", values.array(array))
 
@@ -91,7 +102,7 @@ class Probe:
                 continue
             if number == first and match.inputs is not None:
                 self._see_inputs(match, call)
-            self._add("activation", match.torch, _moved(values.array(tensor), match.axes, self._shapes[match.torch]))
+            self._put("activation", match.torch, tensor, match.axes, self._shapes[match.torch])
 
     def _see_inputs(self, match: Match, call: Called) -> None:
         """In torch's order of arguments; those that have its number of axes and its size."""
@@ -102,7 +113,17 @@ class Probe:
         for number, (tensor, shape) in enumerate(zip(call.inputs, expected, strict=False), first):
             if tensor.shape.rank == len(match.inputs) and tensor.shape.num_elements() == np.prod(shape, dtype=np.int64):
                 name = f"{module}#{number}" if number else module
-                self._add("input", name, _moved(values.array(tensor), match.inputs, shape))
+                self._put("input", name, tensor, match.inputs, shape)
+
+    def _put(self, kind: str, name: str, tensor: tf.Tensor, axes: list[int], shape: tuple[int, ...]) -> None:
+        """Record a tensor in torch's form, or that it is what was recorded in this forward pass already."""
+        known = self._stored.get(id(tensor))
+        if known and kind == "input" and (known.axes, known.shape) == (tuple(axes), shape):
+            self.recorder.alias(kind, name, known.key)
+            return
+        key = self.recorder.add(kind, name, _moved(values.array(tensor), axes, shape))
+        if key and not known:
+            self._stored[id(tensor)] = _Stored(tensor, tuple(axes), shape, key)
 
     def _add(self, kind: str, name: str, array: np.ndarray) -> None:
         if self.recorder.wants(kind):
