@@ -79,6 +79,15 @@ class Finding(Result):
     message: str
 
 
+class Matched(Result):
+    """Tensors that the modules of a pair returned, without the models' own. `by`: how many were found in which way."""
+
+    matched: int = 0
+    by: dict[str, int] = msgspec.field(default_factory=dict)
+    torch_alone: list[str] = msgspec.field(default_factory=list)
+    keras_alone: list[str] = msgspec.field(default_factory=list)
+
+
 class CaseResult(Result):
     """One case."""
 
@@ -90,6 +99,7 @@ class CaseResult(Result):
     checks: dict[str, Check | LayoutCheck] = msgspec.field(default_factory=dict)
     findings: list[Finding] = msgspec.field(default_factory=list)
     expected: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    matched: Matched | None = None
     mapping: Mapping | None = None
     undecided: list[str] = msgspec.field(default_factory=list)
     lifted: list[str] = msgspec.field(default_factory=list)

@@ -57,6 +57,7 @@ PAIRS = [
     Faithful("dicts"),
     Faithful("squares"),
     Faithful("nested"),
+    Faithful("nested_slope"),
     Faithful("wavenet"),
     Faithful("video"),
     Faithful("video_pools"),
@@ -93,6 +94,7 @@ FAULTS = [
     Planted("bilstm", {"activation": "softsign"}, ("rnn",)),
     Planted("attention", {"causal": True}, ("attn",), "attention.mask"),
     Planted("attention", {"epsilon": 1e-3}, ("norm",), "layer_norm.epsilon"),
+    Planted("attention", {"epsilon": 1.0001e-5}, ("norm",), "layer_norm.epsilon", verdict="subprecision"),
     Planted("packed", {"scale": 1.0}, ("attn", "attn.*")),
     Planted("gpt", {"causal": False}, ("h.1.attn",), "attention.mask"),
     Planted("gpt", {"exact_first": True}, ("h.0.mlp.1",), "gelu.form"),
@@ -125,6 +127,7 @@ FAULTS = [
     Planted("llama", {"swapped": True}, ("layers.1.mlp", "layers.1.mlp.*")),
     Planted("llama", {"epsilon": 1e-6}, ("layers.0.input_layernorm",)),
     Planted("siamese", {"absolute": False}, ("head",)),
+    Planted("siamese", {"detached": True}, ("encoder", "encoder.*")),
     Planted("finetune", {"frozen": False}),
 ]
 

@@ -11,6 +11,7 @@ from parity.errors import BackendError
 from parity.pairs.expect import judge_expected
 from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves
+from parity.pairs.matching import summary
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.schema import Pair
 from parity.results import CaseResult
@@ -45,6 +46,8 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
     result = explained(reference, candidate)
     if isinstance(reference.case.model, Pair) and reference.backend != candidate.backend:
         result.mapping = candidate.manifest.mapping
+        if candidate.manifest.matching:
+            result.matched = summary(candidate.manifest.matching)
         judge_expected(result, reference.case.model.expect)
     return result
 

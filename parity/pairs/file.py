@@ -79,7 +79,12 @@ def _case(where: str, name: Any, table: Table, fields: Table) -> schema.Case:
     for section, kind in (("inputs", PairInput), ("outputs", PairOutput)):
         for key, value in table.get(section, {}).items() if isinstance(table.get(section, {}), dict) else ():
             cases.checked(value, kind, f"{where}: [{section}.{key}]")
-    base = {"model": {"kind": "pair", "inputs": {}, **table}, "name": f"pair/{name}", "strategy": "single", "steps": NO_STEPS}
+    base = {
+        "model": {"kind": "pair", "inputs": {}, **table},
+        "name": f"pair/{name}",
+        "strategy": "single",
+        "steps": NO_STEPS,
+    }
     try:
         case = cases.convert(base | given, where)
     except UsageError as error:  # the file says nothing of a model around its sections

@@ -16,7 +16,7 @@ class Entry(WeightRule, frozen=True):
 
 
 class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
-    """A weight that nothing was found for. `candidates`: the other side's that could be meant; `note`: why, if known."""
+    """A weight that nothing was found for. `candidates`: the other side's that could be meant; `note`: why."""
 
     side: str
     name: str

@@ -7,16 +7,18 @@ is not the same is matched only where a difference lives on behind it.
 """
 
 import math
+from collections import Counter
 
 import numpy as np
 
 from parity.errors import UsageError
-from parity.pairs.counterparts import Counterparts, Found, outputs, places
+from parity.pairs.counterparts import Counterparts, Found, is_output, outputs, places
 from parity.pairs.equal import match_equal
 from parity.pairs.mapping import Mapping, Match, Matching
 from parity.pairs.survey import Array, Survey
 from parity.pairs.unequal import match_in_gaps, match_owners
 from parity.pairs.values import Order, Shape, distance
+from parity.results import Matched
 
 Arguments = dict[str, list[Shape]]
 
@@ -36,6 +38,14 @@ def match(
         torch_alone=[place.key for place in state.torch if place.number not in state.found],
         keras_alone=[place.key for place in state.keras if place.number not in state.taken],
     )
+
+
+def summary(matching: Matching) -> Matched:
+    """What the report says of a matching."""
+    inner = [match for match in matching.matches if not is_output(match.torch)]
+    counts = Counter(match.by for match in inner)
+    by = {way: counts[way] for way in ("weights", "value", "order") if counts[way]}
+    return Matched(matched=len(inner), by=by, torch_alone=matching.torch_alone, keras_alone=matching.keras_alone)
 
 
 def outputs_apart(torch: Survey, torch_values: dict[str, Array], keras_values: dict[str, Array]) -> float:

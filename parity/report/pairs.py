@@ -1,41 +1,47 @@
-"""How much of two models corresponds: what a comparison of a user's pair could look into."""
+"""What a comparison of a user's pair says beside the verdict: what corresponds, what was lifted, what is accepted."""
 
-from collections import Counter
+from collections.abc import Iterator
 
-import msgspec
+from rich.console import Console
 
-from parity.pairs.counterparts import is_output
-from parity.pairs.mapping import Match, Matching
-from parity.results import Result
+from parity.pairs import show as weights
+from parity.results import CaseResult, Matched
 
-MOST_NAMES = 6  # tensors without a counterpart that are printed
-
-
-class Matched(Result):
-    """Tensors that modules returned, without the whole models' own. `by`: how many were found in which way."""
-
-    matched: int = 0
-    by: dict[str, int] = msgspec.field(default_factory=dict)
-    torch_alone: list[str] = msgspec.field(default_factory=list)
-    keras_alone: list[str] = msgspec.field(default_factory=list)
+MOST_NAMES = 6  # tensors or places of a kind that are printed
 
 
-def summary(matching: Matching) -> Matched:
-    """What the report says of a matching."""
-    inner: list[Match] = [match for match in matching.matches if not is_output(match.torch)]
-    counts = Counter(match.by for match in inner)
-    by = {way: counts[way] for way in ("weights", "value", "order") if counts[way]}
-    return Matched(matched=len(inner), by=by, torch_alone=matching.torch_alone, keras_alone=matching.keras_alone)
+def show(case: CaseResult, console: Console) -> None:
+    """Print it; nothing of a built-in case."""
+    told = list(lines(case))
+    for line in [f"\n{case.case}:", *(f"  {line}" for line in told)] if told else ():
+        console.print(line)
+    if case.mapping:
+        console.print(f"\nweights of {case.case}:\n{weights.table(case.mapping)}")
+        console.print(f"\nthe same for the pair's file, to be edited:\n\n{weights.as_toml(case.mapping)}")
 
 
-def lines(found: Matched) -> list[str]:
-    """The same for the terminal."""
+def lines(case: CaseResult) -> Iterator[str]:
+    """Remarks on one case."""
+    if case.matched:
+        yield from _matched(case.matched)
+    for what, names in (
+        ("computed in float32 on purpose, here in float64", case.lifted),
+        ("weights that nothing tells apart, in the order of execution", case.undecided),
+    ):
+        if names:
+            yield f"{what}: {_few(names)}"
+    for cause in case.expected:
+        yield f"accepted: {cause['id']} at {cause['where']}: {cause['reason']}"
+
+
+def _matched(found: Matched) -> Iterator[str]:
     ways = ", ".join(f"{count} by {way}" for way, count in found.by.items())
     plural = "" if found.matched == 1 else "s"
-    first = f"{found.matched} activation{plural} matched{f' ({ways})' if ways else ''}"
-    alone = [
-        f"{len(keys)} of {side} alone: {', '.join(keys[:MOST_NAMES])}{', ...' if len(keys) > MOST_NAMES else ''}"
-        for side, keys in (("torch", found.torch_alone), ("keras", found.keras_alone))
-        if keys
-    ]
-    return [first, *alone]
+    yield f"{found.matched} activation{plural} matched{f' ({ways})' if ways else ''}"
+    for side, keys in (("torch", found.torch_alone), ("keras", found.keras_alone)):
+        if keys:
+            yield f"{len(keys)} of {side} alone: {_few(keys)}"
+
+
+def _few(names: list[str]) -> str:
+    return f"{', '.join(names[:MOST_NAMES])}{', ...' if len(names) > MOST_NAMES else ''}"

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from parity.report import layouts
+from parity.report import layouts, pairs
 from parity.results import CaseResult, Check, Divergence, LayoutCheck, Report, Side
 
 # Column headings of the kinds of tensors, in execution order.
@@ -41,6 +41,7 @@ def show(report: Report, file: TextIO) -> None:
     console.print(_table(report, console.width))
     for case in report.cases:
         _explain(case, console)
+        pairs.show(case, console)
         layout = case.checks.get("layout")
         if isinstance(layout, LayoutCheck) and layout.sides:
             layouts.show(case.case, layout.sides, console)

@@ -11,9 +11,10 @@ from pair_halves import Half, mapped, normal
 
 from parity.errors import UsageError
 from parity.pairs.mapping import Entry, Mapping, Match, Matching
-from parity.pairs.matching import match
+from parity.pairs.matching import match, summary
 from parity.pairs.values import Tensor, distance, fit, orders
-from parity.report.pairs import lines, summary
+from parity.report.pairs import lines
+from parity.results import CaseResult
 
 Array = NDArray[Any]
 
@@ -690,10 +691,16 @@ def test_two_thousand_tensors_take_seconds() -> None:
 def test_the_report_counts_what_was_matched_and_names_the_rest() -> None:
     found = summary(matching(attention(Half("torch")), attention(Half("keras")), ATTENTION))
     assert (found.matched, found.by) == (2, {"weights": 2})
-    assert lines(found) == [
+    assert list(lines(CaseResult(case="pair/m", verdict="match", matched=found))) == [
         "2 activations matched (2 by weights)",
         "1 of torch alone: attn.qkv",
         "3 of keras alone: mha/query, mha/key, mha/value",
     ]
     many = Matching(matches=[], torch_alone=[f"l{layer}" for layer in range(9)])
-    assert lines(summary(many)) == ["0 activations matched", "9 of torch alone: l0, l1, l2, l3, l4, l5, ..."]
+    case = CaseResult(case="pair/m", verdict="match", matched=summary(many), lifted=["torch: norm"], undecided=["a"])
+    assert list(lines(case)) == [
+        "0 activations matched",
+        "9 of torch alone: l0, l1, l2, l3, l4, l5, ...",
+        "computed in float32 on purpose, here in float64: torch: norm",
+        "weights that nothing tells apart, in the order of execution: a",
+    ]
