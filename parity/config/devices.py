@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from parity.config import schema
 from parity.data import shards
 from parity.errors import UsageError
+from parity.pairs.schema import Pair
 
 Kind = Literal["cpu", "gpu"]
 
@@ -49,7 +50,7 @@ def blocks(model: schema.Model) -> int:
             return 2
         case schema.Transformer():
             return model.encoder_layers + model.decoder_layers
-        case schema.Specimen():
+        case schema.Specimen() | Pair():
             return 1
 
 

@@ -136,3 +136,4 @@ def _output_shape(model: schema.Model, sample: tuple[int, ...]) -> tuple[int, ..
             return (model.out_channels, *sample[1:])
         case schema.Transformer():
             return (*sample, model.vocabulary)
+    raise TypeError(f"the inputs of a {type(model).__name__} are not a dataset's")

@@ -112,9 +112,14 @@ def _features(model: schema.Model) -> tuple[int | None, ...]:
             return (width(model),)
 
 
-def width(model: schema.LinearStack | schema.SimpleBlock | schema.TwoLinear) -> int:
-    """The number of input features."""
-    return model.width if isinstance(model, schema.LinearStack) else model.inputs
+def width(model: schema.Model) -> int:
+    """The number of input features of a model that has one input of features. Raises TypeError for others."""
+    match model:
+        case schema.LinearStack():
+            return model.width
+        case schema.SimpleBlock() | schema.TwoLinear():
+            return model.inputs
+    raise TypeError(f"a {type(model).__name__} has no one number of input features")
 
 
 def standardise(values: Array, axis: tuple[int, ...] = (0,)) -> random.Floats:

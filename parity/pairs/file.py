@@ -10,8 +10,9 @@ import msgspec
 
 from parity.checkup import inputs
 from parity.config import cases, schema
+from parity.config.frozen import Frozen
 from parity.errors import UsageError
-from parity.pairs.schema import PairInput, PairOutput, Train
+from parity.pairs.schema import Pair, PairInput, PairOutput, Train
 
 Table = dict[str, Any]
 NO_STEPS = 1  # of a pair that does not train: a forward and a backward pass
@@ -49,13 +50,14 @@ def load(path: Path, overrides: Sequence[str] = (), **fields: Any) -> PairFile:
 
 def from_flags(torch: str, keras: str, given: Sequence[str], **fields: Any) -> PairFile:
     """The pair of --torch, --keras and --input. `fields`: of a case, or of a pair. Raises UsageError."""
-    table = {"torch": torch, "keras": keras, "inputs": {}}
+    described: Table = {}
     for text in given:
         one = inputs.parse(text)
-        if one.name in table["inputs"]:
+        if one.name in described:
             raise UsageError(f"--input: there are two of the name {one.name!r}")
-        table["inputs"][one.name] = _described(one)
-    own = {key: fields.pop(key) for key in list(fields) if key in schema.Pair.__struct_fields__}
+        described[one.name] = _described(one)
+    table: Table = {"torch": torch, "keras": keras, "inputs": described}
+    own = {key: fields.pop(key) for key in list(fields) if key in Pair.__struct_fields__}
     flags = [f"--torch={torch}", f"--keras={keras}", *(f"--input={text}" for text in given)]
     name = fields.pop("name", None) or torch.rpartition(":")[2] or "model"
     return PairFile(_case("--torch and --keras", name, table | own, fields), [str(Path.cwd())], flags)
@@ -76,21 +78,24 @@ def _case(where: str, name: Any, table: Table, fields: Table) -> schema.Case:
         table = cases.merge(table, {"train": {"steps": steps}})
     elif steps is not None and steps != NO_STEPS:
         raise UsageError(f"{where}: steps is {steps}, but without [train] nothing is trained; add [train]")
-    for section, kind in (("inputs", PairInput), ("outputs", PairOutput)):
-        for key, value in table.get(section, {}).items() if isinstance(table.get(section, {}), dict) else ():
-            cases.checked(value, kind, f"{where}: [{section}.{key}]")
-    base = {
-        "model": {"kind": "pair", "inputs": {}, **table},
-        "name": f"pair/{name}",
-        "strategy": "single",
-        "steps": NO_STEPS,
-    }
+    _check_sections(where, table)
+    model = {"kind": "pair", "inputs": {}, **table}
+    base = {"model": model, "name": f"pair/{name}", "strategy": "single", "steps": NO_STEPS}
     try:
         case = cases.convert(base | given, where)
     except UsageError as error:  # the file says nothing of a model around its sections
         raise UsageError(str(error).replace("`$.model", "`$")) from None
-    train = case.model.train if isinstance(case.model, schema.Pair) else None
+    train = case.model.train if isinstance(case.model, Pair) else None
     return msgspec.structs.replace(case, **_training(train)) if train else case
+
+
+def _check_sections(where: str, table: Table) -> None:
+    """One by one, so that what is wrong is said with the name of its section."""
+    kinds: dict[str, type[Frozen]] = {"inputs": PairInput, "outputs": PairOutput}
+    for section, kind in kinds.items():
+        named = table.get(section)
+        for key, value in named.items() if isinstance(named, dict) else ():
+            cases.checked(value, kind, f"{where}: [{section}.{key}]")
 
 
 def _training(train: Train) -> Table:

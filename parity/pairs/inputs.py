@@ -102,4 +102,5 @@ def _from_file(name: str, given: PairInput, search: Sequence[str]) -> Array:
         raise UsageError(f"inputs.{name}: {found} has the shape {array.shape}, expected {tuple(given.shape)}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise UsageError(f"inputs.{name}: {found} has numbers that are not finite")
-    return array.astype(np.float64 if array.dtype.kind == "f" else given.dtype)
+    values: Array = array.astype(np.float64 if array.dtype.kind == "f" else given.dtype)
+    return values

@@ -35,7 +35,6 @@ FAMILIES = {
 CERTAIN = re.compile(
     r"(grouped_|dilated_)?(conv_transpose[123]d|conv[123]d)|depthwise_conv[12]d|separable_conv[12]?d?|linear(_io)?"
     r"|einsum_dense|(batch|layer|group|rms|instance)_norm|(reversible_)?embedding|lstm|gru|rnn|prelu|attention"
-    r"|Dense|EinsumDense|Conv[123]D(Transpose)?|DepthwiseConv[12]D|SeparableConv[12]D"
 )
 FROZEN = ("weight", "bias", "in_proj_weight", "in_proj_bias")  # what a layer's parameters are called in torch
 RECURRENT = ("lstm", "gru", "rnn")

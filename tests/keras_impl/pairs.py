@@ -10,11 +10,14 @@ import numpy as np
 
 from keras_impl.harness import run as side
 from keras_impl.harness.pair import survey as surveyor
+from parity import random
 from parity.config.schema import Case
 from parity.pairs import file, mapping, survey
+from parity.pairs.inputs import PairData
 from parity.pairs.mapping import Entry, Halves, Match, Matching
 from parity.runtime import drive
 from parity.runtime.job import Job, SurveyJob
+from parity.trace.keys import step_file
 from parity.trace.manifest import Trace
 from parity.trace.tensorfile import Writer
 
@@ -87,3 +90,51 @@ def pair(folder: Path, code: str, toml: str, **changes: Any) -> Pair:
     sys.modules.pop(module, None)
     case = file.load(folder / "pair.toml").case
     return Pair(folder, msgspec.structs.replace(case, **changes))
+
+
+HEAD = "import keras\nimport tensorflow as tf\nfrom keras import layers as L, ops\n"
+MLP = """
+class build(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.a, self.drop, self.b = L.Dense(4, use_bias=False, name="a"), L.Dropout(0.5), L.Dense(3, name="b")
+    def call(self, x):
+        return self.b(self.drop(self.a(x)))
+"""
+X = "[inputs.x]\nshape = [5, 6]\n"
+WEIGHTS = {
+    name: random.representable(random.normal(1, name, shape), "float32")
+    for name, shape in {"a.weight": (4, 6), "b.weight": (3, 4), "b.bias": (3,)}.items()
+}
+ENTRIES = [
+    Entry(torch=["a.weight"], keras=["a/kernel"], rearrange="o i -> i o"),
+    Entry(torch=["b.weight"], keras=["b/kernel"], rearrange="o i -> i o"),
+    Entry(torch=["b.bias"], keras=["b/bias"]),
+]
+MATCHES = [
+    Match(torch="a", keras="a", axes=[0, 1], inputs=[0, 1], by="weights"),
+    Match(torch="b", keras="b", axes=[0, 1], inputs=[0, 1], by="weights"),
+]
+
+
+def mlp(folder, toml="", code=MLP, **changes) -> Pair:
+    made = pair(folder, HEAD + code, X + toml, **changes)
+    made.reference(WEIGHTS, {"a": (5, 4), "b": (5, 3)}, arguments={"a": [(5, 6)], "b": [(5, 4)]})
+    return made
+
+
+def steps(trace, run="high"):
+    """The keys of each file, and what reads them."""
+    return {name.rpartition("/")[2]: keys for name, keys in trace.manifest.files.items() if name.startswith(run)}
+
+
+def read(trace, key, step=0, run="high"):
+    return np.asarray(trace.open(run, step_file(step))[key])
+
+
+def data(made):
+    return PairData(made.case, [str(made.folder)])
+
+
+def near(one, other):
+    np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-15)

@@ -267,7 +267,7 @@ def gpt2() -> Model:
         here += [linear(f"{one}.mlp.c_fc", 8, 32, "linear_io"), linear(f"{one}.mlp.c_proj", 32, 8, "linear_io")]
         there += [norm_k(f"{other}/self_attention_layer_norm", 8), *attention(f"{other}/self_attention", 8, 4)]
         there += [norm_k(f"{other}/feedforward_layer_norm", 8)]
-        there += [dense(f"{other}/feedforward_intermediate_dense", 8, 32, "Dense")]
+        there += [dense(f"{other}/feedforward_intermediate_dense", 8, 32)]
         there += [dense(f"{other}/feedforward_output_dense", 32, 8)]
         parts = "+".join(f"{other}/self_attention/{part}" for part in ("query", "key", "value"))
         matrices = {f"{one}.attn.c_attn": parts, f"{one}.attn.c_proj": f"{other}/self_attention/attention_output"}

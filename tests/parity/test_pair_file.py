@@ -9,6 +9,7 @@ from parity.config import schema
 from parity.errors import UsageError
 from parity.pairs.file import PairFile, from_flags, load
 from parity.pairs.inputs import PairData
+from parity.pairs.schema import Pair
 
 HEAD = """
 [pair]
@@ -41,7 +42,7 @@ def test_a_file_is_a_case(tmp_path: Path) -> None:
     assert (case.name, case.strategy, case.steps) == ("pair/m", "single", 4)
     assert case.loss == schema.Loss(kind="cross_entropy")
     assert case.optimizer == schema.AdamW(learning_rate=0.5)
-    assert isinstance(case.model, schema.Pair) and case.model.kwargs == {"layers": 2, "sizes": [1, 2]}
+    assert isinstance(case.model, Pair) and case.model.kwargs == {"layers": 2, "sizes": [1, 2]}
 
 
 def test_without_training_there_is_one_pass(tmp_path: Path) -> None:

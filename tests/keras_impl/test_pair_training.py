@@ -1,0 +1,144 @@
+"""Steps of training of a user's model: losses, masks, optimizers, and what is refused."""
+
+import numpy as np
+import pytest
+from pairs import ENTRIES, MATCHES, MLP, WEIGHTS, Pair, data, mlp, near, read, steps
+
+from parity import random
+from parity.errors import BackendError, UsageError
+from parity.pairs import file
+
+# A run that fails leaves the file of its step to the garbage collection.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_training(tmp_path, optimizer):
+    made = mlp(tmp_path, f"[train]\noptimizer = '{optimizer}'\nlearning_rate = 0.5\nsteps = 2\n")
+    trace = made.record(ENTRIES, MATCHES)
+    assert list(steps(trace)) == ["initial", "step-000000", "step-000001", "step-000002"]
+    first = steps(trace)["step-000000"]
+    assert first.index("input/target") < first.index("loss/loss") < first.index("gradient/a.weight")
+    assert ("optimizer_state/b.bias.exp_avg" in first) == (optimizer == "adam")
+    y, target = read(trace, "activation/(model)"), data(made).target(0, (5, 3), False)
+    near(read(trace, "input/target"), target)
+    near(read(trace, "loss/loss"), ((y - target) ** 2).mean())
+    gradient = 2 * (y - target).sum(0) / 15
+    near(read(trace, "gradient/b.bias"), gradient)
+    if optimizer == "sgd":
+        near(read(trace, "parameter/b.bias"), WEIGHTS["b.bias"] - 0.5 * gradient)
+    assert steps(trace)["step-000002"][-1] == "activation/(model)"
+    x = data(made).step(0)["x"]
+    weights = [read(trace, f"parameter/{name}", 1) for name in WEIGHTS]
+    near(read(trace, "activation/(model)", 2), x @ weights[0].T @ weights[1].T + weights[2])
+
+
+def test_dropout_masks_are_the_shared_ones(tmp_path):
+    made = mlp(tmp_path, "[train]\nsteps = 2\n")
+    trace = made.record(ENTRIES, MATCHES)
+    for step in range(2):
+        kept = random.keep(0, "dropout", 0, step, 0, (5, 4), 0.5)
+        np.testing.assert_allclose(read(trace, "input/b", step), read(trace, "activation/a", step) * kept * 2)
+    near(read(trace, "input/b", 2), read(trace, "activation/a", 2))
+
+
+TWICE = """
+class build(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.a, self.drop = L.Dense(4, use_bias=False, name="a"), L.SpatialDropout1D(0.5)
+        self.b = L.Dense(3, name="b")
+    def call(self, x, training=False):
+        y = keras.random.dropout(self.a(x), 0.25) if training else self.a(x)
+        y = self.drop(y[:, None])[:, 0]
+        return self.b(tf.nn.dropout(y, 0.5) if training else y)
+"""
+
+
+def test_masks_are_numbered_by_the_order_of_the_draws(tmp_path):
+    made = mlp(tmp_path, "[train]\nsteps = 1\n", TWICE)
+    trace = made.record(ENTRIES, MATCHES)
+    rates = (0.25, 0.5, 0.5)
+    kept = [random.keep(0, "dropout", 0, 0, call, (5, 4), rate) / (1 - rate) for call, rate in enumerate(rates)]
+    np.testing.assert_allclose(read(trace, "input/b"), read(trace, "activation/a") * np.prod(kept, 0), rtol=1e-12)
+
+
+def test_a_layer_that_draws_other_masks_is_refused(tmp_path):
+    made = mlp(tmp_path, "[train]\n", MLP.replace("L.Dropout(0.5)", "L.GaussianDropout(0.5)"))
+    with pytest.raises(UsageError, match=r"drop.*GaussianDropout draws masks of another kind"):
+        made.record(ENTRIES, MATCHES)
+
+
+LOSS = """
+def loss(outputs, target):
+    return tf.reduce_sum(tf.abs(outputs - target))
+def make():
+    return keras.optimizers.SGD(0.25, momentum=0.5)
+"""
+
+
+def users_own(folder, code, **own: str) -> Pair:
+    """`own`: names of functions in the code, for keras_loss or keras_optimizer."""
+    made = mlp(folder, "", code)
+    module = made.case.model.keras.partition(":")[0]
+    lines = [f"torch_{what} = 'a:b'\nkeras_{what} = '{module}:{name}'\n" for what, name in own.items()]
+    path = folder / "pair.toml"
+    path.write_text(path.read_text() + "[train]\nsteps = 1\n" + "".join(lines))
+    return Pair(folder, file.load(path).case)
+
+
+def test_a_loss_and_an_optimizer_of_the_users(tmp_path):
+    trace = users_own(tmp_path, MLP + LOSS, loss="loss", optimizer="make").record(ENTRIES, MATCHES)
+    y, target = read(trace, "activation/(model)"), read(trace, "input/target")
+    near(read(trace, "loss/loss"), np.abs(y - target).sum())
+    gradient = read(trace, "gradient/b.bias")
+    near(gradient, np.sign(y - target).sum(0))
+    near(read(trace, "parameter/b.bias"), WEIGHTS["b.bias"] - 0.25 * gradient)
+    assert read(trace, "optimizer_state/b.bias.momentum_buffer").shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
+        ("def loss(outputs, target): return outputs", UsageError, r"expected one number, received the shape \(5, 3\)"),
+        ("def loss(outputs): return outputs", UsageError, "is called as loss"),
+        ("def loss(outputs, target): return 1 / 0", BackendError, r"fails: ZeroDivisionError: .*\.py:\d+$"),
+    ],
+)
+def test_a_loss_that_cannot_be_used(tmp_path, code, kind, message):
+    with pytest.raises(kind, match=message):
+        users_own(tmp_path, f"{MLP}\n{code}\n", loss="loss").record(ENTRIES, MATCHES)
+
+
+def test_an_optimizer_that_is_none(tmp_path):
+    with pytest.raises(UsageError, match=r"expected a keras\.optimizers\.Optimizer, received int"):
+        users_own(tmp_path, MLP + "\ndef make(): return 3\n", optimizer="make").record(ENTRIES, MATCHES)
+
+
+def test_a_target_of_the_files(tmp_path):
+    toml = (
+        "[inputs.target]\nshape = [{}]\ndtype = 'int64'\nrange = [0, 3]\n[train]\nloss = 'cross_entropy'\nsteps = 1\n"
+    )
+    made = mlp(tmp_path / "right", toml.format(5))
+    trace = made.record(ENTRIES, MATCHES)
+    np.testing.assert_array_equal(read(trace, "input/target"), data(made).target(0, (5, 3), True))
+    assert "input/input#1" not in steps(trace)["step-000000"]
+    with pytest.raises(UsageError, match=r"inputs\.target: shape \[4\], expected \[5\]"):
+        mlp(tmp_path / "wrong", toml.format(4)).record(ENTRIES, MATCHES)
+
+
+def test_what_layers_add_is_no_part_of_the_loss(tmp_path):
+    code = MLP.replace('name="b"', 'name="b", kernel_regularizer="l2", activity_regularizer="l1"')
+    plain = mlp(tmp_path / "plain", "[train]\nsteps = 1\n").record(ENTRIES, MATCHES)
+    regular = mlp(tmp_path / "regular", "[train]\nsteps = 1\n", code).record(ENTRIES, MATCHES)
+    near(read(regular, "loss/loss"), read(plain, "loss/loss"))
+    near(read(regular, "gradient/b.weight"), read(plain, "gradient/b.weight"))
+
+
+def test_a_frozen_layer_has_values_and_no_gradients(tmp_path):
+    code = MLP.replace('use_bias=False, name="a"', 'use_bias=False, name="a", trainable=False')
+    trace = mlp(tmp_path, "[train]\nsteps = 1\noptimizer = 'adam'\n", code).record(ENTRIES, MATCHES)
+    keys = steps(trace)["step-000000"]
+    assert "parameter/a.weight" in keys
+    assert not {"gradient/a.weight", "optimizer_state/a.weight.exp_avg"} & set(keys)
+    assert "a.weight" not in trace.manifest.layout.parameters
