@@ -5,9 +5,9 @@ from torch import nn
 
 
 class WordTagger(nn.Module):
-    def __init__(self, words: int, tags: int):
+    def __init__(self, words: int, tags: int, padding: int | None):
         super().__init__()
-        self.embed = nn.Embedding(words, 6)
+        self.embed = nn.Embedding(words, 6, padding)
         self.rnn = nn.GRU(6, 10, batch_first=True)
         self.out = nn.Linear(10, tags)
 
@@ -16,5 +16,5 @@ class WordTagger(nn.Module):
         return self.out(states)
 
 
-def build(words: int, tags: int) -> nn.Module:
-    return WordTagger(words, tags)
+def build(words: int, tags: int, padding: int | None = None) -> nn.Module:
+    return WordTagger(words, tags, padding)
