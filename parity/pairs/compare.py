@@ -8,10 +8,10 @@ import msgspec
 
 from parity.diagnose.diagnosis import explained
 from parity.errors import BackendError
+from parity.pairs.activations.matching import summary
 from parity.pairs.expect import judge_expected
 from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves
-from parity.pairs.matching import summary
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.schema import Pair
 from parity.results import CaseResult

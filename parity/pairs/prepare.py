@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from parity.errors import BackendError, UsageError
 from parity.pairs import survey
+from parity.pairs.activations.matching import match
 from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves, Mapping
-from parity.pairs.matching import match
 from parity.pairs.schema import Pair
 from parity.pairs.settle import settle
 from parity.pairs.show import complaint
 from parity.pairs.survey import Array, Survey
-from parity.pairs.weights import propose
+from parity.pairs.weights.propose import propose
 from parity.runtime.backend import Backend
 from parity.runtime.job import SurveyJob
 

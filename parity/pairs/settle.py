@@ -13,11 +13,11 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from parity.pairs.activations.matching import outputs_apart
+from parity.pairs.activations.owners import SEPARATORS, ancestors
+from parity.pairs.activations.values import CLOSE, SAME, Tensor, could_be_same, fit, glance
 from parity.pairs.mapping import Entry, Mapping
-from parity.pairs.matching import outputs_apart
-from parity.pairs.owners import SEPARATORS, ancestors
 from parity.pairs.survey import Array, Survey
-from parity.pairs.values import CLOSE, SAME, Tensor, could_be_same, fit, glance
 
 Values = dict[str, Array]
 Run = Callable[[Mapping], tuple[Survey, Values]]

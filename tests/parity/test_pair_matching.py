@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from pair_halves import Half, mapped, normal
 
 from parity.errors import UsageError
+from parity.pairs.activations.matching import match, summary
+from parity.pairs.activations.values import Tensor, distance, fit, orders
 from parity.pairs.mapping import Entry, Mapping, Match, Matching
-from parity.pairs.matching import match, summary
-from parity.pairs.values import Tensor, distance, fit, orders
 from parity.report.pairs import lines
 from parity.results import CaseResult
 

@@ -10,7 +10,7 @@ from parity.pairs.mapping import Entry
 from parity.pairs.schema import Ignore, WeightRule
 from parity.pairs.survey import Survey
 from parity.pairs.transfer import to_keras
-from parity.pairs.weights import Proposal, propose
+from parity.pairs.weights.propose import Proposal, propose
 
 
 def proposed(here: Survey, there: Survey, *rules: WeightRule, ignore: Ignore | None = None) -> Proposal:

@@ -10,7 +10,7 @@ from pair_surveys import MODELS, PAIR, Model, bare, gpt2, keras, line, linear, t
 from parity.pairs.mapping import Entry, Mapping
 from parity.pairs.schema import WeightRule
 from parity.pairs.show import as_toml, complaint, table
-from parity.pairs.weights import propose
+from parity.pairs.weights.propose import propose
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["with shapes", "without"])

@@ -11,10 +11,10 @@ from pair_surveys import MODELS, PAIR, Model
 
 from parity.errors import UsageError
 from parity.pairs import patterns
-from parity.pairs.families import reshapes
 from parity.pairs.mapping import Entry
 from parity.pairs.transfer import fits, gradients_to_torch, to_keras, to_torch
-from parity.pairs.weights import propose
+from parity.pairs.weights.families import reshapes
+from parity.pairs.weights.propose import propose
 
 Shape = tuple[int, ...]
 

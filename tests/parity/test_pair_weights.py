@@ -23,11 +23,11 @@ from pair_surveys import (
     torch,
 )
 
-from parity.pairs import names
 from parity.pairs.show import complaint
 from parity.pairs.survey import Survey
 from parity.pairs.transfer import to_keras
-from parity.pairs.weights import propose
+from parity.pairs.weights import names
+from parity.pairs.weights.propose import propose
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())

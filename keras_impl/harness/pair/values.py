@@ -17,7 +17,7 @@ from parity.errors import BackendError
 from parity.pairs import mapping, transfer
 from parity.pairs.mapping import Entry
 from parity.pairs.survey import Survey
-from parity.pairs.units import constant
+from parity.pairs.weights.units import constant
 from parity.random import Floats
 from parity.trace.tensorfile import CODES
 

@@ -8,8 +8,8 @@ what is of one kind.
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from parity.pairs.counterparts import By, Counterparts, Place
-from parity.pairs.values import CLOSE, SAME, Fit
+from parity.pairs.activations.counterparts import By, Counterparts, Place
+from parity.pairs.activations.values import CLOSE, SAME, Fit
 
 CLEARLY = 0.5  # of two candidates, the nearer one is nearer than this part of the other's distance
 RELATED = 0.75  # the distance up to which another kind in the same place is a fault rather than something else

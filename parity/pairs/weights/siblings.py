@@ -8,12 +8,12 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from parity.pairs import names
-from parity.pairs.align import Image, Placed
-from parity.pairs.families import MOST
-from parity.pairs.links import Link, link
 from parity.pairs.mapping import Entry
-from parity.pairs.units import Unit, telling
+from parity.pairs.weights import names
+from parity.pairs.weights.align import Image, Placed
+from parity.pairs.weights.families import MOST
+from parity.pairs.weights.links import Link, link
+from parity.pairs.weights.units import Unit, telling
 
 FEW = 4  # siblings that names assign, and that a crossing is looked for among
 CHOICES = 12  # of a doubt that is about order and about orientation

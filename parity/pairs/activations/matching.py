@@ -1,8 +1,7 @@
 """Which tensors that Keras's layers return are which of torch's, after both ran the same inputs and weights.
 
-In float64 inference. The stages, each among what the ones before left over: tensors of the same values
-(`parity.pairs.equal`), of modules that own the same weights, and of equal kinds between two that correspond
-(`parity.pairs.unequal`). What is matched is compared by the judge: a false match would be a false alarm, so what
+In float64 inference. The stages, each among what the ones before left over: tensors of the same values (`equal`), of
+modules that own the same weights, and of equal kinds between two that correspond (`unequal`). What is matched is compared by the judge: a false match would be a false alarm, so what
 is not the same is matched only where a difference lives on behind it.
 """
 
@@ -12,12 +11,12 @@ from collections import Counter
 import numpy as np
 
 from parity.errors import UsageError
-from parity.pairs.counterparts import Counterparts, Found, is_output, outputs, places
-from parity.pairs.equal import match_equal
+from parity.pairs.activations.counterparts import Counterparts, Found, is_output, outputs, places
+from parity.pairs.activations.equal import match_equal
+from parity.pairs.activations.unequal import match_in_gaps, match_owners
+from parity.pairs.activations.values import Order, Shape, distance
 from parity.pairs.mapping import Mapping, Match, Matching
 from parity.pairs.survey import Array, Survey
-from parity.pairs.unequal import match_in_gaps, match_owners
-from parity.pairs.values import Order, Shape, distance
 from parity.results import Matched
 
 Arguments = dict[str, list[Shape]]

@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.pairs.patterns import Shape, tidy
 from parity.pairs.survey import Survey
-from parity.pairs.units import Unit
+from parity.pairs.weights.units import Unit
 
 # Axes of a matrix or convolution as torch has them: outputs, inputs (of a group), and places in the kernel.
 SPACE = ("", "x", "y x", "z y x")

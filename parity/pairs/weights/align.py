@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from parity.pairs import names
-from parity.pairs.links import Link, link
 from parity.pairs.patterns import Shape
-from parity.pairs.units import Unit
+from parity.pairs.weights import names
+from parity.pairs.weights.links import Link, link
+from parity.pairs.weights.units import Unit
 
 # How far evidence counts: a unit that has its place, then what speaks for this one.
 PLACED, KIND, PART, NAME, NUMBER, NEXT = 3.0, 1.0, 1.5, 1.0, 0.25, 0.5

@@ -10,8 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from parity.pairs.counterparts import Counterparts, Place
-from parity.pairs.values import SAME, Fit, could_be_same
+from parity.pairs.activations.counterparts import Counterparts, Place
+from parity.pairs.activations.values import SAME, Fit, could_be_same
 
 Edges = dict[int, dict[int, Fit]]  # torch's number -> Keras's number -> how they fit
 Gaps = tuple[list[int], list[int]] | None

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from parity.pairs.activations.owners import SEPARATORS, ancestors, owned
+from parity.pairs.activations.values import SAME, Fit, Order, Shape, Tensor, fit
 from parity.pairs.mapping import Mapping
-from parity.pairs.owners import SEPARATORS, ancestors, owned
 from parity.pairs.survey import OUTPUT, Array, Survey
-from parity.pairs.values import SAME, Fit, Order, Shape, Tensor, fit
 
 By = Literal["weights", "value", "order"]
 NOTHING: frozenset[int] = frozenset()

@@ -14,13 +14,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from parity.errors import UsageError, nearest
-from parity.pairs.links import link
 from parity.pairs.mapping import Entry
 from parity.pairs.patterns import tidy
 from parity.pairs.schema import WeightRule
 from parity.pairs.survey import Survey, Weight
 from parity.pairs.transfer import check
-from parity.pairs.units import Unit, units
+from parity.pairs.weights.links import link
+from parity.pairs.weights.units import Unit, units
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 Choices = list[list[Entry]]
