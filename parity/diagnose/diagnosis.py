@@ -14,6 +14,7 @@ from parity.diagnose.layers.rounding import at_run_precision
 from parity.diagnose.questions import LowRun, Question, Sides, low_runs, one_sided, questions
 from parity.diagnose.sides import Side
 from parity.numerics.judge import Judged, Unequal, judge, side_names
+from parity.pairs.comparable import comparable
 from parity.results import CaseResult, Divergence, LayoutCheck
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -47,7 +48,12 @@ def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> None:
     result, layout = judged.result, judged.result.checks["layout"]
     assert isinstance(layout, LayoutCheck)
     names = side_names(reference, candidate)
-    sides = Sides(Side(names[0], reference), Side(names[1], candidate), judged.unequal, judged.noisier)
+    is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
+    same = reference.manifest.aliases if candidate.manifest.matching else None
+    mine, theirs = (
+        Side(name, trace, is_comparable, same) for name, trace in zip(names, (reference, candidate), strict=True)
+    )
+    sides = Sides(mine, theirs, judged.unequal, judged.noisier)
     first = result.first_divergence = _place(result.first_divergence, layout, sides)
     named: dict[str, list[Cause]] = {}
     unknown: dict[str, list[Cause]] = {}

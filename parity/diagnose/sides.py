@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -33,10 +33,21 @@ ARGUMENTS = {"attention": 3}  # tensors that a call of this kind of module takes
 
 
 class Side:
-    """One trace; its files are opened once."""
+    """One trace; its files are opened once.
 
-    def __init__(self, name: str, trace: Trace) -> None:
+    Of a pair, `is_comparable`: which keys have a counterpart on the other side. `same`: the reference's aliases; what
+    went into one of its modules was what another had returned, and so it is taken to be where that was not recorded.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        trace: Trace,
+        is_comparable: Callable[[str], bool] = lambda key: True,
+        same: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
         self.name, self.trace, self.case = name, trace, trace.case
+        self._is_comparable, self._same = is_comparable, same or {}
         self.modules = trace.manifest.modules
         self._open: dict[tuple[str, int | None, int], Tensors] = {}
 
@@ -51,7 +62,11 @@ class Side:
         place = run, step, replica
         if place not in self._open:
             stem = keys.step_file(step)
-            self._open[place] = self.trace.open(run, stem, replica) if stem in self.trace.stems(run) else {}
+            recorded = self.trace.open(run, stem, replica) if stem in self.trace.stems(run) else {}
+            aliases = self._same.get(f"{run}/rank-{replica}/{stem}", {})
+            known = {key: array for key, array in recorded.items() if self._is_comparable(key)}
+            again = {key: known[target] for key, target in aliases.items() if target in known}
+            self._open[place] = known | {key: array for key, array in again.items() if key not in known}
         return self._open[place]
 
     def lacks(self, each: Unequal) -> bool:

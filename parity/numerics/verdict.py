@@ -70,7 +70,7 @@ class Judge:
             return Judgement("match", bits, by_bits=True)
         if spread.difference <= WITNESS * witness:
             return Judgement("match", bits, by_bits=False)
-        witness = max(witness, ROUNDOFF[HIGH] * spread.scale)
+        witness = max(witness, ROUNDOFF[HIGH] * max(spread.scale, stored))
         if spread.difference <= SUBPRECISION * spread.scale:
             self._growth = max(self._growth, spread.difference / witness)
             return Judgement("subprecision", bits, by_bits=True)

@@ -41,6 +41,7 @@ def survey(side: str, lines: Sequence[Line], called: Iterable[str] | None = None
             role=role,
             trainable=role not in STATISTICS and role not in BUFFERS,
             statistic=role in STATISTICS,
+            constant=side == "torch" and role in BUFFERS,
             also=[f"net/{path}/{role}"] if side == "keras" else [],
         )
         for path, _, roles, _ in lines

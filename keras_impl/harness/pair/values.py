@@ -17,7 +17,6 @@ from parity.errors import BackendError
 from parity.pairs import mapping, transfer
 from parity.pairs.mapping import Entry
 from parity.pairs.survey import Survey
-from parity.pairs.weights.units import constant
 from parity.random import Floats
 from parity.trace.tensorfile import CODES
 
@@ -78,15 +77,20 @@ class Weights:
     def canonical_trained(self) -> list[str]:
         """torch's names of the weights that are trained here."""
         found = [entry for entry, held, _ in self.placed if any(each.told.trainable for each in held)]
-        return [name for entry in found for name in _listed(entry.torch)]
+        names = [(entry, name) for entry in found for name in _listed(entry.torch)]
+        return [name for entry, name in names if entry.combine != "sum" or self.told[name].trainable]
 
     def gradients(self, values: dict[str, tf.Tensor]) -> Iterator[tuple[str, Array]]:
-        """By canonical name, from those of the variables, by their names, that have one."""
+        """By canonical name, from those of the variables, by their names, that have one.
+
+        Of a sum, parts that torch does not train are left out: its variable has a gradient for all of them.
+        """
         for entry, held, shapes in self.placed:
             if any(each.told.name in values for each in held):
                 arrays = [_gradient(each, values) for each in held]
-                found = transfer.gradients_to_torch(entry, arrays, shapes)
-                yield from zip(_listed(entry.torch), found, strict=True)
+                found = zip(_listed(entry.torch), transfer.gradients_to_torch(entry, arrays, shapes), strict=True)
+                is_sum = entry.combine == "sum"
+                yield from ((name, one) for name, one in found if not is_sum or self.told[name].trainable)
 
     def slots(self, optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[str, Array]]:
         """The learning rate of the next step, and `parameter.slot`; of a sum only the first has any."""
@@ -109,7 +113,7 @@ class Weights:
     def _kind(self, name: str) -> str:
         """What torch records a weight as, "" for a buffer that never changes: a frozen parameter is recorded too."""
         told = self.told[name]
-        return "buffer" if told.statistic else "" if constant(told) else "parameter"
+        return "buffer" if told.statistic else "" if told.constant else "parameter"
 
     def _shapes(self, names: Iterable[str]) -> list[tuple[int, ...]]:
         return [self.told[name].shape for name in names]

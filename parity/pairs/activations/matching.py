@@ -1,8 +1,9 @@
 """Which tensors that Keras's layers return are which of torch's, after both ran the same inputs and weights.
 
 In float64 inference. The stages, each among what the ones before left over: tensors of the same values (`equal`), of
-modules that own the same weights, and of equal kinds between two that correspond (`unequal`). What is matched is compared by the judge: a false match would be a false alarm, so what
-is not the same is matched only where a difference lives on behind it.
+modules that own the same weights, and of equal kinds between two that correspond (`unequal`). What is matched is
+compared by the judge: a false match would be a false alarm, so what is not the same is matched only where a
+difference lives on behind it.
 """
 
 import math

@@ -6,7 +6,7 @@ from parity.pairs.mapping import Entry
 from parity.pairs.patterns import IDENTITY
 from parity.pairs.survey import Survey, Weight
 from parity.pairs.weights.align import Placed, align
-from parity.pairs.weights.units import Unit, bare, constant
+from parity.pairs.weights.units import Unit, bare
 
 
 def single(torch: Sequence[Unit], keras: Sequence[Unit], placed: Iterable[Placed]) -> list[Placed]:
@@ -24,7 +24,7 @@ def buffers(torch: Survey, keras: Sequence[Unit], placed: Iterable[Placed], skip
     """torch's buffers that are no statistics, as far as Keras has untrained weights for them."""
     used = {name for one in placed for entry in one.link.entries for name in entry.keras}
     wanted = [one for one, _ in _left(keras, used) if not one.weights["weight"].trainable]
-    given = [_bare(weight) for weight in torch.weights if constant(weight) and weight.name not in set(skipped)]
+    given = [_bare(weight) for weight in torch.weights if weight.constant and weight.name not in set(skipped)]
     found = []
     for real in (True, False):
         here, there = ([unit for unit in side if _real(unit) == real] for side in (given, wanted))

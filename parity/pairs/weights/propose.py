@@ -17,7 +17,7 @@ from parity.pairs.weights import leftovers, names, siblings
 from parity.pairs.weights.align import Placed, align
 from parity.pairs.weights.families import Images
 from parity.pairs.weights.rules import ignored, ruled
-from parity.pairs.weights.units import constant, execution, one_bias, units
+from parity.pairs.weights.units import execution, one_bias, units
 
 CANDIDATES = 5  # named for a weight that nothing was found for
 ONE_BIAS = "PyTorch's GRU is one with reset_after=True: this one has reset_after=False"
@@ -79,7 +79,7 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
         [weight for weight in survey.weights if weight.name not in used[side] and weight.name not in skipped[side]]
         for side, survey in enumerate((torch, keras))
     ]
-    constants = [weight.name for weight in left[0] if constant(weight)]
+    constants = [weight.name for weight in left[0] if weight.constant]
     left[0] = [weight for weight in left[0] if weight.name not in constants]
     return Mapping(
         entries=entries,

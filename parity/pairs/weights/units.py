@@ -36,7 +36,6 @@ CERTAIN = re.compile(
     r"(grouped_|dilated_)?(conv_transpose[123]d|conv[123]d)|depthwise_conv[12]d|separable_conv[12]?d?|linear(_io)?"
     r"|einsum_dense|(batch|layer|group|rms|instance)_norm|(reversible_)?embedding|lstm|gru|rnn|prelu|attention"
 )
-FROZEN = ("weight", "bias", "in_proj_weight", "in_proj_bias")  # what a layer's parameters are called in torch
 RECURRENT = ("lstm", "gru", "rnn")
 TORCH_LAYER = re.compile(r"(weight_ih|weight_hh|bias_ih|bias_hh)_l(\d+)(_reverse)?$")
 
@@ -65,11 +64,7 @@ class Unit:
 
 def units(survey: Survey, taken: Iterable[str] = ()) -> list[Unit]:
     """All weights but those in `taken`, and buffers that are no statistics; units in the order of first calls."""
-    left = [
-        weight
-        for weight in survey.weights
-        if weight.name not in set(taken) and not (survey.side == "torch" and constant(weight))
-    ]
+    left = [weight for weight in survey.weights if weight.name not in set(taken) and not weight.constant]
     left += _aliases(survey, {weight.name: weight for weight in left})
     modules = {module.path: module for module in survey.modules}
     by_module: dict[str, list[Weight]] = {}
@@ -88,12 +83,6 @@ def bare(unit: Unit) -> Iterator[Unit]:
             label=label, module=unit.module, family="", certain=False, facts={}, weights={"weight": weight},
             alias=unit.alias,
         )  # fmt: skip
-
-
-def constant(weight: Weight) -> bool:
-    """Whether it is a buffer of torch's that never changes; a parameter that is frozen is told by its role."""
-    frozen = weight.role in FROZEN or TORCH_LAYER.match(weight.role)
-    return not weight.trainable and not weight.statistic and not frozen
 
 
 def _aliases(survey: Survey, known: dict[str, Weight]) -> list[Weight]:

@@ -120,6 +120,7 @@ def _weight(name: str, one: torch.Tensor, parameter: bool) -> Weight:
         role=role,
         trainable=parameter and one.requires_grad,
         statistic=not parameter and role in values.STATISTICS,
+        constant=not parameter and role not in values.STATISTICS,
     )
 
 
