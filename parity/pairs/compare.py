@@ -48,8 +48,19 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
         result.mapping = candidate.manifest.mapping
         if candidate.manifest.matching:
             result.matched = summary(candidate.manifest.matching)
+        _name_sums(result)
         judge_expected(result, reference.case.model.expect)
     return result
+
+
+def _name_sums(result: CaseResult) -> None:
+    """What becomes of a torch weight that Keras holds only in a sum, as of a recurrent layer's two biases."""
+    entries = result.mapping.entries if result.mapping else []
+    sums = {name: entry for entry in entries if entry.combine == "sum" for name in entry.torch[1:]}
+    for cause in result.causes:
+        if entry := sums.get(str(cause["where"])):
+            cause |= {"id": "weights.sum", "torch": "moves each", "keras": "moves their sum"}
+            cause["evidence"] = f"Keras has {' + '.join(entry.torch)} in one weight"
 
 
 def recorded(file: PairFile, backend: Backend, folder: Path) -> Answer:

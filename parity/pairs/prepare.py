@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from parity.errors import BackendError, UsageError
 from parity.pairs import survey
+from parity.pairs.activations.dropping import in_training
 from parity.pairs.activations.matching import match
 from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves, Mapping
@@ -67,6 +68,8 @@ def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Sur
         raise UsageError(f"{file.case.name}: weights without a counterpart:\n{complaint(proposal.mapping)}")
     settled = settle(proposal, reference, values, lambda mapping: _survey_keras(file, backend, folder, mapping))
     matching = match(reference, values, settled.survey, settled.values, settled.mapping)
+    if file.case.model.train:
+        matching = in_training(matching, reference, settled.survey)
     halves = Halves(search=file.search, survey=str(torch), mapping=settled.mapping, matching=matching)
     return Prepared(halves, settled.undecided)
 

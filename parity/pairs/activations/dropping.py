@@ -1,0 +1,39 @@
+"""What a matching in inference says too much about training: containers in which something is dropped.
+
+In inference a dropout returns what it was given. So a block of torch's that ends behind its dropout, and one of
+Keras's that ends before it, return the same tensor there, and another one in training.
+"""
+
+from parity.pairs.activations.owners import SEPARATORS
+from parity.pairs.mapping import Match, Matching
+from parity.pairs.survey import Survey
+
+
+def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:
+    """The matching without those containers: all that is within them is compared by itself."""
+    dropping = _containers(torch), _containers(keras)
+
+    def stays(match: Match) -> bool:
+        return _module(match.torch) not in dropping[0] and _module(match.keras) not in dropping[1]
+
+    left = [match for match in matching.matches if not stays(match)]
+    return Matching(
+        matches=[match for match in matching.matches if stays(match)],
+        torch_alone=[*matching.torch_alone, *(match.torch for match in left)],
+        keras_alone=[*matching.keras_alone, *(match.keras for match in left)],
+    )
+
+
+def _containers(survey: Survey) -> set[str]:
+    """All modules around a dropout whose rate is not 0; not the whole model, whose outputs are compared anyway."""
+    separator = SEPARATORS[survey.side]
+    found = set()
+    for module in survey.modules:
+        if module.kind == "dropout" and module.facts.get("rate"):
+            parts = module.path.split(separator)
+            found.update(separator.join(parts[:length]) for length in range(1, len(parts)))
+    return found
+
+
+def _module(key: str) -> str:
+    return key.partition("#")[0]
