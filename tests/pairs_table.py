@@ -1,8 +1,8 @@
 """The pairs of tests/pairs/, what is to be said of each, and the faults that their ports can be given.
 
 Each pair was found to be the same computation by hand: torch's weights carried over by a map written for it, the
-outputs, losses and trained weights equal in float64 to 1e-12 (the tanh form of GELU and Keras's exact one 1e-8, as
-their constants are float32 in TensorFlow).
+outputs, losses and trained weights equal in float64 to 1e-12. Larger were only: what GELU's constants, float32 in
+TensorFlow, leave (1e-9), and weights under Adam whose true gradient is zero.
 """
 
 from typing import Any, NamedTuple
@@ -64,7 +64,7 @@ PAIRS = [
     Faithful("unet_bilinear", verdict="subprecision"),  # TensorFlow's bilinear resizing is float32
     Faithful("wavenet"),
     Faithful("video"),
-    Faithful("video_pools"),
+    Faithful("video_pools", verdict="error"),  # TensorFlow has no pools over three axes in float64 on a CPU
     Faithful("seqfirst"),
     Faithful("translator"),
     Faithful("resnet"),

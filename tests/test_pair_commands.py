@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from parity.errors import UsageError
+from parity.pairs.compare import compared
+from parity.pairs.file import load
+
 ROOT = Path(__file__).parents[1]
-PAIRS = ROOT / "tests" / "pairs"
 PAIR = """
 [pair]
 name = "own"
@@ -100,20 +103,28 @@ def test_flags_make_a_pair_and_the_mapping_is_printed(pair, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("torch", "keras", "more", "status", "said"),
+    ("torch", "keras", "more", "said"),
     [
-        ("narrow", "build", "", 2, "0.weight"),  # weights without a counterpart, with their candidates
-        ("built", "build", "", 2, "sides_torch has no 'built' (did you mean 'build'?)"),
-        ("number", "build", "", 2, "received int"),
-        ("raising", "build", "", 3, "no such checkpoint, at "),
-        ("build", "failing", "", 3, "not this way, at "),
-        ("build", "build", "torch = 'y'", 2, "'y'"),
+        ("narrow", "build", "", "0.weight"),  # weights without a counterpart, with their candidates
+        ("built", "build", "", "sides_torch has no 'built' (did you mean 'build'?)"),
+        ("number", "build", "", "received int"),
+        ("build", "build", "torch = 'y'", "'y'"),
     ],
 )
-def test_a_mistake_is_said_without_a_traceback(torch, keras, more, status, said, pair, tmp_path):
-    found = ended(tmp_path, f"--pair={pair(torch, keras, more)}")
-    assert (found.returncode, said in found.stdout + found.stderr) == (status, True), found.stdout + found.stderr
-    assert "Traceback" not in found.stdout + found.stderr
+def test_a_mistake_in_the_file_is_said(torch, keras, more, said, pair, backends, tmp_path):
+    with pytest.raises(UsageError) as error:
+        compared(load(pair(torch, keras, more)), backends, tmp_path / "traces")
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("torch", "keras", "said"),
+    [("raising", "build", "no such checkpoint, at "), ("build", "failing", "not this way, at ")],
+)
+def test_a_model_that_raises_is_an_error_with_its_line(torch, keras, said, pair, backends, tmp_path):
+    result = compared(load(pair(torch, keras)), backends, tmp_path / "traces")
+    assert result.verdict == "error" and said in result.reason and "Traceback" not in result.reason
+    assert f"again: python -m parity.compare --pair={tmp_path}" in result.reason
 
 
 def test_flags_that_do_not_go_together_are_refused(tmp_path):

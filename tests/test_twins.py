@@ -52,6 +52,10 @@ EXCEPTIONS = {
     "harness/checkup/": {
         "*": "each framework is observed by its own means; what the doctor calls is the same (CHECKUP)"
     },
+    "harness/pair/": {
+        "*": "Keras's layers are wrapped where torch has hooks, and its values become torch's; what is called is the "
+        "same (PAIR)"
+    },
     "harness/pretended/": {"*": "torch is told of GPUs in many places; TensorFlow takes names of devices in at one"},
     "harness/pretend.py": {
         "pretend": "torch's virtual devices can compute on a GPU too",
@@ -67,9 +71,12 @@ EXCEPTIONS = {
         "input_shape": "a Keras model makes its variables when it is built",
     },
     "harness/devices.py": {"*": "TensorFlow makes logical devices; torch has ranks, or virtual devices"},
+    "harness/kinds.py": {"computed": "a layer of Keras's may have its activation within it"},
+    "harness/lift.py": {"widened": "torch's modules may be made in float32; Keras's variables are lifted as they are made"},
     "harness/masks.py": {
         "Masks": "torch's functions are replaced while it trains; Keras's layers drop in a graph that is traced once",
         "Dropping": "a torch mask is drawn for the module that is being called",
+        "OrderedMasks": "torch's Masks can be told to go by order; Keras's own are drawn in a graph that is traced once",
     },
     "harness/partitions.py": {"*": "TensorFlow tells what ran as graphs; torch's dispatch mode sees the ops"},
     "harness/precision.py": {
@@ -123,6 +130,22 @@ CHECKUP = {
     "program",
     "timed",
 }
+# What is called of a pair's half.
+PAIR = {
+    "Scalar",
+    "array",
+    "build",
+    "call",
+    "flat",
+    "named",
+    "probe",
+    "run",
+    "survey",
+    "training",
+    "user_errors",
+}
+# Folders of which each side needs parts of its own, and what the rest of the package calls of them.
+CALLED = {"harness/checkup/": CHECKUP, "harness/pair/": PAIR}
 
 # The same thing under each framework's customary name.
 SYNONYMS = {"call": "forward"}
@@ -175,9 +198,12 @@ def strategy(path: Path) -> dict[str, tuple]:
     return found
 
 
-def checkup(path: Path) -> dict[str, tuple]:
-    """Those of a file that the doctor calls."""
-    return {name: arguments for name, arguments in public(path).items() if name in CHECKUP}
+def shared(path: Path, name: str) -> dict[str, tuple]:
+    """What the twins have in common of a file, which is called `name` in both packages."""
+    if name.startswith("strategies/"):
+        return strategy(path)
+    called = next((entities for folder, entities in CALLED.items() if name.startswith(folder)), None)
+    return {entity: words for entity, words in public(path).items() if called is None or entity in called}
 
 
 def listed(name: str) -> tuple[str, dict[str, str]]:
@@ -193,10 +219,7 @@ def differences(root: Path) -> tuple[list[str], set[tuple[str, str]]]:
     used = {(listed(name)[0], "*") for name in one_sided if "*" in listed(name)[1]}
     wrong = [f"{name}: only on one side" for name in one_sided if "*" not in listed(name)[1]]
     for name in files(torch) & files(keras):
-        read = (
-            strategy if name.startswith("strategies/") else checkup if name.startswith("harness/checkup/") else public
-        )
-        one, other = read(torch / name), read(keras / name)
+        one, other = shared(torch / name, name), shared(keras / name, name)
         for entity in one.keys() | other.keys():
             if one.get(entity) == other.get(entity):
                 continue
@@ -229,6 +252,8 @@ def test_every_exception_is_needed():
         ("keras_impl/strategies/round_robin.py", "evaluate, train", "train"),
         ("torch_impl/strategies/all_reduce.py", "def batches(samples", "def batches(dataset"),
         ("keras_impl/harness/checkup/observer.py", "def step(self, inputs", "def step(self, batch"),
+        ("keras_impl/harness/pair/build.py", "def build(pair: Pair, at: str", "def build(pair: Pair, precision: str"),
+        ("torch_impl/harness/pair/losses.py", "def probe(outputs", "def weighed(outputs"),
     ],
 )
 def test_a_planted_difference_is_seen(tmp_path, file, old, new):

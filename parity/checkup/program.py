@@ -5,9 +5,14 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
 
+import parity
 from parity.errors import UsageError, nearest
+
+PATH = tuple(sys.path)  # before any program's folders are added
 
 
 def load(
@@ -23,7 +28,7 @@ def load(
     if not colon or not module or not name:
         raise UsageError(f"{flag}={text}: expected module:function, e.g. my_package.model:build")
     places = list(dict.fromkeys([*search, os.getcwd()]))
-    sys.path[:] = places + [path for path in sys.path if path not in places]
+    _look_in(places)
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -45,6 +50,28 @@ def load(
         called = ", ".join([*arguments, *(f"{argument}=..." for argument in named)])
         raise UsageError(f"{flag}={text}: is called as {name}({called}): {mismatch}")
     return function
+
+
+def _look_in(places: list[str]) -> None:
+    """Let imports look there first, and nowhere that an earlier program's did.
+
+    What was imported for that one makes room for a module of the same name here.
+    """
+    sys.path[:] = places + [path for path in PATH if path not in places]
+    own = {Path(entry).stem for place in reversed(places) for entry in os.listdir(place)}
+    for name in own & {name.partition(".")[0] for name in sys.modules}:
+        known = getattr(sys.modules.get(name), "__file__", None)
+        found = PathFinder.find_spec(name, places)
+        if known and found and found.origin and known != found.origin and _is_users(known):
+            for each in [each for each in sys.modules if f"{each}.".startswith(f"{name}.")]:
+                del sys.modules[each]
+
+
+def _is_users(file: str) -> bool:
+    """Whether a module is neither Python's, nor installed, nor this project's."""
+    above = Path(parity.__file__).parents[1]
+    ours = any(Path(file).is_relative_to(above / package) for package in ("parity", "torch_impl", "keras_impl"))
+    return not ours and not Path(file).is_relative_to(sys.base_prefix) and not Path(file).is_relative_to(sys.prefix)
 
 
 def _mismatch(function: Callable[..., Any], arguments: tuple[str, ...], named: Collection[str]) -> str:

@@ -27,7 +27,7 @@ def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:
 def _containers(survey: Survey) -> set[str]:
     """All modules around a dropout whose rate is not 0; not the whole model, whose outputs are compared anyway."""
     separator = SEPARATORS[survey.side]
-    found = set()
+    found: set[str] = set()
     for module in survey.modules:
         if module.kind == "dropout" and module.facts.get("rate"):
             parts = module.path.split(separator)
