@@ -72,11 +72,11 @@ EXCEPTIONS = {
     },
     "harness/devices.py": {"*": "TensorFlow makes logical devices; torch has ranks, or virtual devices"},
     "harness/kinds.py": {"computed": "a layer of Keras's may have its activation within it"},
-    "harness/lift.py": {"widened": "torch's modules may be made in float32; Keras's variables are lifted as they are made"},
+    "harness/lift.py": {"widened": "torch's modules may hold float32; Keras's variables are lifted as they are made"},
     "harness/masks.py": {
         "Masks": "torch's functions are replaced while it trains; Keras's layers drop in a graph that is traced once",
         "Dropping": "a torch mask is drawn for the module that is being called",
-        "OrderedMasks": "torch's Masks can be told to go by order; Keras's own are drawn in a graph that is traced once",
+        "OrderedMasks": "torch's Masks can go by order; Keras's own are drawn in a graph that is traced once",
     },
     "harness/partitions.py": {"*": "TensorFlow tells what ran as graphs; torch's dispatch mode sees the ops"},
     "harness/precision.py": {

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.pairs.mapping import Entry, Mapping
+from parity.pairs.activations.matching import match
+from parity.pairs.mapping import Entry, Mapping, Match, Matching
 from parity.pairs.survey import Module, Seen, Survey, Weight
 
 Array = NDArray[Any]
@@ -75,3 +76,23 @@ def mapped(**pairs: str) -> Mapping:
 def normal(seed: int, *shape: int) -> Array:
     """The same numbers for the same seed."""
     return np.random.default_rng(seed).standard_normal(shape)
+
+
+def relu(x: Array) -> Array:
+    """Of an array."""
+    return np.maximum(x, 0)
+
+
+def matching(torch: Half, keras: Half, mapping: Mapping) -> Matching:
+    """What corresponds in two halves."""
+    return match(torch.survey(), torch.values, keras.survey(), keras.values, mapping)
+
+
+def pairs(found: Matching) -> dict[str, str]:
+    """torch's keys, with Keras's."""
+    return {one.torch: one.keras for one in found.matches}
+
+
+def of(found: Matching, key: str) -> Match:
+    """That of a tensor of torch's."""
+    return next(one for one in found.matches if one.torch == key)
