@@ -98,9 +98,7 @@ def described(torch: str, keras: str, inputs: Inputs, folder: Path, **fields: An
 def _table(name: str, one: Described, folder: Path) -> dict[str, Any]:
     """[inputs.NAME] of a pair's file."""
     if isinstance(one, str):
-        spec = flags.parse(f"x={one}")
-        whole = {"range": [0, spec.limit]} if spec.dtype in flags.INTEGERS else {}
-        return {"shape": spec.shape, "dtype": spec.dtype, **whole}
+        return files.described(flags.parse(f"x={one}"))
     if isinstance(one, np.ndarray):
         return {"shape": list(one.shape), "dtype": str(one.dtype), "npz": str(_kept(name, one, folder))}
     if not isinstance(one, dict):

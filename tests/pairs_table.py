@@ -46,6 +46,7 @@ PAIRS = [
     Faithful("gru"),
     Faithful("bilstm"),
     Faithful("attention"),
+    Faithful("attention_scale"),
     Faithful("packed"),
     Faithful("packed_rule"),
     Faithful("gpt"),

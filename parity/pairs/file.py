@@ -50,20 +50,21 @@ def load(path: Path, overrides: Sequence[str] = (), **fields: Any) -> PairFile:
 
 def from_flags(torch: str, keras: str, given: Sequence[str], **fields: Any) -> PairFile:
     """The pair of --torch, --keras and --input. `fields`: of a case, or of a pair. Raises UsageError."""
-    described: Table = {}
+    tables: Table = {}
     for text in given:
         one = inputs.parse(text)
-        if one.name in described:
+        if one.name in tables:
             raise UsageError(f"--input: there are two of the name {one.name!r}")
-        described[one.name] = _described(one)
-    table: Table = {"torch": torch, "keras": keras, "inputs": described}
+        tables[one.name] = described(one)
+    table: Table = {"torch": torch, "keras": keras, "inputs": tables}
     own = {key: fields.pop(key) for key in list(fields) if key in Pair.__struct_fields__}
     flags = [f"--torch={torch}", f"--keras={keras}", *(f"--input={text}" for text in given)]
     name = fields.pop("name", None) or torch.rpartition(":")[2] or "model"
     return PairFile(_case("--torch and --keras", name, table | own, fields), [str(Path.cwd())], flags)
 
 
-def _described(one: inputs.Input) -> Table:
+def described(one: inputs.Input) -> Table:
+    """[inputs.NAME] of a pair's file for an input of the flags."""
     whole = {"range": [0, one.limit]} if one.dtype in inputs.INTEGERS else {}
     return {"shape": one.shape, "dtype": one.dtype, **whole}
 

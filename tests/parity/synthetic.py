@@ -48,6 +48,11 @@ def honest(seen: Seen) -> Array:
     return seen.value
 
 
+def broken(seen: Seen) -> Any:
+    """Another way to take a gradient."""
+    return seen.value * 2 if (seen.kind, seen.name) == ("gradient", "linear1.bias") else seen.value
+
+
 def small_case(**changes: Any) -> schema.Case:
     """Ten features in, five out, trained for three steps on seeded numbers."""
     base = {"data": {"source": "synthetic", "batch": 8}, "steps": 3, "optimizer": {"kind": "sgd", "momentum": 0.0}}

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from pair_surveys import MODELS, PAIR, bare, conv, conv_k, dense, gpt2, keras, line, linear, packed_dense, torch
+from pair_surveys import PAIR, conv, conv_k, dense, keras, line, linear, torch
+from pair_zoo import MODELS, bare, gpt2, packed_dense
 
 from parity.errors import UsageError
 from parity.pairs.mapping import Entry

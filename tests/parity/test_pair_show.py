@@ -5,7 +5,8 @@ import tomllib
 import msgspec
 import pytest
 from msgspec.structs import replace
-from pair_surveys import MODELS, PAIR, Model, bare, gpt2, keras, line, linear, tied_once, torch
+from pair_surveys import PAIR, Model, keras, line, linear, torch
+from pair_zoo import MODELS, bare, gpt2, tied_once
 
 from parity.pairs.mapping import Entry, Mapping
 from parity.pairs.schema import WeightRule

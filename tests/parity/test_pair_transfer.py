@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pair_surveys import MODELS, PAIR, Model
+from pair_surveys import PAIR, Model
+from pair_zoo import MODELS
 
 from parity.errors import UsageError
 from parity.pairs import patterns

@@ -49,13 +49,6 @@ class Probe:
         for array in tensors:
             self._add("input", "input", values.array(array))
 
-    def canonical(self, key: str, tensor: tf.Tensor) -> tf.Tensor:
-        """An output of the whole model as torch has it; what it has there has been found by its values."""
-        match = self._matches.get(key)
-        if match is None or len(match.axes) != tensor.shape.rank:
-            return tensor
-        return tf.reshape(tf.transpose(tensor, match.axes), self._shapes[match.torch])
-
     def outputs(self, named: list[tuple[str, tf.Tensor]]) -> None:
         """What the whole model returned, in canonical axes."""
         for name, tensor in named:

@@ -89,7 +89,7 @@ class _Course:
     def _forward(self, inputs: dict[str, tf.Tensor], training: bool) -> tuple[Any, list[tf.Tensor]]:
         """What the model returned, and its tensors in canonical axes."""
         outputs = whole(build.call, self.model, self.pair, inputs, training)
-        canonical = [(name, self.probe.canonical(name, tensor)) for name, tensor in named(self.pair, outputs)]
+        canonical = named(self.pair, outputs)
         self.probe.outputs(canonical)
         return outputs, [tensor for _, tensor in canonical]
 

@@ -39,8 +39,7 @@ class Weights:
         self.told = {weight.name: weight for weight in torch.weights}
         by_name = {held.told.name: held for held in self.variables}
         self.placed = [
-            Placed(entry, [by_name[name] for name in _listed(entry.keras)], self._shapes(_listed(entry.torch)))
-            for entry in found.entries
+            Placed(entry, [by_name[name] for name in entry.keras], self._shapes(entry.torch)) for entry in found.entries
         ]
         self._ignored = set(found.ignored)
 
@@ -54,7 +53,7 @@ class Weights:
     def load(self, initial: Mapping[str, Floats]) -> None:
         """Give every mapped variable torch's values."""
         for entry, held, _ in self.placed:
-            names = _listed(entry.torch)
+            names = entry.torch
             if not all(name in initial for name in names):
                 continue  # whole numbers, which both sides make by themselves
             shapes = [each.told.shape for each in held]
@@ -64,7 +63,7 @@ class Weights:
     def state(self, initial: Mapping[str, Floats]) -> Iterator[tuple[str, str, Array]]:
         """Kind, name and value of every parameter, and of every buffer that training changes."""
         for entry, held, shapes in self.placed:
-            names = _listed(entry.torch)
+            names = entry.torch
             if self._kind(names[0]) and all(name in initial for name in names):
                 start = [initial[name] for name in names] if entry.combine == "sum" else None
                 values = transfer.to_torch(entry, [array(each.variable) for each in held], shapes, start)
@@ -77,7 +76,7 @@ class Weights:
     def canonical_trained(self) -> list[str]:
         """torch's names of the weights that are trained here."""
         found = [entry for entry, held, _ in self.placed if any(each.told.trainable for each in held)]
-        names = [(entry, name) for entry in found for name in _listed(entry.torch)]
+        names = [(entry, name) for entry in found for name in entry.torch]
         return [name for entry, name in names if entry.combine != "sum" or self.told[name].trainable]
 
     def gradients(self, values: dict[str, tf.Tensor]) -> Iterator[tuple[str, Array]]:
@@ -88,7 +87,7 @@ class Weights:
         for entry, held, shapes in self.placed:
             if any(each.told.name in values for each in held):
                 arrays = [_gradient(each, values) for each in held]
-                found = zip(_listed(entry.torch), transfer.gradients_to_torch(entry, arrays, shapes), strict=True)
+                found = zip(entry.torch, transfer.gradients_to_torch(entry, arrays, shapes), strict=True)
                 is_sum = entry.combine == "sum"
                 yield from ((name, one) for name, one in found if not is_sum or self.told[name].trainable)
 
@@ -106,7 +105,7 @@ class Weights:
     ) -> Iterator[tuple[str, Array]]:
         is_sum = entry.combine == "sum"
         zeros = [np.zeros(shape, arrays[0].dtype) for shape in shapes] if is_sum else None
-        found = zip(_listed(entry.torch), transfer.to_torch(entry, arrays, shapes, zeros), strict=True)
+        found = zip(entry.torch, transfer.to_torch(entry, arrays, shapes, zeros), strict=True)
         for name, value in [next(found)] if is_sum else found:
             yield f"{name}.{slot}", value
 
@@ -134,7 +133,3 @@ def _gradient(held: Held, values: dict[str, tf.Tensor]) -> Array:
     if held.told.name in values:
         return array(values[held.told.name])
     return np.zeros(held.told.shape, held.told.dtype)
-
-
-def _listed(names: str | list[str]) -> list[str]:
-    return [names] if isinstance(names, str) else names

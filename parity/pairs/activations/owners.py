@@ -20,7 +20,7 @@ def owned(survey: Survey, mapping: Mapping) -> Owned:
     whole: dict[str, set[int]] = {}
     partly: set[str] = set()
     for number, entry in enumerate(mapping.entries):
-        names = _names(entry.torch if survey.side == "torch" else entry.keras)
+        names = entry.torch if survey.side == "torch" else entry.keras
         for path, count in _counted(names, holders, separator).items():
             whole.setdefault(path, set()).add(number)
             if count < len(names):
@@ -52,7 +52,3 @@ def _counted(names: Sequence[str], holders: dict[str, set[str]], separator: str)
         modules = holders.get(name, set())
         found.update({path for module in modules for path in (module, *ancestors(module, separator))})
     return found
-
-
-def _names(names: str | Sequence[str]) -> Sequence[str]:
-    return [names] if isinstance(names, str) else names

@@ -64,7 +64,8 @@ class Unit:
 
 def units(survey: Survey, taken: Iterable[str] = ()) -> list[Unit]:
     """All weights but those in `taken`, and buffers that are no statistics; units in the order of first calls."""
-    left = [weight for weight in survey.weights if weight.name not in set(taken) and not weight.constant]
+    elsewhere = set(taken)
+    left = [weight for weight in survey.weights if weight.name not in elsewhere and not weight.constant]
     left += _aliases(survey, {weight.name: weight for weight in left})
     modules = {module.path: module for module in survey.modules}
     by_module: dict[str, list[Weight]] = {}
