@@ -1,14 +1,18 @@
 """python -m keras_impl: records cases, fed by parity.runtime, or by hand as one rank (--help)."""
 
 import gc
+import sys
 
 from parity.runtime import byhand, drive
 
 
 def load() -> drive.Side:
     """Import the framework and its harness."""
+    # Keras imports scikit-learn, if there, for keras.wrappers alone, which take a quarter of the time to start.
+    sys.modules["sklearn"] = None
     from keras_impl.harness import run
 
+    del sys.modules["sklearn"]  # a program may import it
     # Keras collects garbage between runs: what the imports made need not be looked through each time.
     gc.collect()
     gc.freeze()

@@ -70,7 +70,7 @@ class Parity:
         file = file._replace(search=[*file.search, str(self._node.path.parent)])
         result: CaseResult = _usable(_session(self._node.config).compared, file)
         self._node.user_properties.extend(_properties(file, result))
-        if result.verdict in _asserts().FAILED:
+        if result.verdict not in _asserts().PASSED:
             again = again or f"pytest {shlex.quote(self._node.nodeid)}"
             pytest.fail(_asserts().told(result, again), pytrace=False)
         return result

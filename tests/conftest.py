@@ -22,18 +22,33 @@ Compare = Callable[..., CaseResult]
 
 TESTS = Path(__file__).parent
 SIDES = ("torch", "keras")
+# What takes longest, the longest first: the files of tests/.
+LONG = ("sides", "pairs", "strategies", "catalogue", "doctor_programs", "readme", "pair_commands", "recorded")
 # tests/test_sides.py runs the tests of each side in a process of its own.
 collect_ignore = [f"{side}_impl" for side in SIDES if os.environ.get("PARITY_SIDE") != side]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of several workers each takes a file at a time: none is to be left with a long one."""
+    places = {TESTS / f"test_{name}.py": place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(LONG)))
+
+
 @pytest.fixture(scope="session", autouse=True)
+def begun(request: pytest.FixtureRequest) -> None:
+    """Has a lone process begin the tests of both sides before all others; of several workers one waits for them."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        request.getfixturevalue("sides")
+
+
+@pytest.fixture(scope="session")
 def sides(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, "subprocess.Popen[bytes]"]]:
-    """The tests of both sides, begun before all others: they take as long as most of these, and few cores."""
+    """The tests of both sides, each in a process: they take as long as most of these, and few cores."""
     wanted = [side for side in SIDES if any(item.name == f"test_a_side[{side}]" for item in request.session.items)]
     # The frameworks warn of their own affairs: here warnings are no errors.
-    flags = ["-q", "-W", "default", "-p", "no:cacheprovider"]
+    flags = ["-q", "-W", "default", "-p", "no:cacheprovider", "-n", "0"]
     started = {}
     for side in wanted:
         folder = tmp_path_factory.mktemp(side)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from parity.runtime.environment import environment
+
 ROOT = Path(__file__).parents[1]
 FORBIDDEN = {
     "parity": {"torch", "tensorflow", "keras"},
@@ -49,3 +51,13 @@ def test_a_planted_import_is_seen(tmp_path, package, file, module):
     with (tmp_path / package / file).open("a") as source:
         source.write(f"import {module}\n")
     assert module in imported(package, tmp_path)
+
+
+def test_keras_starts_without_scikit_learn_and_leaves_it_to_programs(tmp_path):
+    script = (
+        "import sys; from keras_impl.__main__ import load; load(); import keras\n"
+        "print('sklearn' in sys.modules); import sklearn.base; print(keras.__name__, sklearn.__name__)"
+    )
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=120)
+    assert ended.stdout.splitlines() == ["False", "keras sklearn"], ended.stderr

@@ -177,7 +177,9 @@ def _high(value: Any) -> Any:
 
 def _is_low(value: Any) -> bool:
     """Whether an argument is the dtype float32, by one of its names."""
-    return value is tf.float32 or value is np.float32 or (isinstance(value, str) and value == "float32")
+    if isinstance(value, (str, np.dtype)):
+        return value == "float32"
+    return value is tf.float32 or value is np.float32
 
 
 CAST, CONSTANT, BITCAST = tf.cast, tf.constant, tf.bitcast

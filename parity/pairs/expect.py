@@ -27,7 +27,8 @@ def judge_expected(result: CaseResult, expected: list[Expect]) -> None:
     known = [(cause, next((each for each in expected if _is(each, cause)), None)) for cause in result.causes]
     if result.verdict != "match" and all(each for _, each in known):
         result.verdict, result.findings, result.first_divergence = "match", [], None
-        result.reason = "; ".join(f"accepted: {each.reason}" for _, each in known if each)
+        reasons = dict.fromkeys(each.reason for _, each in known if each)
+        result.reason = "; ".join(f"accepted: {reason}" for reason in reasons)
     result.expected = [{**cause, "reason": each.reason} for cause, each in known if each]
 
 

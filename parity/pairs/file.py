@@ -10,8 +10,8 @@ import msgspec
 
 from parity.checkup import inputs
 from parity.config import cases, schema
-from parity.config.frozen import Frozen
 from parity.errors import UsageError
+from parity.pairs.patterns import halves
 from parity.pairs.schema import Pair, PairInput, PairOutput, Train
 
 Table = dict[str, Any]
@@ -92,11 +92,23 @@ def _case(where: str, name: Any, table: Table, fields: Table) -> schema.Case:
 
 def _check_sections(where: str, table: Table) -> None:
     """One by one, so that what is wrong is said with the name of its section."""
-    kinds: dict[str, type[Frozen]] = {"inputs": PairInput, "outputs": PairOutput}
+    kinds: dict[str, type[PairInput | PairOutput]] = {"inputs": PairInput, "outputs": PairOutput}
     for section, kind in kinds.items():
         named = table.get(section)
         for key, value in named.items() if isinstance(named, dict) else ():
-            cases.checked(value, kind, f"{where}: [{section}.{key}]")
+            given = cases.checked(value, kind, f"{where}: [{section}.{key}]")
+            _check_layout(f"{where}: [{section}.{key}]", given)
+
+
+def _check_layout(where: str, given: PairInput | PairOutput) -> None:
+    if not given.keras_layout:
+        return
+    try:
+        axes, _ = halves(given.keras_layout)
+    except ValueError as error:
+        raise UsageError(f"{where} keras_layout: {error}") from None
+    if isinstance(given, PairInput) and given.shape and len(axes) != len(given.shape):
+        raise UsageError(f"{where} keras_layout: {given.keras_layout!r} is of {len(axes)} axes, shape {given.shape}")
 
 
 def _training(train: Train) -> Table:

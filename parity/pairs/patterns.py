@@ -33,6 +33,14 @@ def halves(pattern: str) -> tuple[list[Group], list[Group]]:
     return sides
 
 
+def reorders(pattern: str) -> bool:
+    """Whether the numbers of one axis on the left stand in another order on the right: more than whole axes move."""
+    left, right = halves(pattern)
+    place = {name: number for number, name in enumerate(name for group in right for name in group)}
+    orders = ([place[name] for name in group] for group in left)
+    return any(order != sorted(order) for order in orders)
+
+
 def reverse(pattern: str) -> str:
     """The way back."""
     left, _, right = pattern.partition("->")

@@ -11,6 +11,7 @@ from parity.config.frozen import Count, Frozen, Positive
 
 FLOATS = ("float16", "float32", "float64")
 Dtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
+LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)} | {"uint8": (0, 255)}
 Text = Annotated[str, Meta(min_length=1)]
 TARGET = "target"  # the input of this name is what the loss is given, and not the model
 
@@ -38,6 +39,9 @@ class PairInput(Frozen, frozen=True):
             raise ValueError(f"range is for integers, received dtype {self.dtype!r}; floats have a scale")
         if self.range and self.range[0] >= self.range[1]:
             raise ValueError(f"range is {list(self.range)}, expected [first, first beyond the last]")
+        first, last = LIMITS.get(self.dtype, (0, 0))
+        if self.range and not first <= self.range[0] < self.range[1] <= last + 1:
+            raise ValueError(f"range is {list(self.range)}, but {self.dtype} goes from {first} to {last}")
 
 
 class PairOutput(Frozen, frozen=True):

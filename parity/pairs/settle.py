@@ -17,7 +17,7 @@ from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.owners import SEPARATORS, ancestors
 from parity.pairs.activations.values import CLOSE, SAME, Tensor, could_be_same, fit, glance
 from parity.pairs.mapping import Entry, Mapping
-from parity.pairs.survey import Array, Survey
+from parity.pairs.survey import OUTPUT, Array, Survey
 
 Values = dict[str, Array]
 Run = Callable[[Mapping], tuple[Survey, Values]]
@@ -92,7 +92,7 @@ class _Settling:
                 self._decide(number)
                 self._go()
         self._settle_all_if_equal()
-        undecided = [doubt.place for number, doubt in enumerate(self.doubts) if number not in self.decided]
+        undecided = [doubt.place or OUTPUT for number, doubt in enumerate(self.doubts) if number not in self.decided]
         return Settled(self._mapping(), self.survey, self.values, list(dict.fromkeys(undecided)), self.runs)
 
     def _settle_all_if_equal(self) -> None:

@@ -1,7 +1,8 @@
 """The parent's side of a backend: its processes, fed one job at a time, ended whatever happens.
 
 A job is run by one process, or by a group of one process per rank. A group is started at the first
-job that needs one of its size and kept for those that follow; one rank that fails ends its group.
+job that needs one of its size and kept for those that follow: beside the one process at most one
+group of ranks. One rank that fails ends its group.
 """
 
 import contextlib
@@ -84,8 +85,8 @@ class Backend:
         """The group's processes, started and with their framework imported. Raises BackendError."""
         if group not in self._groups:
             for other in list(self._groups):
-                if other.devices != group.devices:  # no later job is likely to want them
-                    self._stop(other)
+                if other.devices != group.devices or min(other.ranks, group.ranks) > 1:
+                    self._stop(other)  # no later job is likely to want it
             with self._starting:
                 if self._closed:
                     raise BackendError(f"{self.name}: is closed")
@@ -96,7 +97,7 @@ class Backend:
     def _spawn(self, group: Group) -> None:
         children = self._groups[group] = []
         shared = environment(self.folder, self.kind, self.threads)
-        shared["PARITY_DEVICES"] = str(Devices(self.kind, group.devices))
+        shared["PARITY_DEVICES"] = str(Devices(self.kind, group.devices or group.ranks))
         for rank, own in enumerate(variables(self.name, group.ranks, self.folder)):
             name = f"{self.name} rank {rank}" if group.ranks > 1 else self.name
             log = self.folder / f"{name.replace(' ', '-')}.log"

@@ -15,7 +15,10 @@ RUNS = {"torch": ["low", "high", "witness"], "keras": ["low", "high"]}
 
 
 class Group(NamedTuple):
-    """What kind of processes a job needs: so many ranks, on so many logical devices."""
+    """What kind of processes a job needs: so many ranks, told of so many logical devices before they start.
+
+    `devices`: 0 where they need not be told: torch's virtual devices are as many as each job says.
+    """
 
     ranks: int
     devices: int
@@ -32,7 +35,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
 
     def group(self, backend: str) -> Group:
         """What the backend runs it in."""
-        return Group(processes(self.case, backend), self.case.devices)
+        return Group(processes(self.case, backend), self.case.devices if backend == "keras" else 0)
 
     def progress(self) -> int:
         """Nothing is known of it before the end."""
@@ -62,7 +65,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
     def group(self, backend: str) -> Group:
         """What the backend runs it in. TensorFlow has virtual devices beside the host, which is one too."""
         ranks = processes(self.case, backend) if self.case else self.ranks
-        return Group(ranks, self.devices + (self.virtual and backend == "keras"))
+        return Group(ranks, self.devices + self.virtual if backend == "keras" else 0)
 
     def progress(self) -> int:
         """How many files its ranks have written: one after each step."""
@@ -81,7 +84,7 @@ class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
 
     def group(self, backend: str) -> Group:
         """One process."""
-        return Group(1, self.case.devices)
+        return Group(1, self.case.devices if backend == "keras" else 0)
 
     def progress(self) -> int:
         """Nothing is known of it before the end."""

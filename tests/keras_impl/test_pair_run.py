@@ -171,7 +171,9 @@ def test_a_buffer_that_never_changes_is_given_and_not_recorded(tmp_path):
     made = pair(tmp_path, HEAD + code, "[inputs.x]\nshape=[2, 3]\n")
     made.reference({"weight": np.zeros(3), "table": np.arange(3.0)}, {})
     told = survey.read(made.torch)
-    told = msgspec.structs.replace(told, weights=[msgspec.structs.replace(w, trainable=False) for w in told.weights])
+    weight, table = told.weights
+    table = msgspec.structs.replace(table, trainable=False, constant=True)
+    told = msgspec.structs.replace(told, weights=[msgspec.structs.replace(weight, trainable=False), table])
     survey.write(made.torch, told)
     entries = [Entry(torch=["weight"], keras=["w"]), Entry(torch=["table"], keras=["moving_mean"])]
     trace = made.record(entries, [])

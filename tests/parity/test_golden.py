@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from synthetic import NumpySide, broken
+from synthetic import Fault, NumpySide, broken, by_hand, honest
 
 from parity import compare, golden
 from parity.errors import BackendError, TraceError

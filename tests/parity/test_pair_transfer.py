@@ -194,3 +194,17 @@ def test_every_automatic_entry_is_a_bijection(model: Model) -> None:
         arrays = counted(*ours)
         back = to_torch(one, to_keras(one, arrays, theirs), ours, arrays)
         assert all(map(np.array_equal, back, arrays)), one
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("o i -> i o", False),
+        ("(h k) d -> d h k", False),
+        ("d (three heads k) -> three d heads k", False),
+        ("o (c h w) -> (h w c) o", True),
+        ("(h three k) d -> three d h k", True),
+    ],
+)
+def test_a_pattern_may_reorder_the_numbers_of_an_axis(pattern: str, expected: bool) -> None:
+    assert patterns.reorders(pattern) == expected

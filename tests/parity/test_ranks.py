@@ -296,6 +296,25 @@ def test_groups_are_kept_beside_each_other_for_the_same_devices(stage: Stage) ->
         assert len(stage.running()) == len(stage.started()) == 1 + RANKS
 
 
+def test_torch_s_one_process_is_kept_for_any_number_of_devices(stage: Stage) -> None:
+    """Its devices are virtual: only its groups of ranks depend on the number."""
+    backend = stage.backend(ANSWERS)
+    with running([backend]):
+        for devices in (2, 3, 2):
+            for name in ("simple_block/single", "simple_block/ddp", "simple_block/data_parallel"):
+                assert backend.do(job(stage.folder, name, devices)).status == "done"
+            assert len(stage.running()) == 1 + devices
+        assert len(stage.started()) == 1 + 2 + 3 + 2
+
+
+def test_keras_is_told_of_its_devices_before_it_starts(stage: Stage) -> None:
+    backend = stage.backend(ANSWERS, name="keras")
+    with running([backend]):
+        for devices in (2, 2, 3):
+            assert backend.do(job(stage.folder, devices=devices)).status == "done"
+        assert (len(stage.running()), len(stage.started())) == (1, 2)
+
+
 def test_another_number_of_devices_ends_the_groups_before(stage: Stage) -> None:
     backend = stage.backend(ANSWERS)
     with running([backend]):

@@ -129,7 +129,7 @@ class Counterparts:
         return sum(self._apart(place) <= limit for place in ahead) >= RECOVERED
 
     def _is_same(self, path: str, limit: float) -> bool:
-        numbers = self._of_module.get(path, [])
+        numbers = [number for number in self._of_module.get(path, []) if not self.torch[number].tensor.is_constant]
         return bool(numbers) and all(self._apart(number) <= limit for number in numbers)
 
     def _apart(self, number: int) -> float:

@@ -15,8 +15,9 @@ from parity.errors import UsageError
 from parity.pairs.activations.counterparts import Counterparts, Found, is_output, outputs, places
 from parity.pairs.activations.equal import match_equal
 from parity.pairs.activations.unequal import match_in_gaps, match_owners
-from parity.pairs.activations.values import Order, Shape, distance
+from parity.pairs.activations.values import Order, Shape, Tensor, distance
 from parity.pairs.mapping import Mapping, Match, Matching
+from parity.pairs.patterns import reorders
 from parity.pairs.survey import Array, Survey
 from parity.results import Matched
 
@@ -34,7 +35,7 @@ def match(
     match_owners(state)
     match_in_gaps(state)
     return Matching(
-        matches=[*_matches(state, torch.arguments, keras.arguments), *whole],
+        matches=[*_matches(state, torch.arguments, keras.arguments, _reordered(mapping)), *whole],
         torch_alone=[place.key for place in state.torch if place.number not in state.found],
         keras_alone=[place.key for place in state.keras if place.number not in state.taken],
     )
@@ -53,6 +54,9 @@ def outputs_apart(torch: Survey, torch_values: dict[str, Array], keras_values: d
     keys = outputs(seen.key for seen in torch.outputs)
     if not keys or not set(keys) <= set(torch_values) & set(keras_values):
         return math.inf
+    told = (Tensor(torch_values[key]) for key in keys)
+    if not any(output.family == "float" and not output.is_constant for output in told):
+        return math.inf  # class ids, or one number everywhere, are equal behind any fault
     return max(_apart(torch_values[key], keras_values[key]) for key in keys)
 
 
@@ -75,8 +79,15 @@ def _whole(torch: Survey, keras: Survey, keras_values: dict[str, Array]) -> list
     return [Match(torch=key, keras=key, axes=list(range(len(shapes[key]))), by="order") for key in alike]
 
 
-def _matches(state: Counterparts, torch: Arguments, keras: Arguments) -> list[Match]:
-    """The pairs as both sides are told of them."""
+def _reordered(mapping: Mapping) -> set[str]:
+    """torch's modules whose layer takes features in another order, as behind a flattening of other axes."""
+    entries = [entry for entry in mapping.entries if entry.rearrange and "..." not in entry.rearrange]
+    found = [entry for entry in entries if any(map(reorders, entry.rearrange.split(";")))]
+    return {name.rpartition(".")[0] for entry in found for name in entry.torch}
+
+
+def _matches(state: Counterparts, torch: Arguments, keras: Arguments, reordered: set[str]) -> list[Match]:
+    """The pairs as both sides are told of them. `reordered`: modules whose inputs are not compared."""
     found = [state.found[number] for number in sorted(state.found)]
     known: dict[tuple[Shape, Shape], Order] = {}
     inputs: dict[str, list[int] | None] = {}
@@ -84,7 +95,7 @@ def _matches(state: Counterparts, torch: Arguments, keras: Arguments) -> list[Ma
         if "#" not in pair.torch.key:
             inputs[pair.torch.module] = _inputs(pair, torch, keras, known)
         known[pair.torch.tensor.shape, pair.keras.tensor.shape] = pair.fit.order
-    apart = _called_apart(state)
+    apart = _called_apart(state) | reordered
     return [
         Match(
             torch=pair.torch.key,

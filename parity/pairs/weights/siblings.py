@@ -32,7 +32,27 @@ def named(placed: list[Placed], image: Image) -> list[Placed]:
         order = _told(group) if 1 < len(group) <= FEW else None
         if order and order != tuple(range(len(group))):
             changed |= {one.torch: one for one in _reordered(group, order, image)}
-    return [changed.get(one.torch, one) for one in placed]
+    return _by_equal_names([changed.get(one.torch, one) for one in placed], image)
+
+
+def _by_equal_names(placed: list[Placed], image: Image) -> list[Placed]:
+    """With units that have one and the same name on both sides put together: an exchange would be a fault."""
+    found = list(placed)
+    for number, one in enumerate(found):
+        path = _path(one.link.torch[0].label)
+        if not _simple(one) or _path(one.link.keras[0].label) == path:
+            continue
+        for place, other in enumerate(found):
+            if _simple(other) and _path(other.link.keras[0].label) == path and _signature(other) == _signature(one):
+                exchanged = list(_reordered([one, other], (1, 0), image))
+                if len(exchanged) == 2:
+                    found[number], found[place] = exchanged
+                break
+    return found
+
+
+def _path(label: str) -> tuple[str, ...]:
+    return tuple(re.split(r"[./]", label))
 
 
 def doubts(placed: list[Placed], image: Image) -> Doubts:
@@ -152,6 +172,8 @@ def _follows(main: Group, group: Group) -> bool:
 
 def _settled(group: Group) -> bool:
     """Whether names confirm how they are assigned."""
+    if all(_path(one.link.torch[0].label) == _path(one.link.keras[0].label) for one in group):
+        return True
     if _told(group) == tuple(range(len(group))):
         return True
     ordered = all(before.keras < after.keras for before, after in itertools.pairwise(group))
