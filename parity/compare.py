@@ -59,8 +59,6 @@ def main(argv: Sequence[str]) -> int:
     report.cases.sort(key=lambda result: order.get(result.case, len(order)))
     if not args.quiet:
         terminal.show(report, sys.stderr if args.json == "-" else sys.stdout)
-    elif failed := [f"{case.case}: {case.reason}" for case in report.cases if case.verdict == "error"]:
-        print("\n".join(failed), file=sys.stderr)
     if args.json is not None:
         as_json.write(report, args.json)
     return report.status(args.strict)

@@ -1,5 +1,6 @@
 """Two traces of one case, compared tensor by tensor in execution order."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -7,13 +8,15 @@ import numpy as np
 from parity.errors import TraceError
 from parity.layout.compare import compare_layouts
 from parity.numerics import kernel
+from parity.numerics.kernel import Array
 from parity.numerics.statistics import describe, furthest
 from parity.numerics.steps import Step, is_whole, steps
 from parity.numerics.verdict import FAR_NOISIER, GROSS, NOISIER, VISIBLE, Judge, Judgement
+from parity.pairs.survey import OUTPUT
 from parity.results import CaseResult, Check, Divergence, Finding, Verdict, worst
 from parity.trace import keys
 from parity.trace.manifest import Trace
-from parity.trace.pages import equal
+from parity.trace.pages import blocks, equal
 
 FORWARD = ("input", "activation", "loss")
 DIVERGED = Judgement("diverged", None, by_bits=False)
@@ -106,6 +109,8 @@ class _Comparison:
         self.recorded: tuple[int | None, list[Step]] = (None, [])
         self.noisier: dict[str, list[tuple[str, float]]] = {}
         self.noisy: dict[str, list[str]] = {}
+        self.outputs: list[str] = []  # of the whole model, in the first step
+        self._told = False  # whether one of them has a number that could be wrong
         self._replica = 0
         self._exploded = False  # the loss of both sides is not finite any more
 
@@ -127,9 +132,12 @@ class _Comparison:
         if mismatch := files.mismatch(key, self.names):
             self._note(step, kind, name, DIVERGED, mismatch, files)
             return
-        if is_whole(files.reference_high[key]):
+        if is_whole(files.reference_high[key]) or is_whole(files.candidate_high[key]):
             self._judge_whole(step, kind, name, files)
             return
+        if step == 0 and kind == "activation" and name.startswith(OUTPUT):
+            self.outputs.append(name)
+            self._told |= any(_tells(file[key]) for file in files[:2])
         spread = kernel.measure(files.runs(key))
         recorded, before = self.recorded
         if kind == "parameter" and before and before[self._replica].holds(key, files.reference_high[key].shape):
@@ -140,7 +148,14 @@ class _Comparison:
         self._judge(step, kind, name, spread, files)
 
     def findings(self) -> list[Finding]:
-        """One remark for each side whose low run is noisier than it should be."""
+        """One remark for each side whose low run is noisier than it should be, and one if the outputs say nothing."""
+        return [*self._noise(), *(self._vacuous() if self.outputs and not self._told else [])]
+
+    def _vacuous(self) -> Iterator[Finding]:
+        message = "the model's outputs are zero, or not finite, everywhere: whatever went before, they would agree"
+        yield Finding(id="comparison.vacuous", side=" and ".join(self.names), where=self.outputs[0], message=message)
+
+    def _noise(self) -> list[Finding]:
         return [
             Finding(
                 id="precision.noise",
@@ -228,6 +243,11 @@ class _Comparison:
         place.index = index or []
         place.sides = {name: describe(array, index) for name, array in arrays.items()}
         return place
+
+
+def _tells(array: Array) -> bool:
+    """Whether some number is neither zero nor NaN nor infinite."""
+    return any(bool((np.isfinite(block) & (block != 0)).any()) for (block,) in blocks(array))
 
 
 def _casts(trace: Trace) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[
         return lambda key: True
     returned = {match.torch for match in matching.matches}
     given = {match.torch.partition("#")[0] for match in matching.matches if match.inputs is not None}
-    ignored = set(mapping.ignored)
+    alone = {*mapping.ignored, *mapping.constants}
 
     def is_comparable(key: str) -> bool:
         kind, name = keys.split(key)
@@ -23,6 +23,6 @@ def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[
         if kind == "input":
             return plain in given or plain in keys.MODEL_INPUTS
         owner = name.rpartition(".")[0] if kind == "optimizer_state" else name
-        return owner not in ignored
+        return owner not in alone
 
     return is_comparable

@@ -28,7 +28,7 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     """All weights of both sides.
 
-    `constants`: torch's buffers that have no counterpart and never change. `ignored`: by the user's wish, both sides.
+    `constants`: torch's buffers that have no counterpart. `ignored`: by the user's wish, both sides.
     """
 
     entries: list[Entry]

@@ -35,8 +35,8 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
 class Weight(msgspec.Struct, frozen=True, kw_only=True):
     """A parameter or buffer. `role`: its attribute in its module; `also`: other names that the framework gives it.
 
-    `statistic`: it is not trained, yet changes in training, as a batch norm's moving average does. `constant`: a
-    buffer of torch's that never changes, such as a table or a mask.
+    `statistic`: it is not trained, yet changes in training, as a batch norm's moving average does. `constant`: any
+    other buffer of torch's, such as a table or a mask.
     """
 
     name: str

@@ -166,7 +166,7 @@ def test_every_run_is_built_anew(tmp_path):
     assert read(made.record(ENTRIES, MATCHES), "activation/b").tobytes() == first.tobytes()
 
 
-def test_a_buffer_that_never_changes_is_given_and_not_recorded(tmp_path):
+def test_a_buffer_that_is_no_norm_s_is_given_and_recorded(tmp_path):
     code = SUM.replace("self.moving_mean.assign(self.moving_mean + 1)", "pass")
     made = pair(tmp_path, HEAD + code, "[inputs.x]\nshape=[2, 3]\n")
     made.reference({"weight": np.zeros(3), "table": np.arange(3.0)}, {})
@@ -177,7 +177,7 @@ def test_a_buffer_that_never_changes_is_given_and_not_recorded(tmp_path):
     survey.write(made.torch, told)
     entries = [Entry(torch=["weight"], keras=["w"]), Entry(torch=["table"], keras=["moving_mean"])]
     trace = made.record(entries, [])
-    assert steps(trace)["initial"] == ["parameter/weight"]
+    assert steps(trace)["initial"] == ["parameter/weight", "buffer/table"]
     near(read(trace, "activation/(model)"), np.tile(np.arange(3.0), (2, 1)))
 
 

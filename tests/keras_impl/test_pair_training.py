@@ -127,12 +127,14 @@ def test_a_target_of_the_files(tmp_path):
         mlp(tmp_path / "wrong", toml.format(4)).record(ENTRIES, MATCHES)
 
 
-def test_what_layers_add_is_no_part_of_the_loss(tmp_path):
-    code = MLP.replace('name="b"', 'name="b", kernel_regularizer="l2", activity_regularizer="l1"')
+def test_what_layers_add_is_part_of_the_loss(tmp_path):
+    """As fit has it: the penalty of a kernel is 0.01 times the sum of its squares."""
+    code = MLP.replace('name="b"', 'name="b", kernel_regularizer="l2"')
     plain = mlp(tmp_path / "plain", "[train]\nsteps = 1\n").record(ENTRIES, MATCHES)
     regular = mlp(tmp_path / "regular", "[train]\nsteps = 1\n", code).record(ENTRIES, MATCHES)
-    near(read(regular, "loss/loss"), read(plain, "loss/loss"))
-    near(read(regular, "gradient/b.weight"), read(plain, "gradient/b.weight"))
+    weight = read(plain, "parameter/b.weight", None)
+    near(read(regular, "loss/loss"), read(plain, "loss/loss") + 0.01 * (weight**2).sum())
+    near(read(regular, "gradient/b.weight"), read(plain, "gradient/b.weight") + 0.02 * weight)
 
 
 def test_a_frozen_layer_has_values_and_no_gradients(tmp_path):

@@ -51,7 +51,7 @@ def test_the_state_before_the_first_step(tmp_path):
     trace = recorded(case("MLP"), tmp_path)
     start = trace.step(None)
     names = [f"parameter/{m}.{r}" for m in ("first", "norm", "frozen", "unused") for r in ("weight", "bias")]
-    assert list(start) == [*names, "buffer/norm.running_mean", "buffer/norm.running_var"]
+    assert list(start) == [*names, "buffer/norm.running_mean", "buffer/norm.running_var", "buffer/table"]
     assert all(np.array_equal(trace.step(None, "low")[key], start[key]) for key in start)
     assert start["parameter/first.weight"].dtype == np.float64
     assert trace.step(None, "low")["parameter/first.weight"].dtype == np.float32

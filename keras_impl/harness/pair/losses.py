@@ -1,6 +1,6 @@
 """What is differentiated: a loss of the file's or of the user's own, or where nothing is trained a fixed scalar.
 
-What layers add by themselves (`add_loss`, regularizers) is part of no loss: torch's modules have no such thing.
+What a model's layers add by themselves (`add_loss`, regularizers) is part of a training's loss, as it is in fit.
 """
 
 from typing import Any, NamedTuple
@@ -55,6 +55,12 @@ def training(
     if target.shape != wanted:
         raise UsageError(f"inputs.{TARGET}: shape {target.shape.as_list()}, expected {wanted.as_list()}, the output's")
     return Scalar(getattr(losses, train.loss)(output, target), target)
+
+
+def with_added(scalar: Scalar, model: Any) -> Scalar:
+    """With the losses that the model's layers have added in their last call."""
+    added = [tf.cast(tf.reduce_sum(one), scalar.value.dtype) for one in getattr(model, "losses", [])]
+    return scalar._replace(value=tf.add_n([scalar.value, *added]))
 
 
 def _user_loss(

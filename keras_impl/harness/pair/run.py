@@ -115,7 +115,8 @@ class _Course:
     def _scalar(self, outputs: Any, canonical: list[tf.Tensor], number: int) -> losses.Scalar:
         if self.pair.train is None:
             return losses.probe(canonical, self.data)
-        return losses.training(self.pair, outputs, canonical, self.data, number, self.search)
+        own = losses.training(self.pair, outputs, canonical, self.data, number, self.search)
+        return losses.with_added(own, self.model)
 
     def _canonical_input(self, name: str, gradient: Any) -> np.ndarray:
         array = tf.convert_to_tensor(gradient).numpy()

@@ -61,10 +61,10 @@ class Weights:
                 each.variable.assign(values.astype(each.told.dtype))
 
     def state(self, initial: Mapping[str, Floats]) -> Iterator[tuple[str, str, Array]]:
-        """Kind, name and value of every parameter, and of every buffer that training changes."""
+        """Kind, name and value of every parameter, and of every buffer of floats."""
         for entry, held, shapes in self.placed:
             names = entry.torch
-            if self._kind(names[0]) and all(name in initial for name in names):
+            if all(name in initial for name in names):
                 start = [initial[name] for name in names] if entry.combine == "sum" else None
                 values = transfer.to_torch(entry, [array(each.variable) for each in held], shapes, start)
                 yield from ((self._kind(name), name, value) for name, value in zip(names, values, strict=True))
@@ -110,9 +110,9 @@ class Weights:
             yield f"{name}.{slot}", value
 
     def _kind(self, name: str) -> str:
-        """What torch records a weight as, "" for a buffer that never changes: a frozen parameter is recorded too."""
+        """What torch records a weight as: a frozen parameter is one too."""
         told = self.told[name]
-        return "buffer" if told.statistic else "" if told.constant else "parameter"
+        return "buffer" if told.statistic or told.constant else "parameter"
 
     def _shapes(self, names: Iterable[str]) -> list[tuple[int, ...]]:
         return [self.told[name].shape for name in names]

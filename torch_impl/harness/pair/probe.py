@@ -109,11 +109,12 @@ class Probe:
         self._order.clear()
 
     def state(self, optimizer: Optimizer | None) -> None:
-        """Parameters, statistics and the optimizer's state."""
+        """Parameters, buffers of floats and the optimizer's state."""
         for name, parameter in self.model.named_parameters():
             self._add("parameter", name, parameter)
-        for name, buffer in values.statistics(self.model).items():
-            self._add("buffer", name, buffer)
+        for name, buffer in (values.statistics(self.model) | values.constants(self.model)).items():
+            if buffer.is_floating_point() or buffer.is_complex():
+                self._add("buffer", name, buffer)
         if optimizer is not None and self.recorder.wants("optimizer_state"):
             self._optimizer(optimizer)
 
