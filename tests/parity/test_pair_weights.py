@@ -105,6 +105,19 @@ def test_branches_whose_names_tell_are_no_doubt(ours: list[str], theirs: list[st
     assert (found, proposal.doubts) == (told, [])
 
 
+@pytest.mark.parametrize("names", [["w1", "w3"], ["user.fc", "item.fc"], ["a", "b", "c"]])
+def test_equal_names_belong_together_whatever_the_order(names: list[str]) -> None:
+    """Or an exchange of two layers in a port would be mapped away."""
+    here = torch(*(linear(name, 4, 4) for name in names))
+    there = keras(*(dense(name.replace(".", "/"), 4, 4) for name in names[::-1]))
+    proposal = propose(here, there, PAIR)
+    pairs = [
+        (entry.torch[0].rpartition(".")[0], entry.keras[0].rpartition("/")[0]) for entry in proposal.mapping.entries
+    ]
+    assert {one: other.replace("/", ".") for one, other in pairs} == {name: name for name in names}
+    assert proposal.doubts == []
+
+
 def test_order_and_orientation_are_one_doubt() -> None:
     here = torch(line("mix", "Mixer", alpha1=(4, 4), other=(4, 4)))
     there = keras(line("mixer", "Mixer", some=(4, 4), more=(4, 4)))

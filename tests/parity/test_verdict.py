@@ -680,3 +680,22 @@ def test_behind_a_loss_that_is_infinite_on_both_sides_nan_and_infinity_are_alike
         low = {key: array.astype(np.float32) for key, array in step.items()}
         sides.append(by_hand(tmp_path / name, {"high": steps, "low": dict.fromkeys(steps, low)}, name))
     assert compare(*sides).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("value", "tells"), [(0.0, False), (np.nan, False), (np.inf, False), (1.0, True), (-1e-300, True)]
+)
+def test_outputs_that_say_nothing_are_a_finding(value: float, tells: bool, tmp_path: Path) -> None:
+    """Two models that return nothing but zeros, or NaN, are equal whatever they do."""
+
+    def traces(name: str) -> dict[str, dict[str, dict[str, Array]]]:
+        dead = np.full(3, value)
+        step = {"activation/inner": np.ones(3), name: dead, f"{name}.second": np.zeros(2)}
+        return {run: {"step-000000": step} for run in ("low", "high")}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of differences of NaN
+        result = compare(*(by_hand(tmp_path / side, traces("activation/(model)"), side) for side in ("torch", "keras")))
+    found = [finding.where for finding in result.findings if finding.id == "comparison.vacuous"]
+    assert found == ([] if tells else ["(model)"])
+    assert result.verdict == "match"
