@@ -1,5 +1,7 @@
 """Containers in which something is dropped are not compared in training."""
 
+from msgspec.structs import replace
+
 from parity.pairs.activations.dropping import in_training
 from parity.pairs.mapping import Match, Matching
 from parity.pairs.survey import Module, Survey
@@ -33,6 +35,18 @@ def test_containers_around_a_dropout_stand_alone() -> None:
         ]  # fmt: skip
         assert found.torch_alone == ["x", "block.attn", "block.attn#1", "block"]
         assert found.keras_alone == ["block/attn", "block/attn#1", "block"]
+
+
+def test_what_an_attention_drops_within_itself_tells_nothing_about_it() -> None:
+    sides = [survey(side, 0.1) for side in ("torch", "keras")]
+    told = [
+        replace(
+            one,
+            modules=[replace(each, kind="attention") if each.path.endswith("attn") else each for each in one.modules],
+        )
+        for one in sides
+    ]
+    assert in_training(matching(*KEYS), *told) == matching(*KEYS)
 
 
 def test_where_nothing_is_dropped_all_are_compared() -> None:

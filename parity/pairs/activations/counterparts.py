@@ -39,7 +39,12 @@ class Place(NamedTuple):
     @property
     def is_random(self) -> bool:
         """A dropout or its like, by its kind."""
-        return self.leaf and any(part in self.kind.lower() for part in RANDOM)
+        return self.leaf and drops(self.kind)
+
+
+def drops(kind: str) -> bool:
+    """Whether a kind of module does nothing in inference, and something at random in training."""
+    return any(part in kind.lower() for part in RANDOM)
 
 
 class Found(NamedTuple):

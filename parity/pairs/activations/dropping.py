@@ -4,7 +4,8 @@ In inference a dropout returns what it was given. So a block of torch's that end
 Keras's that ends before it, return the same tensor there, and another one in training.
 """
 
-from parity.pairs.activations.owners import SEPARATORS
+from parity.pairs.activations.counterparts import drops
+from parity.pairs.activations.owners import SEPARATORS, ancestors
 from parity.pairs.mapping import Match, Matching
 from parity.pairs.survey import Survey
 
@@ -25,13 +26,17 @@ def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:
 
 
 def _containers(survey: Survey) -> set[str]:
-    """All modules around a dropout whose rate is not 0; not the whole model, whose outputs are compared anyway."""
+    """All modules around a dropout whose rate is not 0; not the whole model, whose outputs are compared anyway.
+
+    A dropout of an attention's weights is in the midst of it on both sides.
+    """
     separator = SEPARATORS[survey.side]
     found: set[str] = set()
     for module in survey.modules:
-        if module.kind == "dropout" and module.facts.get("rate"):
-            parts = module.path.split(separator)
-            found.update(separator.join(parts[:length]) for length in range(1, len(parts)))
+        above = list(ancestors(module.path, separator))
+        within = bool(above) and survey.kind(above[0]) == "attention"
+        if drops(module.kind) and module.facts.get("rate", 1.0) and not within:
+            found.update(above)
     return found
 
 
