@@ -5,7 +5,7 @@ import os
 import pytest
 from conftest import SIDES
 
-LIMIT = 1200.0  # seconds, beside all other tests
+LIMIT = 600.0  # seconds
 
 
 @pytest.mark.parametrize("side", SIDES)

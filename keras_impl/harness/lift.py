@@ -29,6 +29,7 @@ MAKERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (tf.random, ("normal", "uniform", "truncated_normal", "stateless_normal", "stateless_uniform")),
 )
 FILLED = ((tf, "fill"), (tf, "linspace"))  # take their dtype from a Python float, which TensorFlow makes a float32
+CAST, CONSTANT, BITCAST = tf.cast, tf.constant, tf.bitcast  # as they are where they are not wrapped
 # Keras asks here for a common dtype of several: float64 is one already.
 ASIDE = ("keras/src/backend/common/dtypes.py",)
 
@@ -180,6 +181,3 @@ def _is_low(value: Any) -> bool:
     if isinstance(value, (str, np.dtype)):
         return value == "float32"
     return value is tf.float32 or value is np.float32
-
-
-CAST, CONSTANT, BITCAST = tf.cast, tf.constant, tf.bitcast

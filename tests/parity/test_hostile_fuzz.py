@@ -58,6 +58,14 @@ def compared(good: Path, bad: Path) -> str:
     return text.getvalue()
 
 
+def copied(trace: Path, folder: Path) -> Path:
+    """A copy to damage, in the place of that of the example before."""
+    bad = folder / "bad"
+    shutil.rmtree(bad, ignore_errors=True)
+    shutil.copytree(trace, bad)
+    return bad
+
+
 FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -66,9 +74,7 @@ FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=[HealthChe
 def test_any_change_to_a_manifest_is_told_or_judged(
     sides: tuple[Path, Path], tmp_path: Path, data: st.DataObject
 ) -> None:
-    bad = tmp_path / "bad"
-    shutil.rmtree(bad, ignore_errors=True)
-    shutil.copytree(sides[1], bad)
+    bad = copied(sides[1], tmp_path)
     facts = json.loads((bad / MANIFEST).read_bytes())
     *way, last = data.draw(st.sampled_from(below(facts)))
     holder = facts
@@ -90,9 +96,7 @@ def test_any_change_to_a_manifest_is_told_or_judged(
 def test_any_change_to_the_tensors_is_told_or_judged(
     sides: tuple[Path, Path], tmp_path: Path, data: st.DataObject
 ) -> None:
-    bad = tmp_path / "bad"
-    shutil.rmtree(bad, ignore_errors=True)
-    shutil.copytree(sides[1], bad)
+    bad = copied(sides[1], tmp_path)
     file = data.draw(st.sampled_from(sorted(bad.rglob("*.safetensors"))))
     content = bytearray(file.read_bytes())
     for _ in range(data.draw(st.integers(1, 8))):

@@ -16,6 +16,8 @@ from synthetic import Fault, Seen, by_hand, record, small_case
 from parity.errors import TraceError
 from parity.layout.canonical import Layout
 from parity.numerics.judge import compare
+from parity.numerics.kernel import Spread
+from parity.numerics.verdict import Judge
 from parity.report import as_json
 from parity.results import CaseResult, Check, Divergence, Finding, Report
 
@@ -699,3 +701,13 @@ def test_outputs_that_say_nothing_are_a_finding(value: float, tells: bool, tmp_p
     found = [finding.where for finding in result.findings if finding.id == "comparison.vacuous"]
     assert found == ([] if tells else ["(model)"])
     assert result.verdict == "match"
+
+
+@pytest.mark.parametrize(("stored", "verdict"), [(1.0, "subprecision"), (0.0, "diverged")])
+def test_an_update_inherits_at_the_ulp_of_its_parameter(stored: float, verdict: str) -> None:
+    """It is the difference of two stored parameters: rounding moves it by their ulp, however small it is itself."""
+    origin = Spread(9, 1.0, 2.0**-30, 2.0**-24, 0.0, 0.0, 2.0**-53, True, True)
+    update = Spread(9, 2.0**-10, 2.0**-31, 2.0**-24, 0.0, 0.0, 0.0, True, True)
+    judge = Judge("float32")
+    assert judge.high(origin).verdict == "subprecision"
+    assert judge.high(update, stored).verdict == verdict
