@@ -7,9 +7,9 @@ import msgspec
 from parity.layout.canonical import Layout
 from parity.pairs.mapping import Mapping
 
-Verdict = Literal["match", "subprecision", "diverged", "error", "skipped"]
+Verdict = Literal["match", "subprecision", "inconclusive", "diverged", "error", "skipped"]
 SCHEMA = 1
-RANKING: tuple[Verdict, ...] = ("match", "subprecision", "diverged")
+RANKING: tuple[Verdict, ...] = ("match", "subprecision", "inconclusive", "diverged")
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -128,7 +128,7 @@ class Report(Result):
         """The exit status: 3 before 1 before 2 (nothing compared) before 0."""
         if self.summary.get("error"):
             return 3
-        if self.summary.get("diverged") or (strict and any(_not_strict(case) for case in self.cases)):
+        if self.summary.get("diverged") or self.summary.get("inconclusive") or (strict and any(_not_strict(case) for case in self.cases)):
             return 1
         compared = self.summary.get("match", 0) + self.summary.get("subprecision", 0)
         return 0 if compared else 2

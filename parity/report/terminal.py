@@ -21,7 +21,14 @@ KINDS = {
     "buffer": "buf",
     "optimizer_state": "opt",
 }
-COLOURS = {"match": "green", "subprecision": "yellow", "diverged": "red", "error": "red", "skipped": "dim"}
+COLOURS = {
+    "match": "green",
+    "subprecision": "yellow",
+    "inconclusive": "magenta",
+    "diverged": "red",
+    "error": "red",
+    "skipped": "dim",
+}
 LEGEND = (
     "bits: worst of a kind, in float64 against the noise of the runs; = equal to a few ulp",
     "lay: device layouts, ≈ different as declared; sgl: bits against training on a single device",
