@@ -128,7 +128,8 @@ class Report(Result):
         """The exit status: 3 before 1 before 2 (nothing compared) before 0."""
         if self.summary.get("error"):
             return 3
-        if self.summary.get("diverged") or self.summary.get("inconclusive") or (strict and any(_not_strict(case) for case in self.cases)):
+        failed = self.summary.get("diverged") or self.summary.get("inconclusive")
+        if failed or (strict and any(_not_strict(case) for case in self.cases)):
             return 1
         compared = self.summary.get("match", 0) + self.summary.get("subprecision", 0)
         return 0 if compared else 2

@@ -586,12 +586,12 @@ def expected_status(verdicts: tuple[str, ...], strict: bool, finding: bool) -> i
     """The contract: 3 wins over 1; 1 for what diverged; 2 where nothing was compared, skipped cases alone included."""
     if "error" in verdicts:
         return 3
-    if "diverged" in verdicts or (strict and ("subprecision" in verdicts or (finding and verdicts))):
+    if {"diverged", "inconclusive"} & set(verdicts) or (strict and ("subprecision" in verdicts or (finding and verdicts))):
         return 1
     return 0 if {"match", "subprecision"} & set(verdicts) else 2
 
 
-VERDICTS = ("match", "subprecision", "diverged", "error", "skipped")
+VERDICTS = ("match", "subprecision", "inconclusive", "diverged", "error", "skipped")
 
 
 @pytest.mark.parametrize("finding", [False, True])
@@ -632,7 +632,8 @@ def test_the_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     made.add(noisy(tmp_path / "noisy", 6, 2.0**-19, ACTIVATION))
     found = loaded(made, tmp_path)
     assert found["schema"] == 1
-    assert found["summary"] == {"match": 1, "subprecision": 0, "diverged": 1, "error": 0, "skipped": 0}
+    none = dict.fromkeys(("subprecision", "inconclusive", "error", "skipped"), 0)
+    assert found["summary"] == {"match": 1, "diverged": 1, **none}
     case, remarked = found["cases"]
     for kind in ("sample", "input", "activation", "loss", "gradient", "update", "parameter"):
         assert case["checks"][kind].keys() >= FIELDS["check"]
