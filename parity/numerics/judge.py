@@ -18,6 +18,7 @@ from parity.results import RANKING, CaseResult, Check, Divergence, Finding, Verd
 from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.trace.pages import blocks, equal
+from parity.trace.repeat import BEYOND
 
 FIRST = ("input", "activation", "loss", "gradient")  # kinds of a forward and a backward pass
 CLAIMED = ("activation", "loss", "gradient", "parameter")  # kinds that a match says something about
@@ -127,6 +128,7 @@ class _Comparison:
         self.noisy: dict[str, list[str]] = {}
         self.outputs: list[str] = []  # of the whole model, in the first step
         self._told_something = False  # whether one of them has a number that could be wrong
+        self.not_reproducible: list[Finding] = []
         self.unjudged: list[str] = []  # what could not be judged, in words
         self._only_excused: Counter[str] = Counter()  # tensors of a kind that rounding moves visibly
         self._replica = 0
@@ -159,6 +161,8 @@ class _Comparison:
             self.outputs.append(name)
             self._told_something |= any(_tells(file[key]) for file in files[:2])
         spread = kernel.measure(files.runs(key), self.judge.low)
+        if self.judge.excuses and not self.judge.reproduces(spread, files.moved.get(key, 0.0)):
+            self._not_reproducible(step, key, files.moved[key])
         recorded, before = self.recorded
         if kind == "parameter" and before and before[self._replica].holds(key, files.reference_high[key].shape):
             update = kernel.measure(files.changes(key, before[self._replica]), self.judge.low)
@@ -179,9 +183,22 @@ class _Comparison:
             if check.compared and check.compared == self._only_excused[kind]:
                 self.unjudged.append(f"rounding alone moves every {kind} as far as the two sides are apart")
 
+    def _not_reproducible(self, step: int | None, key: str, moved: float) -> None:
+        """Note where the reference first is not itself when it is done again: from here on nothing is excused."""
+        self.judge.excuses = False
+        side, at = self.names[0], "before the first step" if step is None else f"at step {step}"
+        apart = "is another tensor or not finite" if moved == BEYOND else f"is {moved:.1e} away"
+        message = (
+            f"done again with the same inputs and weights, {side}'s {key} {at} {apart}: it is not a function of them"
+        )
+        self.not_reproducible.append(
+            Finding(id="reference.not_reproducible", side=side, where=keys.split(key)[1], message=message)
+        )
+        self.unjudged.append(f"{message}; seed or remove what is random in it")
+
     def findings(self) -> list[Finding]:
-        """One remark for each side whose low run is noisier than it should be."""
-        return [
+        """What is told beside the verdict: a reference that is not itself, sides noisier than they should be."""
+        return self.not_reproducible + [
             Finding(
                 id="precision.noise",
                 side=side,

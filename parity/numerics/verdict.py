@@ -44,12 +44,14 @@ class Judge:
     """Judges the tensors of one case in execution order.
 
     `kinks`: how many activations of each side changed their sign between its low and its high run.
+    `excuses`: whether the witness says what rounding does; not where the reference does not reproduce itself.
     """
 
     def __init__(self, low: str) -> None:
         self.low = low
         self.needed = gap(low) - SLACK
         self.kinks = [0, 0]
+        self.excuses = True
         self._growth = 0.0  # the largest difference of an origin, in units of the witness's there
 
     @property
@@ -74,6 +76,11 @@ class Judge:
         judged = [self._octave(size, stored, most, kind, first) for size in (whole, *spread.octaves)]
         excused = max(each.excused for each in judged) / (spread.scale or 1.0)
         return max(judged, key=lambda each: RANKING.index(each.verdict))._replace(excused=excused)
+
+    def reproduces(self, spread: Spread, moved: float) -> bool:
+        """Whether the reference, done again, was as close to itself as a candidate has to be. `moved`: by how much."""
+        noise = max(spread.noise, ROUNDOFF[self.low] * spread.scale)
+        return moved <= max(FEW_ULP * spread.scale, noise * 2.0**-self.needed)
 
     def _octave(self, size: Octave, stored: float, most: float, kind: str, first: bool) -> Judgement:
         """The verdict on the elements of one size. `most`: the largest difference that float32 may hide."""
@@ -105,7 +112,7 @@ class Judge:
         witness = WITNESS * size.witness
         if first:
             witness = min(witness, limit)
-        if size.difference > witness:
+        if size.difference > witness or not self.excuses:
             return None
         return "match" if kind in MOVED or size.difference <= limit else "inconclusive"
 
