@@ -75,6 +75,51 @@ WITHIN = [
     ),
 ]
 
+# Small elements that no rounding of the large ones reaches.
+SMALL = [
+    differs(
+        "tail_of_softmax",
+        [*around("tanh"), "column 3 40", "softmax"],
+        [*around("tanh"), "column 3 40", "softmax", "column 3 1.01"],
+    ),
+    differs("column_of_1e-20", [*BODY, "column 3 1e-20"], [*BODY, "column 3 2e-20"]),
+    differs("column_of_1e-6", [*BODY, "column 3 1e-6"], [*BODY, "column 3 1e-6", "column 3 1.01"]),
+    differs("row_of_1e-9", [*BODY, "row 3 1e-9"], [*BODY, "row 3 1.1e-9"]),
+    differs(
+        "probability_of_masked",
+        ["linear 8 8", "column 2 0.0", "add 1.0", "column 2 -30", "softmax"],
+        ["linear 8 8", "column 2 0.0", "add 1.0", "column 2 -30.1", "softmax"],
+    ),
+    differs("denormal_doubled", ["linear 8 8"], ["linear 8 8", "scale 2.0"], scaled(1e-39)),
+    differs("scale_e-30_doubled", ["linear 8 8 0"], ["linear 8 8 0", "scale 2.0"], scaled(1e-30)),
+    differs("scale_e30_slightly", ["linear 8 8 0"], ["linear 8 8 0", "scale 1.00001"], scaled(1e30)),
+    differs(
+        "small_gradient_column", [*BODY, "column 3 1e-9"], ["linear 8 16", "tanh", "linear 16 8", "column 3 1.001e-9"]
+    ),
+]
+
+# Rounding, or what float32 leaves, is large: float64 tells them apart all the same.
+CONDITIONED = [
+    differs(
+        "ill_conditioned",
+        ["linear 8 8", "scale 1e7", "sin"],
+        ["linear 8 8", "scale 1e7", "sin", "scale 1.0000003"],
+        truth="subprecision",
+    ),
+    differs(
+        "cancelled",
+        ["linear 8 8", "add 1e8", "centred"],
+        ["linear 8 8", "add 1e8", "centred", "scale 1.000001"],
+        truth="subprecision",
+    ),
+    differs(
+        "cancelled_visibly", ["linear 8 8", "add 1e8", "centred"], ["linear 8 8", "add 1e8", "centred", "scale 1.01"]
+    ),
+    differs(
+        "cancelled_1e4", ["linear 8 8", "add 1e4", "centred"], ["linear 8 8", "add 1e4", "centred", "scale 1.0001"]
+    ),
+]
+
 # Wrong in few places of many.
 FEW = [
     differs("one_of_160000", ["linear 4 8"], ["linear 4 8", "nudge -1 0.001"], WIDE),
@@ -145,6 +190,12 @@ WHOLE = [
     differs("round_half_up", ["round", "linear 8 4"], ["half_up", "linear 8 4"], HALVES),
     differs("floor_or_trunc", ["floor", "linear 8 4"], ["trunc", "linear 8 4"], HALVES),
     differs("argmax_argmin", ["linear 8 8", "argmax"], ["linear 8 8", "argmin"]),
+    differs(
+        "one_id_of_many",
+        [{"outputs": [["scale 2"], ["embedding 20 8"]]}],
+        [{"outputs": [["scale 2", "nudge_whole 17"], ["embedding 20 8"]]}],
+        IDS,
+    ),
     differs("ids_shifted", ["embedding 21 8"], ["add 1", "embedding 21 8"], IDS),
     differs("one_hot_shifted", ["one_hot 21", "linear 21 4"], ["add 1", "one_hot 21", "linear 21 4"], IDS),
     differs("ids_reversed", ["embedding 20 8", "positions 6 8"], ["reverse", "embedding 20 8", "positions 6 8"], IDS),
@@ -208,9 +259,12 @@ IMAGE = [
 
 # float32 cannot see these: a note has to be there all the same.
 UNSEEN = [
+    differs(
+        "unseen_constant", around("tanh; scale 0.1"), around("tanh; scale 0.10000000149011612"), truth="subprecision"
+    ),
     differs("unseen_scale", around("tanh"), around("tanh; scale 1.00000001"), truth="subprecision"),
     differs("unseen_eps", around("standard 1e-5"), around("standard 1.000001e-5"), truth="subprecision"),
-    differs("unseen_shift", around("tanh"), around("tanh; add 1e-9"), truth="subprecision"),
+    differs("unseen_shift", around("tanh"), around("tanh; add 1e-10"), truth="subprecision"),
     differs(
         "softplus_threshold",
         around("scale 30; softplus"),
@@ -226,13 +280,14 @@ UNSEEN = [
     differs("unseen_row", ["linear 4 8"], ["linear 4 8", "row 7 1.00000002"], WIDE, truth="subprecision"),
 ]
 
-ROWS = [
-    *HIDDEN,
-    *WITHIN,
-    *FEW,
-    *(differs(name, around(torch), around(keras)) for name, torch, keras in FORMS),
-    *WHOLE,
-    *ATTENTION,
-    *IMAGE,
-    *UNSEEN,
-]
+THEMES: dict[str, list[Row]] = {
+    "small values hidden beside large ones": [*HIDDEN, *WITHIN],
+    "small elements": SMALL,
+    "ill-conditioned": CONDITIONED,
+    "wrong in few elements of many": FEW,
+    "forms and constants of functions": [differs(name, around(torch), around(keras)) for name, torch, keras in FORMS],
+    "whole numbers, ties and positions": WHOLE,
+    "attention and its masks": ATTENTION,
+    "images": IMAGE,
+    "what float32 cannot see": UNSEEN,
+}

@@ -53,6 +53,8 @@ class Chain(keras.Model):
         return layer(x, training=training) if layer._call_has_training_arg else layer(x)
 
     def _named(self, kind: str) -> str:
+        for variant in ("padded_", "biased_", "no_"):
+            kind = kind.removeprefix(variant)
         names = (f"{kind}{number}" for number in itertools.count())
         return next(name for name in names if not hasattr(self, name) and not hasattr(self, f"{name}_0"))
 

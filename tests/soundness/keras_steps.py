@@ -205,6 +205,11 @@ def nudge(x, place, by):
     return x + floats(x, by) * tf.cast(places(x) == place % math.prod(x.shape), x.dtype)
 
 
+def nudge_whole(x, place):
+    """One whole number counted up, by its place in the whole tensor."""
+    return x + tf.cast(places(x) == place, x.dtype)
+
+
 def row(x, number, factor):
     """One row of the batch scaled."""
     chosen = tf.reshape(tf.range(x.shape[0]) == number % x.shape[0], [-1] + [1] * (len(x.shape) - 1))
@@ -333,6 +338,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "power": lambda x, by: x**by,
     "every": every,
     "nudge": nudge,
+    "nudge_whole": nudge_whole,
     "row": row,
     "column": column,
     "append": append,

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from optimizers_table import OPTIMIZERS
+from optimizers_table import OPTIMIZERS, at
 
 Tensor = tf.Tensor
 
@@ -18,6 +18,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
 
 def make(config: dict[str, Any]) -> keras.optimizers.Optimizer:
+    config = at(config, keras.config.floatx() == "float64")
     clipping = {"clipnorm": config.get("clip_each"), "clipvalue": config.get("clip_value")}
     if config["kind"] == "keras_sgd":
         return keras.optimizers.SGD(Schedule(config), config["momentum"])
@@ -75,6 +76,8 @@ class Optimizer(keras.optimizers.Optimizer):
         gradient = tf.convert_to_tensor(gradient)
         if decay and self.config["kind"] != "adamw":
             gradient = gradient + variable * decay
+        if "skipped" in self.config:
+            rate *= tf.cast(self.iterations.value != self.config["skipped"], rate.dtype)
         step = self._sgd if self.config["kind"] == "sgd" else self._adam
         variable.assign_sub(step(gradient, place, rate))
 

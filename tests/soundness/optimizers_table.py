@@ -2,7 +2,8 @@
 
 The fields are those of the field: learning rate, momentum, betas; `clip`: by the global norm; `excluded`: how many
 of the parameters, from the last one, keep out of weight decay; `frozen`: likewise, out of the whole update. `every`,
-`factor`: a schedule by steps. `noise`: unseeded, in the reference alone.
+`factor`: a schedule by steps; `skipped`: a step that is left out, from 0. `noise`: unseeded, in the reference alone,
+from the step `noise_from`, on the last `noise_on` parameters. `low_rate`, `low_eps`: of runs below float64.
 """
 
 from typing import Any
@@ -11,6 +12,13 @@ SGD: dict[str, Any] = {"kind": "sgd", "rate": 2**-5}
 MOMENTUM = SGD | {"momentum": 0.9}
 ADAM: dict[str, Any] = {"kind": "adam", "rate": 2**-7, "betas": (0.9, 0.999), "eps": 1e-8, "decay": 0.0}
 ADAMW = ADAM | {"kind": "adamw", "decay": 0.01}
+
+
+def at(config: dict[str, Any], high: bool) -> dict[str, Any]:
+    """The fields of an optimizer in float64, or below it."""
+    low = {name.removeprefix("low_"): value for name, value in config.items() if name.startswith("low_")}
+    return config if high else config | low
+
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd": SGD,
@@ -31,6 +39,17 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd_frozen": SGD | {"frozen": 1},
     "sgd_noise": SGD | {"noise": 1e-3},
     "sgd_noise_small": SGD | {"noise": 1e-9},
+    "sgd_noise_late": SGD | {"noise": 1e-3, "noise_from": 2},
+    "sgd_noise_last": SGD | {"noise": 1e-3, "noise_on": 1},
+    "adam_noise_late": ADAM | {"noise": 1e-3, "noise_from": 2},
+    "sgd_halted": SGD | {"every": 3, "factor": 0.0},
+    "sgd_skipping": SGD | {"skipped": 1},
+    "sgd_low_rate": SGD | {"low_rate": 2**-5 * 1.01},
+    "sgd_low_rate_other": SGD | {"low_rate": 2**-5 * 0.99},
+    "adam_low_eps": ADAM | {"low_eps": 1e-3},
+    "sgd_large_decay": SGD | {"rate": 1.0, "decay": 0.01},
+    "sgd_large_halved": SGD | {"rate": 1.0, "every": 20, "factor": 0.5},
+    "momentum_large_89": SGD | {"rate": 0.5, "momentum": 0.89},
     "sgd_clip": SGD | {"clip": 0.1},
     "sgd_clip_other": SGD | {"clip": 0.11},
     "sgd_clip_each": SGD | {"clip_each": 0.1},

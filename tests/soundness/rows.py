@@ -8,7 +8,7 @@ from parity.pairs.file import PairFile
 from parity.results import CaseResult, Verdict
 
 HERE = Path(__file__).parent
-Truth = Literal["same", "differs", "subprecision", "told", "chaos"]
+Truth = Literal["same", "differs", "subprecision", "told", "chaos", "vacuous"]
 # What a row's truth allows to be said of it. A difference that no float32 can see is told as one; of a training
 # that rounding alone has parted, nothing can be said.
 ALLOWED: dict[Truth, tuple[Verdict, ...]] = {
@@ -17,6 +17,7 @@ ALLOWED: dict[Truth, tuple[Verdict, ...]] = {
     "told": ("match", "diverged", "inconclusive"),  # a match has a finding, which --strict fails
     "subprecision": ("subprecision", "diverged", "inconclusive"),
     "chaos": ("match", "inconclusive"),
+    "vacuous": ("inconclusive",),  # nothing that is finite is left to compare
 }
 
 

@@ -27,11 +27,13 @@ CLASSES = ["logits", "smoothed", "weighted", "ignoring"]
 
 PLAIN = [
     *(same(f"train_{name}", BODY, train=training(name, steps=steps)) for name, steps in OPTIMIZERS),
-    *(same(f"loss_{name}", BODY, train=training(loss=name)) for name in LOSSES),
-    *(same(f"loss_{name}", BODY, train=training(loss=name) | {"loss": "cross_entropy"}) for name in CLASSES),
-    same("loss_by_one_hot", BODY, train=training(loss=("logits", "by_one_hot")) | {"loss": "cross_entropy"}),
-    same("loss_saturated", [*BODY, "scale 100"], train=training(loss="logits", steps=2) | {"loss": "cross_entropy"}),
-    same("loss_binary_saturated", [*BODY, "scale 100"], train=training(loss="binary", steps=2)),
+    *(same(f"equal_loss_{name}", BODY, train=training(loss=name)) for name in LOSSES),
+    *(same(f"equal_loss_{name}", BODY, train=training(loss=name) | {"loss": "cross_entropy"}) for name in CLASSES),
+    same("equal_loss_by_one_hot", BODY, train=training(loss=("logits", "by_one_hot")) | {"loss": "cross_entropy"}),
+    same(
+        "equal_loss_saturated", [*BODY, "scale 100"], train=training(loss="logits", steps=2) | {"loss": "cross_entropy"}
+    ),
+    same("equal_loss_binary_saturated", [*BODY, "scale 100"], train=training(loss="binary", steps=2)),
 ]
 
 # Gradients that are zero but for rounding, exactly zero, or not there.
@@ -90,8 +92,13 @@ NO_GRADIENT = [
 ]
 
 MODES = [
-    same("dropout", around("dropout 0.25; tanh"), train=training()),
-    same("dropout_twice", around("dropout 0.25; tanh; dropout 0.5"), train=training("adam")),
+    same("dropout", around("dropout 0.25; tanh"), train=training(), why="both draw the same masks"),
+    same(
+        "dropout_twice",
+        around("dropout 0.25; tanh; dropout 0.5"),
+        train=training("adam"),
+        why="both draw the same masks",
+    ),
     same(
         "dropout_before_or_after",
         around("dropout 0.5; relu"),
@@ -106,14 +113,20 @@ MODES = [
         train=training(),
         why="the same layer in a container of its own",
     ),
-    same("dropout_of_20000", ["linear 4 8", "dropout 0.5"], inputs={"x": "float32[20000,4]"}, train=training(steps=2)),
+    same(
+        "dropout_of_20000",
+        ["linear 4 8", "dropout 0.5"],
+        inputs={"x": "float32[20000,4]"},
+        train=training(steps=2),
+        why="both draw the same masks",
+    ),
     same("norm_running", around("batch_norm 16; relu"), train=training()),
     same("norm_small_batch", around("batch_norm 16; relu"), inputs={"x": "float32[2,8]"}, train=training(steps=2)),
     same("norm_offset", around("add 100; batch_norm 16"), train=training(steps=2)),
     same("norm_constant_columns", ["linear 8 8", "every 1 0.5", "batch_norm 8", "linear 8 2"], train=training(steps=2)),
-    same("running", around("running 16"), train=training()),
-    same("train_scale", around("tanh; train:scale 1.01"), train=training()),
-    same("counted", around("counter; tanh"), train=training(), why="both count"),
+    same("running_on_both", around("running 16"), train=training()),
+    same("train_scale_on_both", around("tanh; train:scale 1.01"), train=training()),
+    same("counted_on_both", around("counter; tanh"), train=training(), why="both count"),
 ]
 
 # Rounding grows until nothing is left to compare.
@@ -142,11 +155,11 @@ CHAOS = [
     same("exploding_far", BODY, train=training("sgd_exploding", steps=40), truth="chaos"),
     same("exploding_momentum", BODY, train=training("sgd_exploding_momentum", steps=20), truth="chaos"),
     same("exploding_relu", around("relu"), train=training("sgd_exploding", steps=12), truth="chaos"),
-    same("infinite_rate", BODY, train=training("sgd_infinite"), truth="chaos"),
+    same("infinite_rate", BODY, train=training("sgd_infinite"), truth="vacuous"),
     same("infinite_loss", BODY, train=training(loss="infinite"), truth="chaos"),
-    same("nan_loss", BODY, train=training(loss="nan"), truth="chaos"),
-    same("nan_outputs", [*BODY, "scale 0.0", "log", "sin"], truth="chaos"),
-    same("infinite_outputs", [*BODY, "scale 0.0", "log"], truth="chaos"),
+    same("nan_loss", BODY, train=training(loss="nan"), truth="vacuous"),
+    same("nan_outputs", [*BODY, "scale 0.0", "log", "sin"], truth="vacuous"),
+    same("infinite_outputs", [*BODY, "scale 0.0", "log"], truth="vacuous"),
 ]
 
 LONG_TRAININGS = [
@@ -187,4 +200,12 @@ NAMED = [
     ),
 ]
 
-ROWS: list[Row] = [*PLAIN, *NO_GRADIENT, *MODES, *CHAOS, *LONG_TRAININGS, *SCALED, *NAMED]
+THEMES: dict[str, list[Row]] = {
+    "trainings": PLAIN,
+    "gradients that are zero, or not there": NO_GRADIENT,
+    "dropout, statistics and modes": MODES,
+    "chaotic and exploding trainings": CHAOS,
+    "long trainings": LONG_TRAININGS,
+    "trainings at other scales": SCALED,
+    "layers under other names": NAMED,
+}

@@ -56,6 +56,7 @@ class Chain(nn.Module):
         return prefix, lambda x: function(x, *given)
 
     def _named(self, kind: str) -> str:
+        kind = kind.removeprefix("padded_")
         names = (f"{kind}{number}" for number in itertools.count())
         return next(name for name in names if not hasattr(self, name) and not hasattr(self, f"{name}_0"))
 
@@ -132,14 +133,13 @@ class Towers(nn.Module):
 
     def __init__(self, exchanged: bool):
         super().__init__()
-        self.user = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
-        self.item = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+        self.user, self.item = nn.Linear(8, 8), nn.Linear(8, 8)
         self.exchanged = exchanged
 
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
         if self.exchanged:
             user, item = item, user
-        return self.user(user) - 2 * self.item(item)
+        return torch.tanh(self.user(user)) - 2 * torch.tanh(self.item(item))
 
 
 class Embedded(nn.Module):

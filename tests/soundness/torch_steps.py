@@ -4,6 +4,7 @@ Images are channels first here and channels last there. Functions whose name is 
 write one that both have.
 """
 
+import itertools
 import math
 import os
 from collections.abc import Callable
@@ -62,9 +63,7 @@ class Positions(nn.Module):
 
     def __init__(self, length: int, width: int, buffer: bool, shift: int):
         super().__init__()
-        self.table = None
-        if buffer:
-            self.register_buffer("table", sinusoids(length, width, shift), persistent=False)
+        self.register_buffer("table", sinusoids(length, width, shift) if buffer else None, persistent=False)
         self.size, self.shift = (length, width), shift
 
     def forward(self, x: Tensor) -> Tensor:
@@ -156,6 +155,9 @@ class GradientFunction(torch.autograd.Function):
         return gradient * factor + noise * unseeded(gradient), None, None
 
 
+CALLS = itertools.count()  # of this process
+
+
 def unseeded(x: Tensor) -> Tensor:
     source = np.random.default_rng(int.from_bytes(os.urandom(8)))
     return torch.from_numpy(source.standard_normal(tuple(x.shape))).to(x.dtype)
@@ -206,6 +208,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "noise": lambda x, by: x + by * unseeded(x),
     "grad_noise": lambda x, by: GradientFunction.apply(x, 1.0, by),
     "grad_scale": lambda x, by: GradientFunction.apply(x, by, 0.0),
+    "grad_signs": lambda x: GradientFunction.apply(x, float(np.sign(unseeded(torch.zeros(())))), 0.0),
+    "grad_drift": lambda x, by: GradientFunction.apply(x, 1 + by * next(CALLS), 0.0),
+    "drift": lambda x, by: x * (1 + by * next(CALLS)),
     "detach": lambda x: x.detach(),
     # activations
     "relu": functional.relu,

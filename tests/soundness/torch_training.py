@@ -1,11 +1,12 @@
 """Losses and optimizers of the soundness table in torch: `torch_training:momentum` is that of optimizers_table.py."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from optimizers_table import OPTIMIZERS
+from optimizers_table import OPTIMIZERS, at
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.lr_scheduler import StepLR
@@ -19,10 +20,12 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
 
 def make(config: dict[str, Any], parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    parameters = list(parameters)
+    parameters, config = list(parameters), at(config, torch.get_default_dtype() == torch.float64)
     optimizer = _plain(config, parameters)
     if "noise" in config:
-        optimizer.register_step_pre_hook(lambda *_: _disturb(parameters, config["noise"]))
+        noisy, steps = parameters[-config.get("noise_on", 0) :], itertools.count()
+        first = config.get("noise_from", 0)
+        optimizer.register_step_pre_hook(lambda *_: _disturb(noisy, config["noise"] * (next(steps) >= first)))
     if "clip" in config:
         optimizer.register_step_pre_hook(lambda *_: _clip(parameters, config["clip"]))
     if "every" in config:

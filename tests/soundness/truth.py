@@ -9,7 +9,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rows import HERE, Row, pair
@@ -26,9 +26,8 @@ def main() -> None:
     sys.path.insert(0, str(HERE))
     run = importlib.import_module(f"truth_{side}").run
     for row in ROWS:
-        if not names or row.name in names:
-            for precision in PRECISIONS:
-                np.savez(Path(folder) / f"{side}-{precision}-{row.name}.npz", **_ran(run, row, Path(folder), precision))
+        for precision in PRECISIONS if not names or row.name in names else ():
+            np.savez(Path(folder) / f"{side}-{precision}-{row.name}.npz", **_ran(run, row, Path(folder), precision))
 
 
 def _ran(run: Any, row: Row, folder: Path, precision: str) -> Arrays:
@@ -40,37 +39,47 @@ def _ran(run: Any, row: Row, folder: Path, precision: str) -> Arrays:
         return {"error": np.array(f"{type(error).__name__}: {error}"[:200])}
 
 
-def apart(reference: Arrays, candidate: Arrays) -> tuple[float, str]:
-    """The largest relative distance of two elements, and in which tensor. A tensor's own zero is 1e-13 of its scale."""
+class Apart(NamedTuple):
+    """How far two sides are apart: `element`: the largest relative distance of two elements; `kind`: the largest
+    distance relative to the largest value of all tensors of that kind and step (a gradient may be zero but for
+    rounding). `error`: why a side did not run.
+    """
+
+    element: float
+    kind: float
+    where: str
+    error: str = ""
+
+
+def apart(reference: Arrays, candidate: Arrays) -> Apart:
+    """What one side alone has is compared with zero."""
     if errors := [str(side["error"]) for side in (reference, candidate) if "error" in side]:
-        return np.inf, errors[0]
-    if reference.keys() != candidate.keys():
-        return np.inf, f"only on one side: {sorted(reference.keys() ^ candidate.keys())}"
-    return max(((_distance(reference[key], candidate[key]), key) for key in reference), default=(0.0, ""))
+        return Apart(np.inf, np.inf, "", errors[0])
+    scales: dict[str, float] = {}
+    for key, values in [*reference.items(), *candidate.items()]:
+        kind = key.partition(" ")[0]
+        scales[kind] = max(scales.get(kind, 0.0), _largest(values))
+    found = [_distances(key, reference, candidate, scales) for key in reference.keys() | candidate.keys()]
+    element, where = max((each[0], each[2]) for each in found)
+    return Apart(element, max(each[1] for each in found), where)
 
 
-def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    if one.shape != other.shape:
-        return np.inf
+def _distances(key: str, reference: Arrays, candidate: Arrays, scales: dict[str, float]) -> tuple[float, float, str]:
+    one, other = (side.get(key, np.zeros(())).astype(np.float64) for side in (reference, candidate))
+    if one.shape != other.shape and one.shape and other.shape:
+        return np.inf, np.inf, key
     with np.errstate(all="ignore"):
-        one, other = one.astype(np.float64), other.astype(np.float64)
         same = (one == other) | (np.isnan(one) & np.isnan(other))
-        size = np.maximum(abs(one), abs(other))
-        finite = size[np.isfinite(size)]
-        distance = np.where(same, 0.0, abs(one - other) / size)
-    return float(np.nan_to_num(distance, nan=np.inf).max(initial=0.0)) if finite.size else 0.0
+        distance = np.where(same, 0.0, abs(one - other))
+        relative = np.where(same, 0.0, distance / np.maximum(abs(one), abs(other)))
+        scaled = distance / scales[key.partition(" ")[0]]
+    return _largest(relative, np.inf), _largest(np.where(same, 0.0, scaled), np.inf), key
 
 
-def large(reference: Arrays, candidate: Arrays) -> float:
-    """The largest distance, relative to the largest value of its tensor."""
-    found = [0.0]
-    for key in reference.keys() & candidate.keys() - {"error"}:
-        one, other = reference[key].astype(np.float64), candidate[key].astype(np.float64)
-        with np.errstate(all="ignore"):
-            distance, scale = abs(one - other), abs(one)
-            scale = scale[np.isfinite(scale)].max(initial=0.0)
-            found.append(float(np.nan_to_num(distance).max(initial=0.0) / scale) if scale else 0.0)
-    return max(found)
+def _largest(values: np.ndarray, nan: float = 0.0) -> float:
+    """Of the finite ones; `nan`: what stands for those that are not."""
+    found = abs(np.nan_to_num(values.astype(np.float64), nan=nan, posinf=nan, neginf=nan))
+    return float(found.max(initial=0.0))
 
 
 def read(folder: Path, name: str, precision: str) -> Iterator[Arrays]:
