@@ -174,10 +174,10 @@ def _repeat(
     """Do the high run again: the tensors that are not the same bit by bit, by file, with their largest difference."""
     repeats = {replica: Repeat(before) for replica, before in recorded.items()}
     side.run(Run(job.case, precision.HIGH, initial, dataset, dict(repeats), False, job.fault, job.pair))
-    files = (
-        (f"high/{repeat.folder.name}/{stem}", stem, repeat) for repeat in repeats.values() for stem in repeat.moved
-    )
-    return {name: repeat.moved[stem] for name, stem, repeat in files}
+    moved = {}
+    for repeat in repeats.values():
+        moved.update({f"high/{repeat.folder.name}/{stem}": keys for stem, keys in repeat.moved.items()})
+    return moved
 
 
 def recorders(job: Job, prefix: str, rank: Rank, data: Any) -> dict[int, Recorder]:
