@@ -32,12 +32,14 @@ class Judgement(NamedTuple):
     """The verdict on one tensor. `bits` is None where the difference is 0; `by_bits`: judged by them.
 
     `excused`: the difference, relative to the largest value, that the witness alone makes a match; else 0.
+    `growth`: of what float32 cannot see: the difference in units of the witness's.
     """
 
     verdict: Verdict
     bits: float | None
     by_bits: bool
     excused: float = 0.0
+    growth: float = 0.0
 
 
 class Judge:
@@ -71,11 +73,13 @@ class Judge:
         `kind`: of tensor. `first`: in the forward and backward pass of the first step, where no trajectory has spread
         rounding yet, the witness excuses no more than float32 could not see.
         """
-        whole = Octave(spread.scale, spread.scale, spread.difference, spread.noise, spread.witness)
+        whole = Octave(spread.scale, spread.scale, spread.difference, spread.noise, 0.0, spread.witness)
         most = SUBPRECISION * spread.scale
         judged = [self._octave(size, stored, most, kind, first) for size in (whole, *spread.octaves)]
-        excused = max(each.excused for each in judged) / (spread.scale or 1.0)
-        return max(judged, key=lambda each: RANKING.index(each.verdict))._replace(excused=excused)
+        found = max(judged, key=lambda each: RANKING.index(each.verdict))
+        if found.verdict == "subprecision":  # an origin is the whole tensor: not while some octave of it has diverged
+            self._growth = max(self._growth, *(each.growth for each in judged))
+        return found._replace(excused=max(each.excused for each in judged) / (spread.scale or 1.0))
 
     def reproduces(self, spread: Spread, moved: float) -> bool:
         """Whether the reference, done again, was as close to itself as a candidate has to be. `moved`: by how much."""
@@ -92,9 +96,8 @@ class Judge:
         if excuse := self._excused(size, kind, first):
             return Judgement(excuse, bits, by_bits=False, excused=size.difference)
         witness = max(size.witness, ROUNDOFF[HIGH] * max(size.reach, stored))
-        if size.difference <= min(most, max(SUBPRECISION * size.scale, size.noise)):
-            self._growth = max(self._growth, size.difference / witness)
-            return Judgement("subprecision", bits, by_bits=True)
+        if size.difference <= min(most, max(SUBPRECISION * size.scale, size.error)):
+            return Judgement("subprecision", bits, by_bits=True, growth=size.difference / witness)
         # What follows from a subprecision origin inherits its verdict; the witness shows how far one
         # rounding grows from there to here.
         if size.difference <= INHERITED * self._growth * witness:
