@@ -74,6 +74,8 @@ class Optimizer(keras.optimizers.Optimizer):
         if self.config["kind"] == "adamw":
             variable.assign_sub(variable * (rate * decay))
         gradient = tf.convert_to_tensor(gradient)
+        if "decay_from" in self.config:
+            decay *= float(self.iterations.value >= self.config["decay_from"])
         if decay and self.config["kind"] != "adamw":
             gradient = gradient + variable * decay
         if "skipped" in self.config:
