@@ -9,10 +9,11 @@ import math
 from typing import Final, NamedTuple
 
 from parity.numerics.kernel import Spread
+from parity.numerics.octaves import SLACK, Octave
 from parity.numerics.precision import HIGH, ROUNDOFF, gap
-from parity.results import Verdict
+from parity.results import RANKING, Verdict
+from parity.trace import keys
 
-SLACK: Final = 9  # bits that honest rounding may lose of E
 FEW_ULP: Final = 8 * ROUNDOFF[HIGH]  # four ulp of float64, relative
 WITNESS: Final = 64  # times what one ulp in the initial weights does to the reference
 SUBPRECISION: Final = 2.0**-22  # below this, relative, float32 cannot see a difference
@@ -22,27 +23,35 @@ FAR_NOISIER: Final = 8
 VISIBLE: Final = 2.0**-10  # relative noise from which on far noisier is another computation
 GROSS: Final = 2.0**-3  # the same for gradients that a switched ReLU may have changed
 EXPECTED: Final = 4  # times the witness, at the run precision, that a low run may be noisy
+# Kinds that a step moves, where rounding alone may be all that moves one of them.
+MOVED: Final = (keys.UPDATE, "parameter", "optimizer_state")
 MANY_KINKS: Final = 16  # sign changes from which on both sides' gradients are about equally noisy
 
 
 class Judgement(NamedTuple):
-    """The verdict on one tensor. `bits` is None where the difference is 0; `by_bits`: judged by them."""
+    """The verdict on one tensor. `bits` is None where the difference is 0; `by_bits`: judged by them.
+
+    `excused`: the difference, relative to the largest value, that the witness alone makes a match; else 0.
+    """
 
     verdict: Verdict
     bits: float | None
     by_bits: bool
+    excused: float = 0.0
 
 
 class Judge:
     """Judges the tensors of one case in execution order.
 
     `kinks`: how many activations of each side changed their sign between its low and its high run.
+    `excuses`: whether the witness says what rounding does; not where the reference does not reproduce itself.
     """
 
     def __init__(self, low: str) -> None:
         self.low = low
         self.needed = gap(low) - SLACK
         self.kinks = [0, 0]
+        self.excuses = True
         self._growth = 0.0  # the largest difference of an origin, in units of the witness's there
 
     @property
@@ -54,42 +63,74 @@ class Judge:
         """
         return not any(self.kinks) or min(self.kinks) >= MANY_KINKS
 
-    def high(self, spread: Spread, stored: float = 0.0, forward: bool = False) -> Judgement:
-        """The verdict on the float64 runs of a tensor.
+    def high(self, spread: Spread, stored: float = 0.0, kind: str = "", first: bool = False) -> Judgement:
+        """The verdict on the float64 runs of a tensor: on the whole, and on the elements of each size.
 
         `stored`: the scale of the values that the tensor was derived from, if larger than its own.
         An update is the difference of two stored parameters, and known to a few ulp of these.
-        `forward`: of the first step, where no trajectory has spread rounding yet: a witness that is far from
-        the reference says that the reference is not a function of its inputs, and excuses nothing.
+        `kind`: of tensor. `first`: in the forward and backward pass of the first step, where no trajectory has spread
+        rounding yet, the witness excuses no more than float32 could not see.
         """
-        witness = min(spread.witness, SUBPRECISION / WITNESS * spread.scale) if forward else spread.witness
-        bits = self._bits(spread)
-        if spread.difference <= FEW_ULP * max(spread.scale, stored):
+        whole = Octave(spread.scale, spread.scale, spread.difference, spread.noise, spread.witness)
+        most = SUBPRECISION * spread.scale
+        judged = [self._octave(size, stored, most, kind, first) for size in (whole, *spread.octaves)]
+        excused = max(each.excused for each in judged) / (spread.scale or 1.0)
+        return max(judged, key=lambda each: RANKING.index(each.verdict))._replace(excused=excused)
+
+    def reproduces(self, spread: Spread, moved: float) -> bool:
+        """Whether the reference, done again, was as close to itself as a candidate has to be. `moved`: by how much."""
+        noise = max(spread.noise, ROUNDOFF[self.low] * spread.scale)
+        return moved <= max(FEW_ULP * spread.scale, noise * 2.0**-self.needed)
+
+    def _octave(self, size: Octave, stored: float, most: float, kind: str, first: bool) -> Judgement:
+        """The verdict on the elements of one size. `most`: the largest difference that float32 may hide."""
+        bits = self._bits(size)
+        if size.difference <= FEW_ULP * max(size.reach, stored):
             return Judgement("match", bits, by_bits=False)
         if bits is not None and bits >= self.needed:
             return Judgement("match", bits, by_bits=True)
-        if spread.difference <= WITNESS * witness:
-            return Judgement("match", bits, by_bits=False)
-        witness = max(witness, ROUNDOFF[HIGH] * max(spread.scale, stored))
-        if spread.difference <= SUBPRECISION * spread.scale:
-            self._growth = max(self._growth, spread.difference / witness)
+        if excuse := self._excused(size, kind, first):
+            return Judgement(excuse, bits, by_bits=False, excused=size.difference)
+        witness = max(size.witness, ROUNDOFF[HIGH] * max(size.reach, stored))
+        if size.difference <= min(most, max(SUBPRECISION * size.scale, size.noise)):
+            self._growth = max(self._growth, size.difference / witness)
             return Judgement("subprecision", bits, by_bits=True)
         # What follows from a subprecision origin inherits its verdict; the witness shows how far one
         # rounding grows from there to here.
-        if spread.difference <= INHERITED * self._growth * witness:
+        if size.difference <= INHERITED * self._growth * witness:
             return Judgement("subprecision", bits, by_bits=True)
         return Judgement("diverged", bits, by_bits=True)
+
+    def _excused(self, size: Octave, kind: str, first: bool) -> Verdict | None:
+        """What the witness makes of a difference: a match, inconclusive where rounding alone does as much; or None.
+
+        A parameter whose gradient is truly zero may be moved by nothing but rounding, which a normalising optimizer
+        blows up to its whole step: that is told, but it is the same computation. If outputs, losses or gradients
+        move by more than float32 could not see, the trajectories have parted, and nothing can be said of them.
+        """
+        limit = SUBPRECISION * size.reach
+        witness = WITNESS * size.witness
+        if first:
+            witness = min(witness, limit)
+        if size.difference > witness or not self.excuses:
+            return None
+        return "match" if kind in MOVED or size.difference <= limit else "inconclusive"
+
+    def excess(self, spread: Spread) -> tuple[float, float]:
+        """By how many bits each side's low run is noisier than rounding at the run precision explains, in L2.
+
+        Rounding costs what storing the values costs, or what the witness says that it grows to here: a rounding is
+        E bits larger at this precision than in float64.
+        """
+        floor = self._floor(spread)
+        errors = spread.reference_error, spread.candidate_error
+        return tuple(_log2(error / floor) if floor else 0.0 for error in errors)  # type: ignore[return-value]
 
     def noisier(self, spread: Spread) -> tuple[float, float]:
         """By how many bits the candidate's low run is noisier than the reference's (negative: the
         other way round), in L2; and the larger noise, relative to the largest value.
-
-        The floor is what storing the values costs, or what the witness says that rounding at this
-        precision does to them: it grows by E bits from float64, cancellation and all.
         """
-        norm = spread.scale * math.sqrt(spread.size)
-        expected = EXPECTED * spread.witness * 2.0 ** gap(self.low)
-        floor = max(ROUNDOFF[self.low] * spread.scale, expected) * math.sqrt(spread.size)
+        norm, floor = spread.scale * math.sqrt(spread.size), self._floor(spread)
         if not norm:
             return 0.0, 0.0
         reference, candidate = max(spread.reference_error, floor), max(spread.candidate_error, floor)
@@ -97,8 +138,21 @@ class Judge:
             return 0.0, 0.0
         return math.log2(candidate / reference), max(reference, candidate) / norm
 
-    def _bits(self, spread: Spread) -> float | None:
-        noise = max(spread.noise, ROUNDOFF[self.low] * spread.scale)
-        if not spread.difference:
+    def _floor(self, spread: Spread) -> float:
+        """The L2 norm of what honest rounding may do to a low run.
+
+        The floor is what storing the values costs, or what the witness says that rounding at this
+        precision does to them: it grows by E bits from float64, cancellation and all.
+        """
+        expected = EXPECTED * spread.witness * 2.0 ** gap(self.low)
+        return max(ROUNDOFF[self.low] * spread.scale, expected) * math.sqrt(spread.size)
+
+    def _bits(self, size: Octave) -> float | None:
+        noise = max(size.noise, ROUNDOFF[self.low] * size.scale)
+        if not size.difference:
             return None
-        return math.log2(noise) - math.log2(spread.difference) if noise else 0.0
+        return math.log2(noise) - math.log2(size.difference) if noise else 0.0
+
+
+def _log2(value: float) -> float:
+    return math.log2(value) if 0.0 < value < math.inf else 0.0

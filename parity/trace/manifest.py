@@ -35,8 +35,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     `modules`: the modules of which something was recorded, and what kind each is. `files`: run/rank/step
     to its keys in execution order. `aliases`: run/rank/step to those keys that have the tensor of another
     key there, with that key; they are not in the file. `same`: run/rank/step to those keys whose tensors
-    are rank 0's, bit by bit, and stand there alone. Of a pair: `lifted`, the float32 islands that were
-    computed in float64 in the high run; and from Keras `mapping` and `matching`, by which it speaks torch's names.
+    are rank 0's, bit by bit, and stand there alone. `moved`: run/rank/step to those keys whose tensors were
+    others when the high run was done again unchanged, with the largest difference. Of a pair: `lifted`, the
+    float32 islands that were computed in float64 in the high run; and from Keras `mapping` and `matching`, by
+    which it speaks torch's names.
     """
 
     schema: int = SCHEMA
@@ -51,6 +53,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, list[str]]
     aliases: dict[str, dict[str, str]] = {}
     same: dict[str, list[str]] = {}
+    moved: dict[str, dict[str, float]] = {}
     lifted: list[str] = []
     mapping: Mapping | None = None
     matching: Matching | None = None
@@ -102,6 +105,12 @@ class Trace:
         if replica == 0 and not any(f"{run}/rank-{rank}/{stem}" in self.manifest.files for rank in (first, *others)):
             raise TraceError(f"{self.folder}: has no {stem} of the {run} run, which the other trace has")
         return dict(sorted(tensors.items(), key=lambda item: keys.place(item[0]))) if others else tensors
+
+    def moved(self, stem: str, replica: int) -> dict[str, float]:
+        """The tensors of a step that were others when the high run was done again, with the largest difference."""
+        ranks = self.manifest.replicas[replica]
+        files = (self.manifest.moved.get(f"high/rank-{rank}/{stem}", {}) for rank in ranks)
+        return {key: apart for file in files for key, apart in file.items()}
 
     def _file(self, run: str, rank: int, stem: str) -> Tensors:
         """The tensors of one rank, its references to rank 0's among them."""
