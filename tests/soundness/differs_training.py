@@ -143,6 +143,7 @@ LOW = [
     differs("low_rounded", BODY, around("tanh; low:cast16"), truth="told"),
     differs("low_noise_hides", [*BODY, "low:scale 100"], [*BODY, "low:scale 100", "scale 1.00001"]),
     differs("low_noise_hides_more", [*BODY, "low:scale 10000"], [*BODY, "low:scale 10000", "scale 1.001"]),
+    differs("high_noise_hides", [*BODY, "high:scale 100"], [*BODY, "high:scale 100", "scale 1.00001"]),
     differs("low_signs_trained", around("tanh; low:scale -1"), around("tanh; low:scale 3"), train=training("adam")),
     differs(
         "low_gradient_behind_kinks",
@@ -262,6 +263,7 @@ HIDDEN = [
         around("relu"),
         train=training("momentum_large", "momentum_large_89", 30),
     ),
+    differs("chaos_hides_late_decay", CHAOTIC, CHAOTIC, train=training("sgd_large", "sgd_large_late_decay", 30)),
     differs(
         "chaos_of_forward",
         ["linear 8 8", "sigmoid", "logistic 60", "linear 8 2"],
@@ -334,6 +336,12 @@ EXCHANGED = [
 
 UNSEEN = [
     differs("unseen_rate", BODY, BODY, train=training("sgd", "sgd_last_digit"), truth="subprecision"),
+    differs(
+        "unseen_gradient_branch",
+        ["linear 8 16", "tanh", {"outputs": [["linear 16 4"], ["linear 16 4", "scale 1e9"]]}],
+        ["linear 8 16", "tanh", {"outputs": [["grad_scale 0.5", "linear 16 4"], ["linear 16 4", "scale 1e9"]]}],
+        truth="subprecision",
+    ),
     differs("unseen_gradient", BODY, around("tanh; grad_scale 1.00000001"), truth="subprecision"),
 ]
 

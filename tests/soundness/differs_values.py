@@ -100,6 +100,16 @@ SMALL = [
 
 # Rounding, or what float32 leaves, is large: float64 tells them apart all the same.
 CONDITIONED = [
+    *(
+        differs(
+            f"jumps_of_{jump}_hide",
+            ["linear 4 8", {"plus": [["scale 10", "floor", f"scale {jump}"], ["sin"]]}],
+            ["linear 4 8", {"plus": [["scale 10", "floor", f"scale {jump}"], ["sin", "scale 1.0001"]]}],
+            WIDE,
+        )
+        for jump in (30, 1000)
+    ),
+    differs("rounded_within", around("tanh; cast16"), around("tanh; cast16; scale 1.0001")),
     differs(
         "ill_conditioned",
         ["linear 8 8", "scale 1e7", "sin"],

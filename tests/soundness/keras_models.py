@@ -8,24 +8,9 @@ import keras
 import tensorflow as tf
 from keras import layers
 from keras_steps import COMBINED, FUNCTIONS, LAYERS
+from notation import parse, runs
 
 Steps = Sequence[Any]
-
-
-def arguments(words: list[str]) -> list[Any]:
-    """Numbers where they are numbers, whole ones as int."""
-    return [_number(word) for word in words]
-
-
-def _number(word: str) -> Any:
-    try:
-        return int(word)
-    except ValueError:
-        pass
-    try:
-        return float(word)
-    except ValueError:
-        return word
 
 
 class Chain(keras.Model):
@@ -38,16 +23,14 @@ class Chain(keras.Model):
     def _prepared(self, step: Any) -> tuple[str, Any]:
         if isinstance(step, dict):
             return "", self._branches(step)
-        prefix, _, text = step.rpartition(":")
-        name, *words = text.split()
+        prefix, name, given = parse(step)
         if name in LAYERS:
-            layer = LAYERS[name](*arguments(words), name=self._named(name))
+            layer = LAYERS[name](*given, name=self._named(name))
             setattr(self, layer.name, layer)
             return prefix, lambda x, training: self._through(layer, x, training)
         if name == "again":  # a layer that was called before
-            return prefix, lambda x, training: self._through(getattr(self, words[0]), x, training)
-        function, given = FUNCTIONS[name], arguments(words)
-        return prefix, lambda x, training: function(x, *given)
+            return prefix, lambda x, training: self._through(getattr(self, given[0]), x, training)
+        return prefix, lambda x, training: FUNCTIONS[name](x, *given)
 
     def _through(self, layer: keras.Layer, x: Any, training: bool) -> Any:
         return layer(x, training=training) if layer._call_has_training_arg else layer(x)
@@ -68,13 +51,9 @@ class Chain(keras.Model):
 
     def call(self, x: Any, training: bool = False) -> Any:
         for prefix, step in self.calls:
-            if self._runs(prefix, bool(training)):
+            if runs(prefix, bool(training), keras.config.floatx() == "float64"):
                 x = step(x, training)
         return x
-
-    def _runs(self, prefix: str, training: bool) -> bool:
-        high = keras.config.floatx() == "float64"
-        return {"": True, "train": training, "eval": not training, "low": not high, "high": high}[prefix]
 
 
 def chain(steps: Steps) -> keras.Model:

@@ -66,20 +66,24 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         place = self._get_variable_index(variable)
-        from_last = self.count - place
-        if from_last <= self.config.get("frozen", 0):
+        if self.count - place <= self.config.get("frozen", 0):
             return
-        decay = self.config.get("decay", 0.0) if from_last > self.config.get("excluded", 0) else 0.0
+        gradient, decay = tf.convert_to_tensor(gradient), self._decay(place)
         rate = tf.cast(learning_rate, variable.dtype)
         if self.config["kind"] == "adamw":
             variable.assign_sub(variable * (rate * decay))
-        gradient = tf.convert_to_tensor(gradient)
-        if decay and self.config["kind"] != "adamw":
+        elif decay:
             gradient = gradient + variable * decay
         if "skipped" in self.config:
             rate *= tf.cast(self.iterations.value != self.config["skipped"], rate.dtype)
         step = self._sgd if self.config["kind"] == "sgd" else self._adam
         variable.assign_sub(step(gradient, place, rate))
+
+    def _decay(self, place: int) -> float:
+        """Of the parameter at this place, now."""
+        begun = int(self.iterations.value) >= self.config.get("decay_from", 0)
+        decays = begun and self.count - place > self.config.get("excluded", 0)
+        return self.config.get("decay", 0.0) if decays else 0.0
 
     def _sgd(self, gradient: Any, place: int, rate: Any) -> Any:
         momentum = self.config.get("momentum")

@@ -2,7 +2,8 @@
 
 The fields are those of the field: learning rate, momentum, betas; `clip`: by the global norm; `excluded`: how many
 of the parameters, from the last one, keep out of weight decay; `frozen`: likewise, out of the whole update. `every`,
-`factor`: a schedule by steps; `skipped`: a step that is left out, from 0. `noise`: unseeded, in the reference alone,
+`factor`: a schedule by steps; `skipped`: a step that is left out, from 0;
+`decay_from`: the step from which on weights decay. `noise`: unseeded, in the reference alone,
 from the step `noise_from`, on the last `noise_on` parameters. `low_rate`, `low_eps`: of runs below float64.
 """
 
@@ -48,6 +49,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd_low_rate_other": SGD | {"low_rate": 2**-5 * 0.99},
     "adam_low_eps": ADAM | {"low_eps": 1e-3},
     "sgd_large_decay": SGD | {"rate": 1.0, "decay": 0.01},
+    "sgd_large_late_decay": SGD | {"rate": 1.0, "decay": 0.01, "decay_from": 24},
     "sgd_large_halved": SGD | {"rate": 1.0, "every": 20, "factor": 0.5},
     "momentum_large_89": SGD | {"rate": 0.5, "momentum": 0.89},
     "sgd_clip": SGD | {"clip": 0.1},

@@ -204,6 +204,7 @@ WHOLE = [
         around("tanh; cast32"),
         why="what is float32 on purpose is float64 in the high run",
     ),
+    same("rounded_on_both", around("tanh; cast16")),
     same("prelu", ["linear 8 8", "prelu 8", "linear 8 2"]),
     same("rms_norm", ["linear 8 8", "rms_norm 8", "linear 8 2"]),
     same("constant", ["constant 8", "linear 8 2"]),

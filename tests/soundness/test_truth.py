@@ -15,8 +15,6 @@ from parity.runtime.environment import environment
 ROUNDING, SEEN = 1e-7, 1e-6
 SEEN_LOW = 1e-4  # of what is wrong at float32 alone, relative to the largest value
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory) -> Path:
@@ -29,6 +27,7 @@ def ran(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in ROWS if not row.why])
 def test_a_truth(row: Row, ran: Path):
     high, low = (apart(*read(ran, row.name, precision)) for precision in PRECISIONS)

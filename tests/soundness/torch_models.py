@@ -11,27 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from notation import parse, runs
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_steps import COMBINED, FUNCTIONS, LAYERS
 
 Steps = Sequence[Any]
-
-
-def arguments(words: list[str]) -> list[Any]:
-    """Numbers where they are numbers, whole ones as int."""
-    return [_number(word) for word in words]
-
-
-def _number(word: str) -> Any:
-    try:
-        return int(word)
-    except ValueError:
-        pass
-    try:
-        return float(word)
-    except ValueError:
-        return word
 
 
 class Chain(nn.Module):
@@ -44,16 +29,14 @@ class Chain(nn.Module):
     def _prepared(self, step: Any) -> tuple[str, Any]:
         if isinstance(step, dict):
             return "", self._branches(step)
-        prefix, _, text = step.rpartition(":")
-        name, *words = text.split()
+        prefix, name, given = parse(step)
         if name in LAYERS:
-            layer = LAYERS[name](*arguments(words))
+            layer = LAYERS[name](*given)
             setattr(self, self._named(name), layer)
             return prefix, lambda x: layer(x)
         if name == "again":  # a layer that was called before
-            return prefix, lambda x: getattr(self, words[0])(x)
-        function, given = FUNCTIONS[name], arguments(words)
-        return prefix, lambda x: function(x, *given)
+            return prefix, lambda x: getattr(self, given[0])(x)
+        return prefix, lambda x: FUNCTIONS[name](x, *given)
 
     def _named(self, kind: str) -> str:
         kind = kind.removeprefix("padded_")
@@ -70,13 +53,9 @@ class Chain(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         for prefix, call in self.calls:
-            if self._runs(prefix):
+            if runs(prefix, self.training, torch.get_default_dtype() == torch.float64):
                 x = call(x)
         return x
-
-    def _runs(self, prefix: str) -> bool:
-        high = torch.get_default_dtype() == torch.float64
-        return {"": True, "train": self.training, "eval": not self.training, "low": not high, "high": high}[prefix]
 
 
 def chain(steps: Steps) -> nn.Module:
