@@ -32,7 +32,8 @@ class Judgement(NamedTuple):
     """The verdict on one tensor. `bits` is None where the difference is 0; `by_bits`: judged by them.
 
     `excused`: the difference, relative to the largest value, that the witness alone makes a match; else 0.
-    `growth`: of what float32 cannot see: the difference in units of the witness's.
+    `growth`: of what float32 cannot see: the difference in units of the witness's. `largest`: the magnitude of the
+    elements that the verdict is about, where these are not all.
     """
 
     verdict: Verdict
@@ -40,6 +41,7 @@ class Judgement(NamedTuple):
     by_bits: bool
     excused: float = 0.0
     growth: float = 0.0
+    largest: float = math.inf
 
 
 class Judge:
@@ -75,7 +77,10 @@ class Judge:
         """
         whole = Octave(spread.scale, spread.scale, spread.difference, spread.noise, 0.0, spread.witness)
         most = SUBPRECISION * spread.scale
-        judged = [self._octave(size, stored, most, kind, first) for size in (whole, *spread.octaves)]
+        judged = [self._octave(whole, stored, most, kind, first)]
+        judged += [
+            self._octave(size, stored, most, kind, first)._replace(largest=size.scale) for size in spread.octaves
+        ]
         found = max(judged, key=lambda each: RANKING.index(each.verdict))
         if found.verdict == "subprecision":  # an origin is the whole tensor: not while some octave of it has diverged
             self._growth = max(self._growth, *(each.growth for each in judged))
@@ -119,6 +124,18 @@ class Judge:
             return None
         return "match" if kind in MOVED or size.difference <= limit else "inconclusive"
 
+    def reason(self, spread: Spread, judgement: Judgement) -> str:
+        """Why a tensor is not a match, in words."""
+        if judgement.largest < spread.scale:
+            size = next(each for each in spread.octaves if each.scale == judgement.largest)
+            apart = f"{size.difference:.1e} apart in float64 in elements of up to {size.scale:.1e}, beside larger ones"
+        else:
+            share = spread.difference / (spread.scale or 1.0)
+            apart = f"{spread.difference:.1e} apart in float64, {share:.1e} of the largest value"
+        if judgement.verdict == "inconclusive":
+            return f"{apart}, but one rounding in the initial values moves the reference itself as far"
+        return f"{apart}: {max(judgement.bits or 0.0, 0.0):.1f} bits, {self.needed} needed"
+
     def excess(self, spread: Spread) -> tuple[float, float]:
         """By how many bits each side's low run is noisier than rounding at the run precision explains, in L2.
 
@@ -129,17 +146,16 @@ class Judge:
         errors = spread.reference_error, spread.candidate_error
         return tuple(_log2(error / floor) if floor else 0.0 for error in errors)  # type: ignore[return-value]
 
-    def noisier(self, spread: Spread) -> tuple[float, float]:
-        """By how many bits the candidate's low run is noisier than the reference's (negative: the
-        other way round), in L2; and the larger noise, relative to the largest value.
-        """
-        norm, floor = spread.scale * math.sqrt(spread.size), self._floor(spread)
-        if not norm:
-            return 0.0, 0.0
+    def noisier(self, spread: Spread) -> float:
+        """By how many bits the candidate's low run is noisier than the reference's (negative: the other way round)."""
+        floor = self._floor(spread)
         reference, candidate = max(spread.reference_error, floor), max(spread.candidate_error, floor)
-        if not math.isfinite(reference + candidate):
-            return 0.0, 0.0
-        return math.log2(candidate / reference), max(reference, candidate) / norm
+        return math.log2(candidate / reference) if 0.0 < reference + candidate < math.inf and reference else 0.0
+
+    def relative_noise(self, spread: Spread) -> float:
+        """The larger noise of the low runs, in L2, relative to the largest value."""
+        norm = spread.scale * math.sqrt(spread.size)
+        return max(spread.reference_error, spread.candidate_error, self._floor(spread)) / norm if norm else 0.0
 
     def _floor(self, spread: Spread) -> float:
         """The L2 norm of what honest rounding may do to a low run.
