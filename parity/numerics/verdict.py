@@ -25,6 +25,7 @@ GROSS: Final = 2.0**-3  # the same for gradients that a switched ReLU may have c
 EXPECTED: Final = 4  # times the witness, at the run precision, that a low run may be noisy
 # Kinds that a step moves, where rounding alone may be all that moves one of them.
 MOVED: Final = (keys.UPDATE, "parameter", "optimizer_state")
+MANY: Final = 16  # numbers whose witness is not small by luck
 MANY_KINKS: Final = 16  # sign changes from which on both sides' gradients are about equally noisy
 
 
@@ -82,9 +83,21 @@ class Judge:
             self._octave(size, stored, most, kind, first)._replace(largest=size.scale) for size in spread.octaves
         ]
         found = max(judged, key=lambda each: RANKING.index(each.verdict))
+        if first and found.verdict == "match" and self._noise_hides(spread):
+            found = self._octave(whole._replace(noise=0.0), stored, most, kind, first)
         if found.verdict == "subprecision":  # an origin is the whole tensor: not while some octave of it has diverged
             self._growth = max(self._growth, *(each.growth for each in judged))
         return found._replace(excused=max(each.excused for each in judged) / (spread.scale or 1.0))
+
+    def _noise_hides(self, spread: Spread) -> bool:
+        """Whether the low runs are too far off to say what rounding is, and the witness says that it is less.
+
+        float32 is lost in the sine of 10^7, say: of noise as large as the values E bits less are not rounding. The
+        witness of fewer than MANY numbers may be small by luck.
+        """
+        if spread.size < MANY or not spread.witness or spread.noise <= VISIBLE * spread.scale:
+            return False
+        return spread.difference > WITNESS * max(spread.witness, FEW_ULP * spread.scale)
 
     def reproduces(self, spread: Spread, moved: float) -> bool:
         """Whether the reference, done again, was as close to itself as a candidate has to be. `moved`: by how much."""

@@ -134,3 +134,13 @@ def test_nothing_of_a_kind_that_could_be_compared_is_inconclusive(tmp_path: Path
     result = compare(reference, Trace(tmp_path / "keras"))
     assert result.verdict == "inconclusive"
     assert "no gradient has a counterpart" in result.reason
+
+
+@pytest.mark.parametrize(("away", "verdict"), [(2.0**-30, "match"), (2.0**-45, "subprecision")])
+def test_noise_as_large_as_the_values_does_not_say_what_rounding_is(away: float, verdict: str, tmp_path: Path) -> None:
+    """As of sin(1e7 x), where float32 has no correct digit and float64 has nine."""
+    low = {ACTIVATION: np.roll(SIGNS, 1)}
+    reference = tensors({ACTIVATION: SIGNS}, low=low, witness={ACTIVATION: SIGNS * (1 + away)})
+    candidate = tensors({ACTIVATION: SIGNS * (1 + 2.0**-26)}, low=low)
+    result = judged(tmp_path, reference, candidate)
+    assert result.verdict == verdict, result.reason
