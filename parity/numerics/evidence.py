@@ -47,9 +47,9 @@ class Evidence:
         kind, name = keys.split(key)
         if step == 0 and kind == "activation" and name.startswith(OUTPUT):
             self._has_outputs = True
-            self._outputs_tell |= any(_tells(file[key]) for file in files[:2])
+            self._outputs_tell |= any(_tells(file[key]) for file in files.highs)
         if kind == "loss":
-            self._exploded |= not any(np.isfinite(file[key]).any() for file in files[:2])
+            self._exploded |= not any(np.isfinite(file[key]).any() for file in files.highs)
 
     def lost(self, step: int | None, kind: str, spread: Spread) -> Lost | None:
         """What NaN and infinity make of a tensor; None where nothing is lost.

@@ -151,12 +151,13 @@ class _Comparison:
 
     def _judge(self, step: int | None, kind: str, name: str, spread: Spread, files: Step, stored: float = 0.0) -> None:
         first = step == 0 and kind in FIRST
+        low = first or (step == 0 and kind == keys.UPDATE)
         judgement, reason = self.judge.high(spread, stored, kind, first), ""
         lost = self.evidence.lost(step, kind, spread)
         if lost and lost.verdict == worst([lost.verdict, judgement.verdict]) != judgement.verdict:
             judgement, reason = Judgement(lost.verdict, None, by_bits=False), lost.reason
-        elif judgement.verdict == "match" and first:
-            if reason := self.low_runs.check(keys.key(kind, name), spread, files):
+        elif judgement.verdict == "match" and low:
+            if reason := self.low_runs.check(keys.key(kind, name), spread, files, stored):
                 judgement = judgement._replace(verdict="diverged")
         elif judgement.verdict == "diverged" and step and self._parted(spread, files):
             judgement = judgement._replace(verdict="inconclusive")
@@ -177,7 +178,7 @@ class _Comparison:
     def _judge_whole(self, step: int | None, kind: str, name: str, files: Step) -> None:
         """Integers and truth values: equal or not, in the high runs and in the low ones."""
         key = keys.key(kind, name)
-        pairs = (files[:2], files[2:4])
+        pairs = (files.highs, files.lows)
         same = all(equal(reference[key], candidate[key]) for reference, candidate in pairs)
         self._note(step, kind, name, MATCH if same else DIVERGED, "" if same else "whole numbers differ", files)
 
@@ -206,7 +207,7 @@ class _Comparison:
         """
         key = keys.key("parameter" if place.kind == keys.UPDATE else place.kind, place.name)
         low = f"of the {self.judge.low} runs" in place.reason
-        sides = zip(self.names, files[2:4] if low else files[:2], strict=True)
+        sides = zip(self.names, files.lows if low else files.highs, strict=True)
         arrays = {name: file[key] for name, file in sides if key in file}
         shapes = {array.shape for array in arrays.values()}
         index = None
@@ -219,7 +220,11 @@ class _Comparison:
 
 
 def _is_plain_gradient(key: str, files: Step) -> bool:
-    return key.startswith("gradient/") and not key.endswith(keys.LOCAL) and files.holds(key, files[0][key].shape)
+    return (
+        key.startswith("gradient/")
+        and not key.endswith(keys.LOCAL)
+        and files.holds(key, files.reference_high[key].shape)
+    )
 
 
 def _casts(trace: Trace) -> dict[str, list[str]]:

@@ -73,6 +73,8 @@ class Spread(NamedTuple):
     witness: float  # largest |witness - reference_high|
     same_nonfinite: bool  # high run against high run
     same_nonfinite_low: bool  # low run against low run
+    reference_furthest: float = 0.0  # largest |reference_low - reference_high|
+    candidate_furthest: float = 0.0
     nans: int = 0  # in the high run that has more of them
     infinite: int = 0
     nans_low: int = 0  # in the low run that has more of them
@@ -114,6 +116,8 @@ def measure(runs: Runs, low: str = "float32") -> Spread:
         witness=witness.largest,
         same_nonfinite=high.same_nonfinite,
         same_nonfinite_low=low_runs.same_nonfinite,
+        reference_furthest=reference_error.largest,
+        candidate_furthest=candidate_error.largest,
         nans=max(reference.nans, candidate.nans),
         infinite=max(reference.infinite, candidate.infinite),
         nans_low=max(reference_error.nans, candidate_error.nans),

@@ -135,6 +135,31 @@ def stride(size: int) -> int:
     return min(1 << max(size // SAMPLE, 1).bit_length() - 1, STRIDE)
 
 
+class LowErrors(NamedTuple):
+    """A sample of a tensor's elements, for what their low run is off by.
+
+    `rows`: the octave of each. `error`: |low - high|. `witness`: the largest distance of the witness among all sampled
+    elements of up to 2^WINDOW times the size.
+    """
+
+    rows: NDArray[np.int64]
+    scale: Array
+    error: Array
+    witness: Array
+
+
+def low_errors(high: Array, low: Array, witness: Array) -> LowErrors:
+    """Return the errors of a sample of the low run's elements, with what rounding in float64 does to their like."""
+    every = max(high.size // (4 * SAMPLE), 1)
+    with np.errstate(all="ignore"):
+        exact, rounded, nudged = (each.reshape(-1)[::every].astype(np.float64) for each in (high, low, witness))
+        rows = _rows(np.abs(exact))
+        moved = np.zeros(ROWS)
+        np.maximum.at(moved, rows, _finite(np.abs(nudged - exact)))
+        pooled = np.maximum.accumulate(moved)[np.minimum(rows + WINDOW, ROWS - 1)]
+        return LowErrors(rows, np.ldexp(1.0, rows + LOWEST + 1), _finite(np.abs(rounded - exact)), pooled)
+
+
 def _finite(values: Array) -> Array:
     values[~np.isfinite(values)] = 0.0
     return values

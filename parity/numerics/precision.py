@@ -15,6 +15,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 # Half the distance from 1 to the next number (Higham, "Accuracy and Stability", section 2.1).
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+# The smallest normal numbers: below them digits are lost, or the number itself where a library rounds it to zero.
+SMALLEST = {"float64": 2.0**-1022, "float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126}
 
 
 def dtype(name: str) -> np.dtype[Any]:

@@ -25,6 +25,16 @@ class Step(NamedTuple):
     witness: Tensors | None
     moved: Mapping[str, float] = {}
 
+    @property
+    def highs(self) -> tuple[Tensors, Tensors]:
+        """The float64 runs: the reference's and the candidate's."""
+        return self.reference_high, self.candidate_high
+
+    @property
+    def lows(self) -> tuple[Tensors, Tensors]:
+        """The runs at the run precision."""
+        return self.reference_low, self.candidate_low
+
     def runs(self, key: str) -> Runs:
         """One tensor in every run."""
         return Runs(*self._arrays(key))

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from parity.numerics.kernel import Spread
 from parity.numerics.octaves import SLACK, Octave
-from parity.numerics.precision import HIGH, ROUNDOFF, gap
+from parity.numerics.precision import HIGH, ROUNDOFF, SMALLEST, gap
 from parity.results import RANKING, Verdict
 from parity.trace import keys
 
@@ -43,6 +43,13 @@ class Judgement(NamedTuple):
     excused: float = 0.0
     growth: float = 0.0
     largest: float = math.inf
+
+
+class Excess(NamedTuple):
+    """By how many bits a low run is noisier than rounding explains: in L2 over all numbers, and in the furthest."""
+
+    bits: float
+    furthest: float
 
 
 class Judge:
@@ -149,35 +156,34 @@ class Judge:
             return f"{apart}, but one rounding in the initial values moves the reference itself as far"
         return f"{apart}: {max(judgement.bits or 0.0, 0.0):.1f} bits, {self.needed} needed"
 
-    def excess(self, spread: Spread) -> tuple[float, float]:
-        """By how many bits each side's low run is noisier than rounding at the run precision explains, in L2.
+    def excess(self, spread: Spread, stored: float = 0.0) -> list[Excess]:
+        """By how much each side's low run is noisier than rounding at the run precision explains."""
+        floor, norm = self._floor(spread, stored), math.sqrt(spread.size) or 1.0
+        sides = (
+            (spread.reference_error, spread.reference_furthest),
+            (spread.candidate_error, spread.candidate_furthest),
+        )
+        return [Excess(_log2(error / norm / floor), _log2(furthest / floor)) for error, furthest in sides]
 
-        Rounding costs what storing the values costs, or what the witness says that it grows to here: a rounding is
-        E bits larger at this precision than in float64.
-        """
-        floor = self._floor(spread)
-        errors = spread.reference_error, spread.candidate_error
-        return tuple(_log2(error / floor) if floor else 0.0 for error in errors)  # type: ignore[return-value]
-
-    def noisier(self, spread: Spread) -> float:
+    def noisier(self, spread: Spread, stored: float = 0.0) -> float:
         """By how many bits the candidate's low run is noisier than the reference's (negative: the other way round)."""
-        floor = self._floor(spread)
+        floor = self._floor(spread, stored) * (math.sqrt(spread.size) or 1.0)
         reference, candidate = max(spread.reference_error, floor), max(spread.candidate_error, floor)
-        return math.log2(candidate / reference) if 0.0 < reference + candidate < math.inf and reference else 0.0
+        return _log2(candidate / reference)
 
     def relative_noise(self, spread: Spread) -> float:
         """The larger noise of the low runs, in L2, relative to the largest value."""
         norm = spread.scale * math.sqrt(spread.size)
-        return max(spread.reference_error, spread.candidate_error, self._floor(spread)) / norm if norm else 0.0
+        return max(spread.reference_error, spread.candidate_error) / norm if norm else 0.0
 
-    def _floor(self, spread: Spread) -> float:
-        """The L2 norm of what honest rounding may do to a low run.
+    def _floor(self, spread: Spread, stored: float) -> float:
+        """What honest rounding may do to a number of a low run. Above 0.
 
-        The floor is what storing the values costs, or what the witness says that rounding at this
-        precision does to them: it grows by E bits from float64, cancellation and all.
+        It costs what storing the values costs, or what the witness says that rounding at this precision does to them:
+        it grows by E bits from float64, cancellation and all. `stored`: as for `high`.
         """
         expected = EXPECTED * spread.witness * 2.0 ** gap(self.low)
-        return max(ROUNDOFF[self.low] * spread.scale, expected) * math.sqrt(spread.size)
+        return max(ROUNDOFF[self.low] * max(spread.scale, stored), expected, SMALLEST[self.low])
 
     def _bits(self, size: Octave) -> float | None:
         noise = max(size.noise, ROUNDOFF[self.low] * size.scale)
