@@ -22,6 +22,14 @@ class TraceError(UsageError):
         super().__init__("".join(map(_printable, message)))
 
 
+class PairError(UsageError):
+    """A pair's file that is TOML, and yet says what no pair can be. `case`: the name of its case."""
+
+    def __init__(self, case: str, message: str) -> None:
+        super().__init__(message)
+        self.case = case
+
+
 class BackendError(Exception):
     """A backend that did not run: not installed, crashed, or silent. Ends the program with status 3."""
 
@@ -30,6 +38,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """A hint for a mistyped word: " (did you mean 'x'?)", or nothing."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def printable(text: str) -> str:
+    """Return a text without the halves of characters that UTF-8 cannot hold, as odd file names have them."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _printable(character: str) -> str:

@@ -14,7 +14,7 @@ from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.schema import Pair
-from parity.results import CaseResult
+from parity.results import CaseResult, error_kind, failed
 from parity.runtime.backend import Backend, feed
 from parity.runtime.job import RUNS, Answer, Job
 from parity.trace import keys
@@ -29,11 +29,12 @@ def compared(file: PairFile, backends: Sequence[Backend], folder: Path) -> CaseR
     try:
         prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
     except BackendError as error:
-        return CaseResult(case=file.case.name, verdict="error", reason=f"{error}{_again(file)}")
+        return failed(file.case.name, BackendError(f"{error}{_again(file)}"))
     jobs = {backend: [_job(file, backend.name, folder, prepared, RUNS[backend.name])] for backend in backends}
     answers = {result.backend: result.answer for result in feed(jobs)}
     if failures := [answer.message for answer in answers.values() if answer.status != "done"]:
         result = CaseResult(case=file.case.name, verdict="error", reason="\n".join(failures) + _again(file))
+        result.error, result.mapping = error_kind(answers.values()), prepared.halves.mapping
     else:
         result = judged(Trace(folder / "torch"), Trace(folder / "keras"))
         result.undecided = prepared.undecided

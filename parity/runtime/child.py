@@ -17,6 +17,7 @@ from parity.runtime.job import Answer, Work
 
 LAST_LINES = 8
 SETTLE = 0.02  # seconds
+LOOKS = 10  # for progress, within the time that a silent process is given
 DUMP = 0.5  # seconds that a process has to write where it is
 
 
@@ -106,14 +107,17 @@ def answers(
     """One answer from each child, as they come.
 
     Raises BackendError for the first child that fails, and HungError where `patience` seconds have passed without an
-    answer and without `progress`, a number that grows: with what the silent ones printed last.
+    answer and without `progress`, a number that changes: with what the silent ones printed last.
     """
     waiting = list(children)
     deadline, known = time.monotonic() + patience, progress()
     while waiting:
-        ready = select.select(waiting, [], [], max(deadline - time.monotonic(), 0))[0]
-        if not ready and (now := progress()) > known:
+        left = max(deadline - time.monotonic(), 0)
+        ready = select.select(waiting, [], [], min(left, patience / LOOKS))[0]
+        if not ready and (now := progress()) != known:
             deadline, known = time.monotonic() + patience, now
+            continue
+        if not ready and left > 0:
             continue
         if not ready:
             silent = ", ".join(child.name for child in waiting)

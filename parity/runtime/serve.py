@@ -12,7 +12,7 @@ from typing import NoReturn, TextIO
 
 import msgspec
 
-from parity.errors import BackendError, UsageError
+from parity.errors import BackendError, UsageError, printable
 from parity.runtime.job import Answer, Work
 
 Run = Callable[[Work], None]
@@ -64,5 +64,6 @@ def _do(run: Run, job: Work) -> Answer:
 
 
 def _say(answers: TextIO, answer: Answer) -> None:
+    answer = msgspec.structs.replace(answer, message=printable(answer.message))
     answers.write(msgspec.json.encode(answer).decode() + "\n")
     answers.flush()
