@@ -1,6 +1,7 @@
 """The flags that the programs share, and how they end: one line for a mistake, the right status."""
 
 import argparse
+import errno
 import math
 import shlex
 import sys
@@ -191,6 +192,9 @@ def _told(program: str, error: Exception) -> int:
             return UNREAD
         case OSError() if streams.is_output(error):
             streams.tell(f"{program}: the output cannot be written: {error.strerror}")
+            return 2
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            streams.tell(f"{program}: {error}; set TMPDIR to a folder on a larger disk")
             return 2
         case _:  # a mistake of this program's own must not end with 1, which reads as "diverged"
             streams.tell("".join(traceback.format_exception(error)).rstrip())

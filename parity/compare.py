@@ -11,6 +11,7 @@ if __name__ == "__main__":
 
 import argparse
 import contextlib
+import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
@@ -33,6 +34,7 @@ from parity.pairs.compare import compared, judged
 from parity.pairs.file import PairFile
 from parity.report import as_json, terminal
 from parity.results import Against, CaseResult, LayoutCheck, Report, error_kind, failed, worst
+from parity.runtime import room
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.hardware import crowded, missing
 from parity.runtime.job import RUNS, Job
@@ -172,6 +174,12 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
             yield CaseResult(case=case.name, verdict="skipped", reason=reason)
         else:
             runnable.append(case)
+    for case in list(runnable):
+        try:
+            room.check(case, room.of_case(case), args.keep or scratch)
+        except UsageError as error:
+            runnable.remove(case)
+            yield failed(case.name, error)
     plan = Plan(runnable, scratch, args.keep)
     pythons = cli.pythons(args).items()
     backends = [Backend(name, python, scratch, devices.kind, args.timeout) for name, python in pythons]
@@ -188,7 +196,10 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
     waiting = dict(enumerate(runnable))
     with running(backends), _progress(len(runnable) + len(pairs)) as progress:
         for file in pairs:
-            yield _pair(file, backends, (args.keep or scratch) / file.case.name, report)
+            folder = (args.keep or scratch) / file.case.name
+            yield _pair(file, backends, folder, report)
+            if not args.keep:
+                shutil.rmtree(folder, ignore_errors=True)  # the next pair may need the room
             progress.advance(progress.task_ids[0])
         for backend, number, answer in feed(jobs):
             plan.tasks[number].answers[backend] = answer
@@ -204,7 +215,7 @@ def _pair(file: PairFile, backends: Sequence[Backend], folder: Path, report: Rep
     try:
         result = compared(file, backends, folder)
     except UsageError as error:
-        return failed(file.case.name, error)
+        result = failed(file.case.name, error)
     if result.verdict != "error":
         _note_environment(Trace(folder / "torch"), Trace(folder / "keras"), report)
     return result

@@ -16,6 +16,7 @@ from parity.errors import BackendError, UsageError
 from parity.pairs.compare import recorded
 from parity.pairs.file import PairFile
 from parity.results import error_kind
+from parity.runtime import room
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.hardware import crowded, missing
 from parity.runtime.job import Answer, Job
@@ -81,11 +82,11 @@ def _tell(name: str, answer: Answer, folder: Path) -> None:
 
 
 def _recorded(each: Case | PairFile, backend: Backend, folder: Path) -> Answer:
-    if isinstance(each, Case):
-        own = str((folder / backend.name).absolute())
-        return backend.do(Job(case=each, runs=list(keys.RUNS), folder=own))
     try:
-        return recorded(each, backend, folder)
+        if isinstance(each, PairFile):
+            return recorded(each, backend, folder)
+        room.check(each, room.of_case(each), folder, keys.RUNS)
+        return backend.do(Job(case=each, runs=list(keys.RUNS), folder=str((folder / backend.name).absolute())))
     except BackendError as error:
         return Answer(status="error", message=str(error))
     except UsageError as error:

@@ -121,7 +121,7 @@ def answers(
             continue
         if not ready:
             silent = ", ".join(child.name for child in waiting)
-            raise HungError(f"{silent}: no answer within {patience:.0f} s{waiting[0].last_lines()}")
+            raise HungError(f"{silent}: no answer within {patience:g} s{waiting[0].last_lines()}")
         if len(waiting) > 1:
             time.sleep(SETTLE)  # where one rank dies the others lose their connections, and may say so first
             ready = select.select(waiting, [], [], 0)[0]
