@@ -98,7 +98,7 @@ class Backend:
 
     def _spawn(self, group: Group) -> None:
         children = self._groups[group] = []
-        shared = environment(self.folder, self.kind, self.threads)
+        shared = environment(self.folder, self.kind, self.threads, self.python)
         shared["PARITY_DEVICES"] = str(Devices(self.kind, group.devices or group.ranks))
         for rank, own in enumerate(variables(self.name, group.ranks, self.folder)):
             name = f"{self.name} rank {rank}" if group.ranks > 1 else self.name

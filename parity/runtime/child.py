@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import select
 import shlex
 import signal
@@ -13,9 +14,11 @@ from pathlib import Path
 import msgspec
 
 from parity.errors import BackendError
+from parity.runtime.environment import not_installed
 from parity.runtime.job import Answer, Work
 
 LAST_LINES = 8
+MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)[^']*'\s*\Z")  # the end of a log
 SETTLE = 0.02  # seconds
 LOOKS = 10  # for progress, within the time that a silent process is given
 DUMP = 0.5  # seconds that a process has to write where it is
@@ -60,7 +63,10 @@ class Child:
         """The next answer, which is there. Raises BackendError if it is the end, or none of `statuses`."""
         line = self._stdout.readline()
         if not line:
-            raise BackendError(f"{self.name}: {self._end()}{self.last_lines()}")
+            ended = self._end()
+            found = MISSING.search(self.last_lines()) if "ready" in statuses else None
+            why = not_installed(found[1], self.python) if found else f"{ended}{self.last_lines()}"
+            raise BackendError(f"{self.name}: {why}")
         try:
             answer = msgspec.json.decode(line, type=Answer)
         except msgspec.MsgspecError:

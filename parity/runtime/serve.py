@@ -14,6 +14,7 @@ from typing import NoReturn, TextIO
 import msgspec
 
 from parity.errors import BackendError, UsageError, printable
+from parity.runtime.environment import not_installed
 from parity.runtime.job import Answer, Work
 
 Run = Callable[[Work], None]
@@ -35,8 +36,7 @@ def serve(load: Callable[[], Run]) -> NoReturn:
     try:
         run = load()
     except ModuleNotFoundError as error:
-        package = str(error.name).partition(".")[0]
-        message = f"{package} is not installed for {sys.executable}; install it there or name another interpreter"
+        message = not_installed(str(error.name).partition(".")[0], sys.executable)
         _say(answers, Answer(status="error", message=message))
         sys.exit(3)
     _say(answers, Answer(status="ready"))
