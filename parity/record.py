@@ -5,6 +5,7 @@ from parity import signals
 if __name__ == "__main__":
     signals.end_at_once("parity.record")  # the imports below take long
 
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,9 +77,9 @@ def _record(backend: Backend, chosen: Sequence[Case | PairFile], out: Path) -> d
 
 
 def _tell(name: str, answer: Answer, folder: Path) -> None:
-    """Print how a recording ended."""
+    """Print how a recording ended; what the user has to mend goes to stderr, as everywhere."""
     outcome = f"{folder}  {answer.seconds:.1f} s" if answer.status == "done" else answer.message
-    print(f"{name}  {outcome}", flush=True)
+    print(f"{name}  {outcome}", flush=True, file=sys.stderr if answer.status == "usage" else sys.stdout)
 
 
 def _recorded(each: Case | PairFile, backend: Backend, folder: Path) -> Answer:
