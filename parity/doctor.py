@@ -58,10 +58,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _report(args: argparse.Namespace, found: list[Finding], seen: list[Evidence]) -> None:
-    if not args.quiet:
-        checkup.show(found, seen, sys.stderr if args.json == "-" else sys.stdout)
-    if args.json is not None:
-        as_json.write(checkup.document(found, seen), args.json)
+    try:
+        if args.json is not None:  # first: it must not be lost where the text cannot be written
+            as_json.write(checkup.document(found, seen), args.json)
+    finally:
+        if not args.quiet:
+            checkup.show(found, seen, sys.stderr if args.json == "-" else sys.stdout)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

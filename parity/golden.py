@@ -164,8 +164,8 @@ def _recordings(
 
 def _after(before: "Future[Answer] | None", record: Record, one: Chosen, backend: Backend) -> Answer:
     """A recording; of a pair, once torch's is there."""
-    if before and isinstance(one, PairFile) and before.result().status != "done":
-        return Answer(status="error", message=f"{backend.name}: was not run, since torch failed")
+    if before and isinstance(one, PairFile) and (status := before.result().status) != "done":
+        return Answer(status=status, message=f"{backend.name}: was not run, since torch failed")
     try:
         return record(one, backend)
     except BackendError as error:

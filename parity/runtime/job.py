@@ -89,8 +89,8 @@ class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
         return Group(1, self.case.devices if backend == "keras" else 0)
 
     def progress(self) -> int:
-        """Nothing is known of it before the end."""
-        return 0
+        """How many bytes of what the models returned and hold are written."""
+        return _written(Path(self.folder))
 
 
 Work = Job | Examination | SurveyJob
