@@ -41,7 +41,8 @@ def of_pair(survey: Survey) -> Size:
     """Return the size of a half of a pair that has been surveyed."""
     trained = _elements(weight.shape for weight in survey.weights if weight.trainable)
     leaves = (seen.shape for seen in survey.outputs if seen.module in survey.arguments)
-    return Size(_elements(weight.shape for weight in survey.weights), trained, _elements(leaves))
+    weights = (weight.shape for weight in survey.weights if not weight.constant)  # a table of integers is not recorded
+    return Size(_elements(weights), trained, _elements(leaves))
 
 
 def check(case: Case, size: Size, folder: Path, runs: Sequence[str] = BOTH) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections import namedtuple
 from pathlib import Path
 
+import msgspec
 import pytest
 from synthetic import record, small_case
 
@@ -58,6 +59,7 @@ def test_a_pair_is_as_large_as_its_survey_says() -> None:
         Weight(name=name, shape=(3, 4), dtype="float32", module="a", role="weight", trainable=trained)
         for name, trained in (("a.weight", True), ("a.frozen", False))
     ]
+    weights.append(msgspec.structs.replace(weights[1], name="a.mask", constant=True))
     outputs = [Seen(key=key, module=key, shape=(2, 3)) for key in ("a", "whole")]
     survey = Survey(
         side="torch",
