@@ -45,13 +45,19 @@ class Divergence(Result):
 
 
 class Check(Result):
-    """All tensors of one kind. `worst_bits` is over those judged by bits; null if there are none."""
+    """All tensors of one kind. `worst_bits` is over those judged by bits; null if there are none.
+
+    `excused`: how many tensors only the witness makes a match: rounding alone grows to as much there.
+    `excused_most`: the largest difference among these, relative to the largest value of its tensor.
+    """
 
     verdict: Verdict = "match"
     compared: int = 0
     worst_bits: float | None = None
     worst_name: str | None = None
     worst_step: int | None = None
+    excused: int = 0
+    excused_most: float | None = None
 
 
 class LayoutCheck(Result):

@@ -44,9 +44,9 @@ def against_single(single: Trace, trace: Trace, witness: Trace | None) -> Agains
             if mismatch := step.mismatch(key, (single.case.strategy, trace.case.strategy)):
                 _note(found, place, key, Judgement("diverged", None, by_bits=False), mismatch)
                 continue
-            spread = kernel.measure(step.runs(key))
+            spread = kernel.measure(step.runs(key), judge.low)
             if kind == "parameter" and before is not None:
-                update = kernel.measure(step.changes(key, before))
+                update = kernel.measure(step.changes(key, before), judge.low)
                 stored = spread.scale * max((number or 0) - recorded, 1)
                 _note(found, place, keys.key(keys.UPDATE, name), judge.high(update, stored))
             _note(found, place, key, judge.high(spread))

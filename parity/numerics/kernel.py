@@ -11,18 +11,19 @@ is what `same_nonfinite` says. Integers are compared as float64, exactly up to 2
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.numerics.octaves import SLACK, Octave, Table, stride, suspicious
+from parity.numerics.precision import gap
 from parity.trace.pages import blocks, release
 
 Array = NDArray[Any]
-Pair = tuple[int, int]  # the places of two tensors to subtract; one place twice is that tensor alone
 
 # Bytes, measured: one thread wants its buffers in L2 and few pages to touch first; several threads wait for the
 # interpreter's lock over blocks that small.
@@ -72,6 +73,10 @@ class Spread(NamedTuple):
     witness: float  # largest |witness - reference_high|
     same_nonfinite: bool  # high run against high run
     same_nonfinite_low: bool  # low run against low run
+    nans: int = 0  # in the high run that has more of them
+    infinite: int = 0
+    nans_low: int = 0  # in the low run that has more of them
+    octaves: Sequence[Octave] = ()  # those whose difference is not a match in any case
 
 
 class Difference(NamedTuple):
@@ -87,23 +92,32 @@ class _Size(NamedTuple):
     largest: float = 0.0
     norm: float = 0.0
     same_nonfinite: bool = True
+    nans: int = 0
+    infinite: int = 0
 
 
-def measure(runs: Runs) -> Spread:
-    """How far the runs are apart, in float64."""
-    pairs = (0, 0), (1, 1), (0, 1), (2, 3), (2, 0), (3, 1), (4, 0)
-    sizes = _stream(runs, pairs, np.dtype(np.float64))
-    reference, candidate, high, low, reference_error, candidate_error, witness = sizes
+def measure(runs: Runs, low: str = "float32") -> Spread:
+    """How far the runs are apart, in float64. `low`: the run precision."""
+    reduction = partial(_AllRuns, every=stride(runs.reference_high.size), shrinks=2.0 ** (SLACK - gap(low)))
+    found, tables = _stream(runs, reduction, np.dtype(np.float64))
+    reference, candidate, high, low_runs, reference_error, candidate_error, witness = found
+    table = tables[0]
+    for other in tables[1:]:
+        table.join(other)
     return Spread(
         size=runs.reference_high.size,
         scale=max(reference.largest, candidate.largest),
         difference=high.largest,
-        noise=max(low.largest, reference_error.largest, candidate_error.largest),
+        noise=max(low_runs.largest, reference_error.largest, candidate_error.largest),
         reference_error=reference_error.norm,
         candidate_error=candidate_error.norm,
         witness=witness.largest,
         same_nonfinite=high.same_nonfinite,
-        same_nonfinite_low=low.same_nonfinite,
+        same_nonfinite_low=low_runs.same_nonfinite,
+        nans=max(reference.nans, candidate.nans),
+        infinite=max(reference.infinite, candidate.infinite),
+        nans_low=max(reference_error.nans, candidate_error.nans),
+        octaves=table.octaves(),
     )
 
 
@@ -113,7 +127,7 @@ def difference(a: Array, b: Array) -> Difference:
     float32 is sound: a difference is rounded once, by at most 2^-24 of itself, and is zero only for equal values.
     """
     narrow = np.can_cast(a.dtype, np.float32) and np.can_cast(b.dtype, np.float32)
-    scale, apart = _stream((a, b), ((0, 0), (0, 1)), np.dtype(np.float32 if narrow else np.float64))
+    (scale, apart), _ = _stream((a, b), _TwoArrays, np.dtype(np.float32 if narrow else np.float64))
     return Difference(apart.largest, apart.norm * apart.norm, scale.largest, apart.same_nonfinite)
 
 
@@ -122,31 +136,95 @@ def sign_changes(one: Array, other: Array) -> int:
     return sum(int(np.count_nonzero((a > 0) != (b > 0))) for a, b in blocks(one, other, size=BLOCK // 8))
 
 
-def _stream(tensors: Sequence[Tensor | None], pairs: Sequence[Pair], dtype: np.dtype[Any]) -> list[_Size]:
-    """The sizes of the pairs. Threads take turns at the blocks: numpy computes without the interpreter's lock."""
+class _Reduction(Protocol):
+    """What becomes of the blocks that one thread walks through. `spare`: a buffer; `table`: filled beside the sizes."""
+
+    spare: Array
+    table: Table
+
+    def __call__(self, blocks: list[Array | None]) -> list[_Size]:
+        """The sizes of one block's tensors and differences."""
+
+
+class _TwoArrays:
+    """The sizes of one array and of its difference from another."""
+
+    def __init__(self, step: int, dtype: np.dtype[Any]) -> None:
+        self.table = Table()
+        self.spare = np.empty(step, dtype)
+
+    def __call__(self, blocks: list[Array | None]) -> list[_Size]:
+        return [_alone(blocks[0]), _apart(blocks[0], blocks[1], self.spare, norm=True)]
+
+
+class _AllRuns:
+    """The sizes that a Spread is made of; elements that are to be compared at their own scale go into the table."""
+
+    def __init__(self, step: int, dtype: np.dtype[Any], every: int, shrinks: float) -> None:
+        self.table, self._every, self._shrinks = Table(), every, shrinks
+        self.spare = np.empty(step, dtype)
+
+    def __call__(self, blocks: list[Array | None]) -> list[_Size]:
+        reference, candidate, low, low_candidate, witness = blocks
+        apart = [
+            _apart(low, low_candidate, self.spare),
+            _apart(low, reference, self.spare, norm=True),
+            _apart(low_candidate, candidate, self.spare, norm=True),
+            _apart(witness, reference, self.spare),
+        ]
+        high = _apart(reference, candidate, self.spare)  # leaves |reference - candidate|
+        if high.largest:
+            self._enter(blocks)
+        return [_alone(reference), _alone(candidate), high, *apart]
+
+    def _enter(self, blocks: list[Array | None]) -> None:
+        assert blocks[0] is not None
+        difference = self.spare[: len(blocks[0])]
+        places = suspicious(blocks, difference, self._shrinks)
+        self.table.enter(blocks, np.arange(0, len(difference), self._every), None)
+        self.table.enter(blocks, places, difference[places])
+
+
+def count_apart(one: Array, other: Array, limit: float) -> int:
+    """How many elements of two arrays of one shape are more than `limit` apart; NaN and infinity are not."""
+    parts = blocks(one, other, size=BLOCK // 8)
+    return sum(int(np.count_nonzero(_finite(a.astype(np.float64), b)[0] > limit)) for a, b in parts)
+
+
+def _stream(
+    tensors: Sequence[Tensor | None], make: Callable[[int, np.dtype[Any]], _Reduction], dtype: np.dtype[Any]
+) -> tuple[list[_Size], list[Table]]:
+    """The sizes that a reduction finds, and each thread's table.
+
+    Threads take turns at the blocks: numpy computes without the interpreter's lock.
+    """
     size = max(tensor.size for tensor in tensors if tensor is not None)
     threads = THREADS if size >= THREADED else 1
     step = min((BLOCK if threads == 1 else THREAD_BLOCK) // dtype.itemsize, max(size, 1))
     turns = [range(first * step, size, threads * step) for first in range(threads)]
-    walk = partial(_walk, tensors, pairs, step, dtype)
+    reductions = [make(step, dtype) for _ in turns]
+    walk = partial(_walk, tensors, step, dtype)
+    tables = [reduction.table for reduction in reductions]
     if threads == 1:
-        return walk(turns[0])
+        return walk(turns[0], reductions[0]), tables
     with ThreadPoolExecutor(threads) as pool:
-        return [_join(sizes) for sizes in zip(*pool.map(walk, turns), strict=True)]
+        return [_join(sizes) for sizes in zip(*pool.map(walk, turns, reductions), strict=True)], tables
 
 
 def _walk(
-    tensors: Sequence[Tensor | None], pairs: Sequence[Pair], step: int, dtype: np.dtype[Any], starts: range
+    tensors: Sequence[Tensor | None], step: int, dtype: np.dtype[Any], starts: range, reduction: _Reduction
 ) -> list[_Size]:
-    """The sizes of the pairs over the blocks at `starts`."""
-    spare, *buffers = (np.empty(step, dtype) for _ in (None, *tensors))
+    """What a reduction finds in the blocks at `starts`; in an empty block where there is none."""
+    buffers = [np.empty(step, dtype) for _ in tensors]
     sources = _sources(tensors)
-    found = [[_Size()] * len(pairs)]
-    with np.errstate(all="ignore"):  # _size looks for what is not finite
-        for start in starts:
+    found = []
+    with np.errstate(all="ignore"):  # the reductions look for what is not finite
+        for start in starts or (0,):
             part = slice(start, start + step)
-            loaded = [_load(tensor, part, buffer, spare) for tensor, buffer in zip(tensors, buffers, strict=True)]
-            found.append([_size(loaded, pair, spare) for pair in pairs])
+            loaded = [
+                _load(tensor, part, buffer, reduction.spare) for tensor, buffer in zip(tensors, buffers, strict=True)
+            ]
+            found.append(reduction(loaded))
             release(*(source[part] for source in sources))
     return [_join(sizes) for sizes in zip(*found, strict=True)]
 
@@ -175,28 +253,39 @@ def _cast(array: Array, part: slice, buffer: Array) -> Array:
     return buffer[: len(block)]
 
 
-def _size(blocks: Sequence[Array | None], pair: Pair, spare: Array) -> _Size:
-    left, right = (blocks[place] for place in pair)
-    if left is None or right is None:
+def _alone(values: Array | None) -> _Size:
+    """The largest finite magnitude of a block."""
+    if values is None or not values.size:
         return _Size()
-    alone, same = pair[0] == pair[1], True
-    values = left if alone else np.subtract(left, right, out=spare[: len(left)])
-    largest = _largest(values)
-    if not math.isfinite(largest):
-        values, same = _finite(left, np.zeros_like(left) if alone else right)
-        largest = _largest(values)
-    return _Size(largest, 0.0 if alone else _norm(values, largest), same)
+    largest = max(float(np.maximum.reduce(values)), -float(np.minimum.reduce(values)))
+    if math.isfinite(largest):
+        return _Size(largest)
+    finite = np.abs(values[np.isfinite(values)])
+    nans = int(np.isnan(values).sum())
+    return _Size(float(finite.max(initial=0.0)), nans=nans, infinite=values.size - finite.size - nans)
 
 
-def _largest(values: Array) -> float:
-    """The largest magnitude; not finite if any value is not."""
-    return max(float(np.maximum.reduce(values)), -float(np.minimum.reduce(values)))
+def _apart(left: Array | None, right: Array | None, spare: Array, norm: bool = False) -> _Size:
+    """How far two blocks are apart, and how many numbers of `left` are NaN.
+
+    `spare`: a buffer that is left with the magnitudes of the differences, where these fit into it.
+    """
+    if left is None or right is None or not left.size:
+        return _Size()
+    values = np.subtract(left, right, out=spare[: len(left)])
+    np.abs(values, out=values)
+    largest = float(np.maximum.reduce(values))
+    if math.isfinite(largest):
+        return _Size(largest, _norm(values, largest) if norm else 0.0)
+    finite, same = _finite(left, right)
+    largest, values[:] = float(np.maximum.reduce(finite)), finite
+    return _Size(largest, _norm(finite, largest) if norm else 0.0, same, int(np.isnan(left).sum()))
 
 
 def _finite(left: Array, right: Array) -> tuple[Array, bool]:
-    """left - right where both are finite, else 0; and whether they are equal elsewhere. In float64, for its range."""
+    """|left - right| where both are finite, else 0; and whether they are equal elsewhere. In float64, for its range."""
     finite = np.isfinite(left) & np.isfinite(right)
-    values = np.where(finite, np.subtract(left, right, dtype=np.float64), 0.0)
+    values = np.where(finite, np.abs(np.subtract(left, right, dtype=np.float64)), 0.0)
     return values, np.array_equal(left[~finite], right[~finite], equal_nan=True)
 
 
@@ -213,5 +302,5 @@ def _norm(values: Array, largest: float) -> float:
 
 
 def _join(sizes: Iterable[_Size]) -> _Size:
-    largest, norms, same = zip(*sizes, strict=True)
-    return _Size(max(largest), math.hypot(*norms), all(same))
+    largest, norms, same, nans, infinite = zip(*sizes, strict=True)
+    return _Size(max(largest), math.hypot(*norms), all(same), sum(nans), sum(infinite))

@@ -1,6 +1,6 @@
 """One recorded step of two traces: the same tensor in all runs of both."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -13,13 +13,17 @@ from parity.trace.pages import blocks, equal
 
 
 class Step(NamedTuple):
-    """The tensors of one replica in every run, in the order of kernel.Runs. The witness is the reference's own."""
+    """The tensors of one replica in every run, in the order of kernel.Runs. The witness is the reference's own.
+
+    `moved`: the reference's tensors that were others when its high run was done again, with the largest difference.
+    """
 
     reference_high: Tensors
     candidate_high: Tensors
     reference_low: Tensors
     candidate_low: Tensors
     witness: Tensors | None
+    moved: Mapping[str, float] = {}
 
     def runs(self, key: str) -> Runs:
         """One tensor in every run."""
@@ -62,7 +66,7 @@ class Step(NamedTuple):
 
     def repeats(self, key: str, other: "Step") -> bool:
         """Whether a tensor is in every run, bit by bit, what it is in another replica."""
-        for mine, theirs in zip(self, other, strict=True):
+        for mine, theirs in zip(self[:5], other[:5], strict=True):
             if (mine is None) != (theirs is None) or (mine and theirs and not _identical(key, mine, theirs)):
                 return False
         return True
@@ -100,6 +104,7 @@ def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, list
                     _chosen(reference.open("low", stem, replica), is_comparable),
                     candidate.open("low", stem, replica),
                     witness.open("witness", stem, replica) if witness else None,
+                    reference.moved(stem, replica),
                 )
                 for replica in range(min(reference.replicas, candidate.replicas))
             ],

@@ -9,10 +9,11 @@ import math
 from typing import Final, NamedTuple
 
 from parity.numerics.kernel import Spread
+from parity.numerics.octaves import SLACK, Octave
 from parity.numerics.precision import HIGH, ROUNDOFF, gap
-from parity.results import Verdict
+from parity.results import RANKING, Verdict
+from parity.trace import keys
 
-SLACK: Final = 9  # bits that honest rounding may lose of E
 FEW_ULP: Final = 8 * ROUNDOFF[HIGH]  # four ulp of float64, relative
 WITNESS: Final = 64  # times what one ulp in the initial weights does to the reference
 SUBPRECISION: Final = 2.0**-22  # below this, relative, float32 cannot see a difference
@@ -22,27 +23,39 @@ FAR_NOISIER: Final = 8
 VISIBLE: Final = 2.0**-10  # relative noise from which on far noisier is another computation
 GROSS: Final = 2.0**-3  # the same for gradients that a switched ReLU may have changed
 EXPECTED: Final = 4  # times the witness, at the run precision, that a low run may be noisy
+# Kinds that a step moves, where rounding alone may be all that moves one of them.
+MOVED: Final = (keys.UPDATE, "parameter", "optimizer_state")
 MANY_KINKS: Final = 16  # sign changes from which on both sides' gradients are about equally noisy
 
 
 class Judgement(NamedTuple):
-    """The verdict on one tensor. `bits` is None where the difference is 0; `by_bits`: judged by them."""
+    """The verdict on one tensor. `bits` is None where the difference is 0; `by_bits`: judged by them.
+
+    `excused`: the difference, relative to the largest value, that the witness alone makes a match; else 0.
+    `growth`: of what float32 cannot see: the difference in units of the witness's. `largest`: the magnitude of the
+    elements that the verdict is about, where these are not all.
+    """
 
     verdict: Verdict
     bits: float | None
     by_bits: bool
+    excused: float = 0.0
+    growth: float = 0.0
+    largest: float = math.inf
 
 
 class Judge:
     """Judges the tensors of one case in execution order.
 
     `kinks`: how many activations of each side changed their sign between its low and its high run.
+    `excuses`: whether the witness says what rounding does; not where the reference does not reproduce itself.
     """
 
     def __init__(self, low: str) -> None:
         self.low = low
         self.needed = gap(low) - SLACK
         self.kinks = [0, 0]
+        self.excuses = True
         self._growth = 0.0  # the largest difference of an origin, in units of the witness's there
 
     @property
@@ -54,51 +67,111 @@ class Judge:
         """
         return not any(self.kinks) or min(self.kinks) >= MANY_KINKS
 
-    def high(self, spread: Spread, stored: float = 0.0, forward: bool = False) -> Judgement:
-        """The verdict on the float64 runs of a tensor.
+    def high(self, spread: Spread, stored: float = 0.0, kind: str = "", first: bool = False) -> Judgement:
+        """The verdict on the float64 runs of a tensor: on the whole, and on the elements of each size.
 
         `stored`: the scale of the values that the tensor was derived from, if larger than its own.
         An update is the difference of two stored parameters, and known to a few ulp of these.
-        `forward`: of the first step, where no trajectory has spread rounding yet: a witness that is far from
-        the reference says that the reference is not a function of its inputs, and excuses nothing.
+        `kind`: of tensor. `first`: in the forward and backward pass of the first step, where no trajectory has spread
+        rounding yet, the witness excuses no more than float32 could not see.
         """
-        witness = min(spread.witness, SUBPRECISION / WITNESS * spread.scale) if forward else spread.witness
-        bits = self._bits(spread)
-        if spread.difference <= FEW_ULP * max(spread.scale, stored):
+        whole = Octave(spread.scale, spread.scale, spread.difference, spread.noise, 0.0, spread.witness)
+        most = SUBPRECISION * spread.scale
+        judged = [self._octave(whole, stored, most, kind, first)]
+        judged += [
+            self._octave(size, stored, most, kind, first)._replace(largest=size.scale) for size in spread.octaves
+        ]
+        found = max(judged, key=lambda each: RANKING.index(each.verdict))
+        if found.verdict == "subprecision":  # an origin is the whole tensor: not while some octave of it has diverged
+            self._growth = max(self._growth, *(each.growth for each in judged))
+        return found._replace(excused=max(each.excused for each in judged) / (spread.scale or 1.0))
+
+    def reproduces(self, spread: Spread, moved: float) -> bool:
+        """Whether the reference, done again, was as close to itself as a candidate has to be. `moved`: by how much."""
+        noise = max(spread.noise, ROUNDOFF[self.low] * spread.scale)
+        return moved <= max(FEW_ULP * spread.scale, noise * 2.0**-self.needed)
+
+    def _octave(self, size: Octave, stored: float, most: float, kind: str, first: bool) -> Judgement:
+        """The verdict on the elements of one size. `most`: the largest difference that float32 may hide."""
+        bits = self._bits(size)
+        if size.difference <= FEW_ULP * max(size.reach, stored):
             return Judgement("match", bits, by_bits=False)
         if bits is not None and bits >= self.needed:
             return Judgement("match", bits, by_bits=True)
-        if spread.difference <= WITNESS * witness:
-            return Judgement("match", bits, by_bits=False)
-        witness = max(witness, ROUNDOFF[HIGH] * max(spread.scale, stored))
-        if spread.difference <= SUBPRECISION * spread.scale:
-            self._growth = max(self._growth, spread.difference / witness)
-            return Judgement("subprecision", bits, by_bits=True)
+        if excuse := self._excused(size, kind, first):
+            return Judgement(excuse, bits, by_bits=False, excused=size.difference)
+        witness = max(size.witness, ROUNDOFF[HIGH] * max(size.reach, stored))
+        if size.difference <= min(most, max(SUBPRECISION * size.scale, size.error)):
+            return Judgement("subprecision", bits, by_bits=True, growth=size.difference / witness)
         # What follows from a subprecision origin inherits its verdict; the witness shows how far one
         # rounding grows from there to here.
-        if spread.difference <= INHERITED * self._growth * witness:
+        if size.difference <= INHERITED * self._growth * witness:
             return Judgement("subprecision", bits, by_bits=True)
         return Judgement("diverged", bits, by_bits=True)
 
-    def noisier(self, spread: Spread) -> tuple[float, float]:
-        """By how many bits the candidate's low run is noisier than the reference's (negative: the
-        other way round), in L2; and the larger noise, relative to the largest value.
+    def _excused(self, size: Octave, kind: str, first: bool) -> Verdict | None:
+        """What the witness makes of a difference: a match, inconclusive where rounding alone does as much; or None.
+
+        A parameter whose gradient is truly zero may be moved by nothing but rounding, which a normalising optimizer
+        blows up to its whole step: that is told, but it is the same computation. If outputs, losses or gradients
+        move by more than float32 could not see, the trajectories have parted, and nothing can be said of them.
+        """
+        limit = SUBPRECISION * size.reach
+        witness = WITNESS * size.witness
+        if first:
+            witness = min(witness, limit)
+        if size.difference > witness or not self.excuses:
+            return None
+        return "match" if kind in MOVED or size.difference <= limit else "inconclusive"
+
+    def reason(self, spread: Spread, judgement: Judgement) -> str:
+        """Why a tensor is not a match, in words."""
+        if judgement.largest < spread.scale:
+            size = next(each for each in spread.octaves if each.scale == judgement.largest)
+            apart = f"{size.difference:.1e} apart in float64 in elements of up to {size.scale:.1e}, beside larger ones"
+        else:
+            share = spread.difference / (spread.scale or 1.0)
+            apart = f"{spread.difference:.1e} apart in float64, {share:.1e} of the largest value"
+        if judgement.verdict == "inconclusive":
+            return f"{apart}, but one rounding in the initial values moves the reference itself as far"
+        return f"{apart}: {max(judgement.bits or 0.0, 0.0):.1f} bits, {self.needed} needed"
+
+    def excess(self, spread: Spread) -> tuple[float, float]:
+        """By how many bits each side's low run is noisier than rounding at the run precision explains, in L2.
+
+        Rounding costs what storing the values costs, or what the witness says that it grows to here: a rounding is
+        E bits larger at this precision than in float64.
+        """
+        floor = self._floor(spread)
+        errors = spread.reference_error, spread.candidate_error
+        return tuple(_log2(error / floor) if floor else 0.0 for error in errors)  # type: ignore[return-value]
+
+    def noisier(self, spread: Spread) -> float:
+        """By how many bits the candidate's low run is noisier than the reference's (negative: the other way round)."""
+        floor = self._floor(spread)
+        reference, candidate = max(spread.reference_error, floor), max(spread.candidate_error, floor)
+        return math.log2(candidate / reference) if 0.0 < reference + candidate < math.inf and reference else 0.0
+
+    def relative_noise(self, spread: Spread) -> float:
+        """The larger noise of the low runs, in L2, relative to the largest value."""
+        norm = spread.scale * math.sqrt(spread.size)
+        return max(spread.reference_error, spread.candidate_error, self._floor(spread)) / norm if norm else 0.0
+
+    def _floor(self, spread: Spread) -> float:
+        """The L2 norm of what honest rounding may do to a low run.
 
         The floor is what storing the values costs, or what the witness says that rounding at this
         precision does to them: it grows by E bits from float64, cancellation and all.
         """
-        norm = spread.scale * math.sqrt(spread.size)
         expected = EXPECTED * spread.witness * 2.0 ** gap(self.low)
-        floor = max(ROUNDOFF[self.low] * spread.scale, expected) * math.sqrt(spread.size)
-        if not norm:
-            return 0.0, 0.0
-        reference, candidate = max(spread.reference_error, floor), max(spread.candidate_error, floor)
-        if not math.isfinite(reference + candidate):
-            return 0.0, 0.0
-        return math.log2(candidate / reference), max(reference, candidate) / norm
+        return max(ROUNDOFF[self.low] * spread.scale, expected) * math.sqrt(spread.size)
 
-    def _bits(self, spread: Spread) -> float | None:
-        noise = max(spread.noise, ROUNDOFF[self.low] * spread.scale)
-        if not spread.difference:
+    def _bits(self, size: Octave) -> float | None:
+        noise = max(size.noise, ROUNDOFF[self.low] * size.scale)
+        if not size.difference:
             return None
-        return math.log2(noise) - math.log2(spread.difference) if noise else 0.0
+        return math.log2(noise) - math.log2(size.difference) if noise else 0.0
+
+
+def _log2(value: float) -> float:
+    return math.log2(value) if 0.0 < value < math.inf else 0.0

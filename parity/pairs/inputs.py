@@ -22,15 +22,16 @@ Array = NDArray[Any]
 class PairData:
     """The inputs of every step, floats as float64 and representable at the case's precision.
 
-    `search`: the folders that files are looked for in. Raises UsageError where an .npz does not have what it should.
+    `search`: the folders that files are looked for in. `nudged`: floats are one ulp of float64 away, but for whole
+    numbers, which a model may compare or use as indices. Raises UsageError where an .npz does not have what it should.
     """
 
     batch_axis = 0
     backwards = False
 
-    def __init__(self, case: Case, search: Sequence[str]) -> None:
+    def __init__(self, case: Case, search: Sequence[str], nudged: bool = False) -> None:
         assert isinstance(case.model, Pair)
-        self.case, self.pair = case, case.model
+        self.case, self.pair, self._search, self._nudged = case, case.model, search, nudged
         self._files = {name: _from_file(name, given, search) for name, given in self.pair.inputs.items() if given.npz}
 
     @property
@@ -45,8 +46,8 @@ class PairData:
         return sha.hexdigest()
 
     def reversed(self) -> "PairData":
-        """The same: which axis is the batch's is not known."""
-        return self
+        """What the witness is given: which axis is the batch's is not known, so the order stays, but the last bits."""
+        return PairData(self.case, self._search, nudged=True)
 
     def step(self, number: int) -> dict[str, Array]:
         """The model's inputs in canonical axes, by canonical name; other values in every step, but those of files."""
@@ -65,6 +66,13 @@ class PairData:
         return self._rounded(random.normal(self.case.seed, f"probe/{number}", shape))
 
     def _values(self, name: str, number: int) -> Array:
+        values = self._exact(name, number)
+        if not self._nudged or values.dtype.kind != "f":
+            return values
+        moved = random.one_ulp_away(values, self.case.seed, f"witness/{name}/{number}")
+        return np.where(values == np.round(values), values, moved)
+
+    def _exact(self, name: str, number: int) -> Array:
         given = self.pair.inputs[name]
         if given.npz:
             return self._files[name] if given.dtype not in FLOATS else self._rounded(self._files[name])

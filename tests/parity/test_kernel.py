@@ -103,7 +103,7 @@ def test_measure_is_the_formula(arrays: list[Array]) -> None:
 
 def test_without_low_runs_there_is_no_noise() -> None:
     found = measure(Runs(np.array([1.0, -4.0]), np.array([1.5, -4.0])))
-    assert found == (2, 4.0, 0.5, 0.0, 0.0, 0.0, 0.0, True, True)
+    assert found[:9] == (2, 4.0, 0.5, 0.0, 0.0, 0.0, 0.0, True, True)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -178,7 +178,9 @@ def test_threads_and_blocks_do_not_change_the_numbers(monkeypatch: pytest.Monkey
     runs = Runs(*(random.standard_normal(5_001) for _ in range(5)))
     threaded = measure(runs)
     monkeypatch.undo()
-    assert threaded == pytest.approx(measure(runs), rel=1e-13)
+    whole = measure(runs)
+    assert threaded[:-1] == pytest.approx(whole[:-1], rel=1e-13)
+    assert threaded.octaves == whole.octaves
 
 
 def test_memory_is_that_of_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,54 @@
+"""No port that differs on its inputs passes, and no identical pair at the edges of floating point is an alarm.
+
+The whole table takes minutes (`pytest -m slow`); a sample of every theme is run always.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rows import Row, pair, speaks
+from table import ROWS
+
+from parity.pairs.compare import compared
+
+SAMPLE = {
+    # same
+    "way_softmax",
+    "saturated_softmax_1e4",
+    "cancelled_centred_1e6",
+    "kink_sort",
+    "masked_logits_lowest",
+    "batch_20000",
+    "zero_gradient_key_bias",
+    "dropout_before_or_after",
+    "picture_convolutions",
+    # differs
+    "hidden_off_beside_1e9",
+    "one_of_160000",
+    "gelu_forms",
+    "norm_eps_slightly",
+    "mask_off_by_one",
+    "update_nesterov",
+    "loss_shifted",
+    "noise_in_optimizer_momentum",
+    "low_signs",
+    "not_finite_nan_momentum",
+    "exchanged_gated_unnamed",
+}
+
+
+def test_the_table_is_large_and_its_names_are_its_own():
+    truths = Counter(row.truth for row in ROWS)
+    assert truths["differs"] >= 150
+    assert truths["same"] >= 150
+    assert max(Counter(row.name for row in ROWS).values()) == 1
+    assert {row.name for row in ROWS} >= SAMPLE
+
+
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, id=row.name, marks=[] if row.name in SAMPLE else pytest.mark.slow) for row in ROWS]
+)
+def test_what_is_said_of_a_row_is_true(row: Row, backends, tmp_path: Path):
+    result = compared(pair(row, tmp_path), backends, tmp_path)
+    assert speaks(row, result), result
