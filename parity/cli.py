@@ -1,27 +1,28 @@
 """The flags that the programs share, and how they end: one line for a mistake, the right status."""
 
 import argparse
-import os
+import errno
+import math
 import shlex
-import signal
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, NamedTuple, NoReturn, get_args
 
 from absl.flags import argparse_flags
 
+from parity import signals, streams
 from parity.config import cases, schema
 from parity.config.devices import Devices, parse
-from parity.errors import BackendError, TraceError, UsageError, nearest
+from parity.errors import BackendError, PairError, UsageError, nearest
 from parity.pairs import file as pairs
 from parity.pairs.file import PairFile
+from parity.runtime.backend import PATIENCE
 from parity.runtime.hardware import available
 
-# What a shell reports for a program ended by Ctrl-C, or by a reader that left.
-INTERRUPTED, UNREAD = 130, 141
+UNREAD = 141  # what a shell reports for a program whose reader left
 
 
 class Parser(argparse_flags.ArgumentParser):
@@ -51,6 +52,17 @@ def add_pythons(parser: argparse.ArgumentParser) -> None:
     add("--keras-python", default="", metavar="PYTHON", help="the interpreter for the Keras side")
 
 
+def add_timeout(parser: argparse.ArgumentParser) -> None:
+    """The flag that says how long a silent process is waited for."""
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        default=PATIENCE,
+        metavar="SECONDS",
+        help=f"until a process that records nothing counts as hung (default {PATIENCE:.0f})",
+    )
+
+
 def add_training_flags(parser: argparse.ArgumentParser) -> None:
     """The flags that say what to run."""
     add = parser.add_argument
@@ -70,13 +82,28 @@ def add_pair_files(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def pair_files(args: argparse.Namespace, on: Devices) -> list[PairFile]:
-    """The pairs that the flags name, by files, or by --torch and --keras. Raises UsageError."""
+class Pairs(NamedTuple):
+    """The pairs that flags name. `wrong`: those whose file says what no pair can be."""
+
+    files: list[PairFile]
+    wrong: list[PairError]
+
+
+def pair_files(args: argparse.Namespace, on: Devices) -> Pairs:
+    """Return the pairs that the flags name, by files, or by --torch and --keras.
+
+    Raises UsageError for flags, and for a file that cannot be read.
+    """
     fields = _fields(args, on)
-    found = [pairs.load(path, args.set, **fields) for path in args.pair]
+    found = Pairs([], [])
+    for path in args.pair:
+        try:
+            found.files.append(pairs.load(path, args.set, **fields))
+        except PairError as error:  # the others are compared all the same
+            found.wrong.append(error)
     if getattr(args, "torch", ""):
-        found.append(pairs.from_flags(args.torch, args.keras, args.input, **fields))
-    names = [file.case.name for file in found]
+        found.files.append(pairs.from_flags(args.torch, args.keras, args.input, **fields))
+    names = [file.case.name for file in found.files] + [error.case for error in found.wrong]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"there are two pairs of the name {twice[0]!r}; give them different names")
     return found
@@ -128,28 +155,50 @@ def make_folder(flag: str, folder: Path) -> None:
 
 
 def end(program: str, main: Callable[[Sequence[str]], int]) -> NoReturn:
-    """Run a program and exit with its status; the user's mistakes and Ctrl-C are one line on stderr."""
-    # Ended from outside, a program tidies up as it does after Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    """Run a program and exit with its status; the user's mistakes and signals are one line on stderr."""
+    streams.prepare()
     try:
-        status = main(sys.argv[1:])
-        sys.stdout.flush()
-    except (UsageError, TraceError) as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        status = 2
-    except BackendError as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        status = 3
-    except BrokenPipeError:  # who reads the output had enough; the verdict is not known to be a match
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = UNREAD
-    except KeyboardInterrupt:
-        print(f"{program}: interrupted", file=sys.stderr)
-        status = INTERRUPTED
-    except Exception:  # a mistake of this program's own must not end with 1, which reads as "diverged"
-        traceback.print_exc()
-        status = 3
+        with signals.stopping():
+            status = _returned(main)
+            sys.stdout.flush()
+    except Exception as error:
+        status = _told(program, error)
+    except signals.Stopped as stop:
+        streams.tell(f"{program}: {stop}")
+        status = stop.status
+    streams.abandon()
     sys.exit(status)
+
+
+def _returned(main: Callable[[Sequence[str]], int]) -> int:
+    """Return the status of a program, also where it ends early, as for --help."""
+    try:
+        return main(sys.argv[1:])
+    except SystemExit as early:
+        return early.code if isinstance(early.code, int) else 0
+
+
+def _told(program: str, error: Exception) -> int:
+    """Say what ended a program; returns the status."""
+    match error:
+        case UsageError():
+            streams.tell(f"{program}: {error}")
+            return 2
+        case BackendError():
+            streams.tell(f"{program}: {error}")
+            return 3
+        case BrokenPipeError():  # the verdict is not known to be a match
+            streams.tell(f"{program}: the output was not read to its end")
+            return UNREAD
+        case OSError() if streams.is_output(error):
+            streams.tell(f"{program}: the output cannot be written: {error.strerror}")
+            return 2
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            streams.tell(f"{program}: {error}; set TMPDIR to a folder on a larger disk")
+            return 2
+        case _:  # a mistake of this program's own must not end with 1, which reads as "diverged"
+            streams.tell("".join(traceback.format_exception(error)).rstrip())
+            return 3
 
 
 def whole(text: str) -> int:
@@ -157,6 +206,17 @@ def whole(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"received {text!r}, expected a whole number of 0 or more")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """A number of seconds above 0, for a flag."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"received {text!r}, expected a number of seconds above 0")
+    return number
 
 
 def count(text: str) -> int:

@@ -4,8 +4,14 @@ Without arguments: every built-in case, run on both sides and judged. With two f
 recorded there.
 """
 
+from parity import signals
+
+if __name__ == "__main__":
+    signals.end_at_once("parity.compare")  # the imports below take long
+
 import argparse
 import contextlib
+import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
@@ -20,14 +26,15 @@ from parity.config.baseline import why_not
 from parity.config.cases import names
 from parity.config.devices import obstacle
 from parity.config.schema import Case
-from parity.errors import UsageError
+from parity.errors import BackendError, UsageError
 from parity.numerics.across import across
 from parity.numerics.against import against_single
 from parity.numerics.judge import side_names
 from parity.pairs.compare import compared, judged
 from parity.pairs.file import PairFile
 from parity.report import as_json, terminal
-from parity.results import Against, CaseResult, LayoutCheck, Report, worst
+from parity.results import Against, CaseResult, LayoutCheck, Report, error_kind, failed, worst
+from parity.runtime import room
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.hardware import crowded, missing
 from parity.runtime.job import RUNS, Job
@@ -45,6 +52,29 @@ def main(argv: Sequence[str]) -> int:
         print("\n".join(names()))
         return 0
     report = Report()
+    try:
+        _collect(args, report)
+    except (UsageError, BackendError) as error:
+        report.error = str(error)
+        if args.json is not None:  # what was compared before is not lost
+            as_json.write(report, args.json)
+        raise
+    if args.update_golden:
+        golden.show_skipped(report)
+        return report.status(args.strict) if report.summary.get("error") else 0
+    order = {name: place for place, name in enumerate(names())}
+    report.cases.sort(key=lambda result: order.get(result.case, len(order)))
+    try:
+        if args.json is not None:  # first: it must not be lost where the table cannot be written
+            as_json.write(report, args.json)
+    finally:
+        if not args.quiet:
+            terminal.show(report, sys.stderr if args.json == "-" else sys.stdout)
+    return report.status(args.strict)
+
+
+def _collect(args: argparse.Namespace, report: Report) -> None:
+    """Add the result of every case to the report, in the order in which they come. Raises UsageError, BackendError."""
     with contextlib.closing(_results(args, report)) as results:
         for result in results:
             layout = result.checks.get("layout")
@@ -52,16 +82,6 @@ def main(argv: Sequence[str]) -> int:
                 layout.sides = {}
             result.mapping = result.mapping if args.mapping else None
             report.add(result)
-    if args.update_golden:
-        golden.show_skipped(report)
-        return 0
-    order = {name: place for place, name in enumerate(names())}
-    report.cases.sort(key=lambda result: order.get(result.case, len(order)))
-    if not args.quiet:
-        terminal.show(report, sys.stderr if args.json == "-" else sys.stdout)
-    if args.json is not None:
-        as_json.write(report, args.json)
-    return report.status(args.strict)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -69,6 +89,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("traces", nargs="*", type=Path, metavar="TRACE", help="two folders of recorded traces, instead of running")
     cli.add_case_flags(parser)
+    cli.add_timeout(parser)
     cli.add_pair_files(parser)
     add("--torch", default="", metavar="MODULE:FN", help="a pair without a file: what returns your torch.nn.Module")
     add("--keras", default="", metavar="MODULE:FN", help="and what returns your keras.Model")
@@ -120,7 +141,12 @@ def _recorded(one: Path, other: Path, report: Report) -> Iterator[CaseResult]:
     if missing := sorted(left.keys() ^ right.keys()):
         raise UsageError(f"only one of {one} and {other} has a trace of {', '.join(missing)}")
     for name, trace in left.items():
-        yield _judge(trace, right[name], report)
+        try:
+            yield _judge(trace, right[name], report)
+        except UsageError as error:
+            if len(left) == 1:
+                raise
+            yield failed(name, error)
 
 
 def _by_case(folder: Path) -> dict[str, Trace]:
@@ -139,7 +165,8 @@ def _by_case(folder: Path) -> dict[str, Trace]:
 def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[CaseResult]:
     """Both backends run everything that the cases need at the same time; a case is judged when all is there."""
     devices = cli.devices(args)
-    chosen, pairs = cli.chosen_cases(args, devices), cli.pair_files(args, devices)
+    chosen, (pairs, wrong) = cli.chosen_cases(args, devices), cli.pair_files(args, devices)
+    yield from (failed(error.case, error) for error in wrong)
     runnable = []
     absent = missing(devices, cli.pythons(args))
     for case in chosen:
@@ -147,8 +174,15 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
             yield CaseResult(case=case.name, verdict="skipped", reason=reason)
         else:
             runnable.append(case)
+    for case in list(runnable):
+        try:
+            room.check(case, room.of_case(case), args.keep or scratch)
+        except UsageError as error:
+            runnable.remove(case)
+            yield failed(case.name, error)
     plan = Plan(runnable, scratch, args.keep)
-    backends = [Backend(name, python, scratch, devices.kind) for name, python in cli.pythons(args).items()]
+    pythons = cli.pythons(args).items()
+    backends = [Backend(name, python, scratch, devices.kind, args.timeout) for name, python in pythons]
     if args.golden:
         yield from golden.run(args, [*pairs, *runnable], backends, scratch, report)
         return
@@ -162,11 +196,12 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
     waiting = dict(enumerate(runnable))
     with running(backends), _progress(len(runnable) + len(pairs)) as progress:
         for file in pairs:
-            yield _pair(file, backends, (args.keep or scratch) / file.case.name, report)
+            folder = (args.keep or scratch) / file.case.name
+            yield _pair(file, backends, folder, report)
+            if not args.keep:
+                shutil.rmtree(folder, ignore_errors=True)  # the next pair may need the room
             progress.advance(progress.task_ids[0])
         for backend, number, answer in feed(jobs):
-            if answer.status == "usage":
-                raise UsageError(answer.message)
             plan.tasks[number].answers[backend] = answer
             ready = [n for n in waiting if all(len(task.answers) == len(backends) for task in plan.needs(n))]
             for n in ready:
@@ -177,7 +212,10 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
 
 
 def _pair(file: PairFile, backends: Sequence[Backend], folder: Path, report: Report) -> CaseResult:
-    result = compared(file, backends, folder)
+    try:
+        result = compared(file, backends, folder)
+    except UsageError as error:
+        result = failed(file.case.name, error)
     if result.verdict != "error":
         _note_environment(Trace(folder / "torch"), Trace(folder / "keras"), report)
     return result
@@ -188,24 +226,34 @@ def _conclude(args: argparse.Namespace, case: Case, own: Task, single: Task | No
         f"{answer.message}\n    again: python -m parity.record --backend={name} "
         f"{cli.case_flags(args, case)} --out=traces"
         for name, answer in own.answers.items()
-        if answer.status == "error"
+        if answer.status != "done"
     ]
     if failures:
         result = CaseResult(case=case.name, verdict="error", reason="\n".join(failures))
+        result.error = error_kind(own.answers.values())
     else:
-        result = _judge(Trace(own.folder / "torch"), Trace(own.folder / "keras"), report)
-        result.case = case.name  # a training that two cases share is recorded under the name of one
-        if case.strategy != "single":
-            result.against_single = {name: _against(case, own, single, name) for name in own.answers}
-        result.verdict = worst([result.verdict, *(against.verdict for against in result.against_single.values())])
+        try:
+            result = _judge_case(case, own, single, report)
+        except UsageError as error:
+            result = failed(case.name, error)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in own.answers.items()}
+    return result
+
+
+def _judge_case(case: Case, own: Task, single: Task | None, report: Report) -> CaseResult:
+    """Return the verdict on a built-in case that both sides have recorded. Raises TraceError."""
+    result = _judge(Trace(own.folder / "torch"), Trace(own.folder / "keras"), report)
+    result.case = case.name  # a training that two cases share is recorded under the name of one
+    if case.strategy != "single":
+        result.against_single = {name: _against(case, own, single, name) for name in own.answers}
+    result.verdict = worst([result.verdict, *(against.verdict for against in result.against_single.values())])
     return result
 
 
 def _against(case: Case, own: Task, single: Task | None, backend: str) -> Against:
     if single is None:
         return Against(skipped=why_not(case))
-    if single.answers[backend].status == "error":
+    if single.answers[backend].status != "done":
         return Against(skipped=f"the training on a single device failed: {single.answers[backend].message}")
     torch = single.answers["torch"].status == "done"
     witness = Trace(single.folder / "torch") if torch else None

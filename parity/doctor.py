@@ -5,8 +5,12 @@ copied or synchronised needlessly, what never learns, and where the time goes. W
 virtual ones, which compute on the CPU and refuse what GPUs refuse.
 """
 
+from parity import signals
+
+if __name__ == "__main__":
+    signals.end_at_once("parity.doctor")  # the imports below take long
+
 import argparse
-import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -54,10 +58,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _report(args: argparse.Namespace, found: list[Finding], seen: list[Evidence]) -> None:
-    if not args.quiet:
-        checkup.show(found, seen, sys.stderr if args.json == "-" else sys.stdout)
-    if args.json is not None:
-        as_json.write(checkup.document(found, seen), args.json)
+    try:
+        if args.json is not None:  # first: it must not be lost where the text cannot be written
+            as_json.write(checkup.document(found, seen), args.json)
+    finally:
+        if not args.quiet:
+            checkup.show(found, seen, sys.stderr if args.json == "-" else sys.stdout)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -72,7 +78,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--ranks", type=cli.count, default=1, help="processes, for a program that torchrun or TF_CONFIG starts")
     add(
         "--patience",
-        type=_seconds,
+        type=cli.seconds,
         default=PATIENCE,
         metavar="SECONDS",
         help="until a step counts as hung (default 60)",
@@ -85,16 +91,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     args = parser.parse_args(argv)
     _check(args)
     return args
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"received {text!r}, expected a number of seconds above 0")
-    return seconds
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -16,13 +16,13 @@ from pathlib import Path
 from parity import cli
 from parity.config.schema import Case
 from parity.diagnose.diagnosis import explained
-from parity.errors import BackendError, TraceError
+from parity.errors import BackendError, TraceError, UsageError
 from parity.numerics.judge import difference
 from parity.pairs.compare import recorded
 from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves
 from parity.pairs.prepare import place
-from parity.results import CaseResult, Report
+from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.job import RUNS, Answer, Job
 from parity.trace import keys
@@ -55,14 +55,15 @@ def run(
     """What the flags ask for. Raises BackendError if a recording failed."""
     if not args.update_golden:
         yield from compared(args.golden, chosen, backends, scratch, report, cli.training_flags(args))
-    elif failed := update(args.golden, chosen, backends):
-        raise BackendError(f"{failed} of {len(chosen) * len(backends)} recordings failed")
+    elif failures := update(args.golden, chosen, backends):
+        raised = BackendError if error_kind(failures) == "backend" else UsageError
+        raise raised(f"{len(failures)} of {len(chosen) * len(backends)} recordings failed")
 
 
 def show_skipped(report: Report) -> None:
-    """The cases that could not be recorded on these devices."""
+    """Print the cases that could not be recorded on these devices, or not at all."""
     for result in report.cases:
-        print(f"{result.case}  skipped: {result.reason}", flush=True)
+        print(f"{result.case}  {result.verdict}: {result.reason}", flush=True)
 
 
 def compared(
@@ -97,9 +98,9 @@ def compared(
         shutil.rmtree(scratch / name, ignore_errors=True)
 
 
-def update(folder: Path, chosen: Sequence[Chosen], backends: Sequence[Backend]) -> int:
-    """Record each side of each case in the place of what is there; returns how many failed."""
-    failed = 0
+def update(folder: Path, chosen: Sequence[Chosen], backends: Sequence[Backend]) -> list[Answer]:
+    """Record each side of each case in the place of what is there; returns the answers of those that failed."""
+    failures = []
     with tempfile.TemporaryDirectory(dir=folder, prefix=".recording-") as scratch:
 
         def record(one: Chosen, backend: Backend) -> Answer:
@@ -110,10 +111,11 @@ def update(folder: Path, chosen: Sequence[Chosen], backends: Sequence[Backend]) 
                 name = f"{case_of(one).name}/{backend}"
                 if answer.status == "done":
                     _move(Path(scratch) / name, folder / name, Path(scratch) / f"{name}.old")
-                failed += answer.status != "done"
+                else:
+                    failures.append(answer)
                 outcome = f"{folder / name}  {answer.seconds:.1f} s" if answer.status == "done" else answer.message
                 print(f"{case_of(one).name}  {outcome}", flush=True)
-    return failed
+    return failures
 
 
 def case_of(one: Chosen) -> Case:
@@ -162,12 +164,14 @@ def _recordings(
 
 def _after(before: "Future[Answer] | None", record: Record, one: Chosen, backend: Backend) -> Answer:
     """A recording; of a pair, once torch's is there."""
-    if before and isinstance(one, PairFile) and before.result().status != "done":
-        return Answer(status="error", message=f"{backend.name}: was not run, since torch failed")
+    if before and isinstance(one, PairFile) and (status := before.result().status) != "done":
+        return Answer(status=status, message=f"{backend.name}: was not run, since torch failed")
     try:
         return record(one, backend)
     except BackendError as error:
         return Answer(status="error", message=str(error))
+    except UsageError as error:
+        return Answer(status="usage", message=str(error))
 
 
 @contextlib.contextmanager
@@ -212,9 +216,12 @@ def _again(one: Chosen, backend: Backend, folder: Path, golden: Path) -> Answer:
 def _judged(one: Chosen, name: str, answer: Answer, golden: Trace, own: Path, report: Report) -> CaseResult:
     row = f"{case_of(one).name} ({name})"
     if answer.status != "done":
-        return CaseResult(case=row, verdict="error", reason=answer.message)
-    candidate = Trace(own)
-    result = explained(golden, candidate)
+        return CaseResult(case=row, verdict="error", error=error_kind([answer]), reason=answer.message)
+    try:
+        candidate = Trace(own)
+        result = explained(golden, candidate)
+    except TraceError as error:
+        return failed(row, error)
     result.case, result.seconds = row, {name: round(answer.seconds, 3)}
     sides = {f"{name} golden": golden, name: candidate}
     result.devices = {side: trace.manifest.layout.devices for side, trace in sides.items()}

@@ -68,7 +68,11 @@ class Parity:
 
     def _judged(self, file: PairFile, again: str) -> CaseResult:
         file = file._replace(search=[*file.search, str(self._node.path.parent)])
-        result: CaseResult = _usable(_session(self._node.config).compared, file)
+        try:
+            result = _session(self._node.config).compared(file)
+        except UsageError as error:
+            self._node.user_properties.extend([(FIRST, _short(file)), ("verdict", "error")])
+            pytest.fail(str(error), pytrace=False)
         self._node.user_properties.extend(_properties(file, result))
         if result.verdict not in _asserts().PASSED:
             again = again or f"pytest {shlex.quote(self._node.nodeid)}"
@@ -84,8 +88,12 @@ def _usable(function: Any, *arguments: Any, **named: Any) -> Any:
         pytest.fail(str(error), pytrace=False)
 
 
+def _short(file: PairFile) -> str:
+    return file.case.name.removeprefix("pair/")
+
+
 def _properties(file: PairFile, result: CaseResult) -> Iterator[tuple[str, str]]:
-    yield FIRST, file.case.name.removeprefix("pair/")
+    yield FIRST, _short(file)
     yield "verdict", result.verdict
     if (bits := _asserts().worst_bits(result)) is not None:
         yield "worst_bits", f"{max(bits, 0.0):.1f}"

@@ -1,13 +1,17 @@
 """What a comparison found, in the shape of the JSON report (README, "The JSON report")."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
 
+from parity.errors import BackendError, UsageError
 from parity.layout.canonical import Layout
-from parity.pairs.mapping import Mapping
+from parity.pairs.mapping import Mapping, UnmappedError
+from parity.runtime.job import Answer
 
 Verdict = Literal["match", "subprecision", "inconclusive", "diverged", "error", "skipped"]
+ErrorKind = Literal["", "usage", "backend"]
 SCHEMA = 1
 RANKING: tuple[Verdict, ...] = ("match", "subprecision", "inconclusive", "diverged")
 
@@ -95,10 +99,11 @@ class Matched(Result):
 
 
 class CaseResult(Result):
-    """One case."""
+    """One case. `error`: of the verdict "error", whether the user's files and flags or a backend failed."""
 
     case: str
     verdict: Verdict
+    error: ErrorKind = ""
     reason: str = ""
     first_divergence: Divergence | None = None
     causes: list[dict[str, Any]] = msgspec.field(default_factory=list)
@@ -117,9 +122,10 @@ class CaseResult(Result):
 
 
 class Report(Result):
-    """A whole comparison."""
+    """A whole comparison. `error`: what ended it before all cases were compared; "" if nothing did."""
 
     schema: int = SCHEMA
+    error: str = ""
     environment: dict[str, Any] = msgspec.field(default_factory=dict)
     summary: dict[str, int] = msgspec.field(default_factory=dict)
     cases: list[CaseResult] = msgspec.field(default_factory=list)
@@ -131,14 +137,28 @@ class Report(Result):
         self.cases.append(result)
 
     def status(self, strict: bool) -> int:
-        """The exit status: 3 before 1 before 2 (nothing compared) before 0."""
-        if self.summary.get("error"):
-            return 3
+        """Return the exit status: of errors 3 (a backend's) before 2 (usage), then 1, 2 (nothing compared) and 0."""
+        if errors := {case.error for case in self.cases if case.verdict == "error"}:
+            return 2 if errors == {"usage"} else 3
         failed = self.summary.get("diverged") or self.summary.get("inconclusive")
         if failed or (strict and any(_not_strict(case) for case in self.cases)):
             return 1
         compared = self.summary.get("match", 0) + self.summary.get("subprecision", 0)
         return 0 if compared else 2
+
+
+def failed(case: str, error: UsageError | BackendError) -> CaseResult:
+    """Return the result of a case that could not be compared, with the mapping of weights as far as it was found."""
+    result = CaseResult(case=case, verdict="error", reason=str(error).removeprefix(f"{case}: "))
+    result.error = "usage" if isinstance(error, UsageError) else "backend"
+    result.mapping = error.mapping if isinstance(error, UnmappedError) else None
+    return result
+
+
+def error_kind(answers: Iterable[Answer]) -> ErrorKind:
+    """Return the worst kind of error among the answers of backends: "backend" before "usage"."""
+    statuses = {answer.status for answer in answers}
+    return "backend" if "error" in statuses else "usage" if "usage" in statuses else ""
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:

@@ -4,6 +4,11 @@ Every fault of the catalogue is planted on its side, run through the ordinary pa
 other side's clean run. Beside it stands what other checks say of the same run's outputs.
 """
 
+from parity import signals
+
+if __name__ == "__main__":
+    signals.end_at_once("parity.selftest")  # the imports below take long
+
 import contextlib
 import fnmatch
 import shutil
@@ -50,10 +55,12 @@ def main(argv: Sequence[str]) -> int:
     add("--clean", type=cli.whole, default=CLEAN, metavar="N", help=f"random clean runs (default {CLEAN})")
     add("--seed", type=cli.whole, default=0, help="which random clean runs (default 0)")
     cli.add_pythons(parser)
+    cli.add_timeout(parser)
     args = parser.parse_args(argv)
     faults, clean = _chosen(args.fault), _clean(args.clean, args.seed)
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
-        backends = [Backend(name, python, Path(scratch)) for name, python in cli.pythons(args).items()]
+        pythons = cli.pythons(args).items()
+        backends = [Backend(name, python, Path(scratch), patience=args.timeout) for name, python in pythons]
         tested = _Selftest(faults, clean, Path(scratch))
         with running(backends), contextlib.closing(tested.outcomes(backends)) as found:
             outcomes = list(_shown(found, len(faults) + len(tested.cases)))

@@ -102,6 +102,22 @@ def test_flags_make_a_pair_and_the_mapping_is_printed(pair, tmp_path):
     assert "[[weights]]" in found.stdout
 
 
+def test_a_pair_that_cannot_be_mapped_or_built_stops_no_other(pair, tmp_path):
+    for name, torch in (("narrow", "narrow"), ("raising", "raising"), ("good", "build")):
+        text = pair(torch).read_text().replace('name = "own"', f'name = "{name}"')
+        (tmp_path / f"{name}.toml").write_text(text)
+    flags = [f"--pair={name}.toml" for name in ("narrow", "raising", "good")]
+    found = ended(tmp_path, *flags, "--mapping", "--json=report")
+    report = json.loads((tmp_path / "report").read_text())
+    assert [(case["case"], case["verdict"], case["error"]) for case in report["cases"]] == [
+        ("pair/narrow", "error", "usage"), ("pair/raising", "error", "backend"), ("pair/good", "match", ""),
+    ]  # fmt: skip
+    assert found.returncode == 3, found.stderr
+    assert "weights of pair/narrow:\ntorch: 0.weight [2, 6] (not found)" in found.stdout
+    assert report["cases"][0]["mapping"]["unplaced"]
+    assert "weights of pair/good:\n0.weight: o i -> i o" in found.stdout
+
+
 @pytest.mark.parametrize(
     ("torch", "keras", "more", "said"),
     [

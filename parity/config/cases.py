@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from parity.config import schema
+from parity.config import known, schema
 from parity.config.frozen import Frozen
 from parity.config.weights import specify
 from parity.errors import UsageError, nearest
@@ -68,7 +68,7 @@ def checked(table: Any, kind: type[Config], where: str) -> Config:
     try:
         return msgspec.convert(table, kind, strict=True)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {_explain(str(error))}") from None
+        raise UsageError(f"{where}: {_explain(str(error), table, kind)}") from None
 
 
 def _finite(case: schema.Case) -> bool:
@@ -129,14 +129,12 @@ def override(text: str) -> Table:
     return changed
 
 
-def _explain(message: str) -> str:
-    """msgspec's message, with the nearest known field where a field is unknown."""
-    if "unknown field" not in message:
-        return message
-    word = message.split("`")[1]
-    return message + nearest(word, _fields(Frozen) - {word})  # another kind of config may have it
-
-
-def _fields(kind: type[Frozen]) -> set[str]:
-    """Those of all configs."""
-    return {field for below in kind.__subclasses__() for field in (*below.__struct_fields__, *_fields(below))}
+def _explain(message: str, table: Any, kind: type[Frozen]) -> str:
+    """Return msgspec's message with what was expected: the nearest field of the same table, or all values."""
+    path = message.rpartition(" - at `")[2].rstrip("`") if " - at `" in message else "$"
+    if "unknown field" in message:
+        names = known.fields(kind, table, path)
+        return message + (nearest(message.split("`")[1], names) or f"; known are {', '.join(sorted(names))}")
+    if message.startswith(("Invalid enum value", "Invalid value")) and (values := known.choices(kind, table, path)):
+        return f"{message}; expected one of {', '.join(map(repr, values))}"
+    return message

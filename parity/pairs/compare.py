@@ -8,13 +8,15 @@ import msgspec
 
 from parity.diagnose.diagnosis import explained
 from parity.errors import BackendError
+from parity.pairs import survey
 from parity.pairs.activations.matching import summary
 from parity.pairs.expect import judge_expected
 from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.schema import Pair
-from parity.results import CaseResult
+from parity.results import CaseResult, error_kind, failed
+from parity.runtime import room
 from parity.runtime.backend import Backend, feed
 from parity.runtime.job import RUNS, Answer, Job
 from parity.trace import keys
@@ -28,12 +30,14 @@ def compared(file: PairFile, backends: Sequence[Backend], folder: Path) -> CaseR
     """
     try:
         prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
+        room.check(file.case, room.of_pair(survey.read(Path(prepared.halves.survey))), folder)
     except BackendError as error:
-        return CaseResult(case=file.case.name, verdict="error", reason=f"{error}{_again(file)}")
+        return failed(file.case.name, BackendError(f"{error}{_again(file)}"))
     jobs = {backend: [_job(file, backend.name, folder, prepared, RUNS[backend.name])] for backend in backends}
     answers = {result.backend: result.answer for result in feed(jobs)}
     if failures := [answer.message for answer in answers.values() if answer.status != "done"]:
         result = CaseResult(case=file.case.name, verdict="error", reason="\n".join(failures) + _again(file))
+        result.error, result.mapping = error_kind(answers.values()), prepared.halves.mapping
     else:
         result = judged(Trace(folder / "torch"), Trace(folder / "keras"))
         result.undecided = prepared.undecided
@@ -70,6 +74,7 @@ def recorded(file: PairFile, backend: Backend, folder: Path) -> Answer:
         survey_torch(file, backend, folder)
     else:
         prepared = prepare_keras(file, backend, folder)
+    room.check(file.case, room.of_pair(survey.read(Path(place(folder, "torch")))), folder, keys.RUNS)
     return backend.do(_job(file, backend.name, folder, prepared, list(keys.RUNS)))
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from parity.checkup import inputs
 from parity.config import cases, schema
-from parity.errors import UsageError
+from parity.errors import PairError, UsageError
 from parity.pairs.patterns import halves
 from parity.pairs.schema import Pair, PairInput, PairOutput, Train
 
@@ -29,23 +29,21 @@ class PairFile(NamedTuple):
 def load(path: Path, overrides: Sequence[str] = (), **fields: Any) -> PairFile:
     """The pair of a TOML file. `overrides`: "a.b=value"; `fields` (steps, seed, precision...): None for the file's own.
 
-    Raises UsageError, one line that names file and field.
+    Raises UsageError, one line that names file and field; PairError where the file is TOML.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors on Windows begin a file with a mark
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: is not TOML: {error}") from None
     table = functools.reduce(cases.merge, map(cases.override, overrides), table)
-    pair = table.pop("pair", None)
-    if not isinstance(pair, dict):
-        raise UsageError(f'{path}: expected a section [pair] with name, torch = "module:function" and keras')
-    if known := sorted(pair.keys() & {"inputs", "outputs", "weights", "ignore", "expect", "train"}):
-        raise UsageError(f"{path}: [pair.{known[0]}] stands inside [pair], expected [{known[0]}] by itself")
-    name = pair.pop("name", path.name.removesuffix(".toml").removesuffix(".parity"))
+    try:
+        case = _file_case(path, table, fields)
+    except UsageError as error:
+        raise PairError(f"pair/{_named(path, table)}", str(error)) from None
     search = [str(path.parent.absolute()), str(Path.cwd())]
-    return PairFile(_case(str(path), name, pair | table, fields), search, [f"--pair={path}"])
+    return PairFile(case, search, [f"--pair={path}"])
 
 
 def from_flags(torch: str, keras: str, given: Sequence[str], **fields: Any) -> PairFile:
@@ -67,6 +65,28 @@ def described(one: inputs.Input) -> Table:
     """[inputs.NAME] of a pair's file for an input of the flags."""
     whole = {"range": [0, one.limit]} if one.dtype in inputs.INTEGERS else {}
     return {"shape": one.shape, "dtype": one.dtype, **whole}
+
+
+def _file_case(path: Path, table: Table, fields: Table) -> schema.Case:
+    pair = table.get("pair")
+    if not isinstance(pair, dict):
+        raise UsageError(f'{path}: expected a section [pair] with name, torch = "module:function" and keras')
+    if known := sorted(pair.keys() & {"inputs", "outputs", "weights", "ignore", "expect", "train"}):
+        raise UsageError(f"{path}: [pair.{known[0]}] stands inside [pair], expected [{known[0]}] by itself")
+    name = pair.get("name", _stem(path))
+    sections = {key: value for key, value in (pair | table).items() if key not in ("pair", "name")}
+    return _case(str(path), name, sections, fields)
+
+
+def _named(path: Path, table: Table) -> str:
+    """Return the name that a file gives its pair, or else the file's own."""
+    pair = table.get("pair")
+    name = pair.get("name") if isinstance(pair, dict) else None
+    return name if isinstance(name, str) and name else _stem(path)
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".toml").removesuffix(".parity")
 
 
 def _case(where: str, name: Any, table: Table, fields: Table) -> schema.Case:

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from parity.errors import UsageError
 from parity.pairs.schema import WeightRule
 
 
@@ -35,6 +36,14 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     unplaced: list[Unplaced] = []
     constants: list[str] = []
     ignored: list[str] = []
+
+
+class UnmappedError(UsageError):
+    """Weights without a counterpart. `mapping`: what was found, and what was not."""
+
+    def __init__(self, message: str, mapping: Mapping) -> None:
+        super().__init__(message)
+        self.mapping = mapping
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):

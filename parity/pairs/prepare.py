@@ -3,7 +3,7 @@
 torch's survey needs torch alone; Keras's part needs torch's survey, and no torch.
 """
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from parity.pairs import survey
 from parity.pairs.activations.dropping import in_training
 from parity.pairs.activations.matching import match
 from parity.pairs.file import PairFile
-from parity.pairs.mapping import Halves, Mapping
+from parity.pairs.mapping import Halves, Mapping, UnmappedError
 from parity.pairs.schema import Pair
 from parity.pairs.settle import settle
 from parity.pairs.show import complaint
@@ -20,6 +20,7 @@ from parity.pairs.survey import Array, Survey
 from parity.pairs.weights.propose import propose
 from parity.runtime.backend import Backend
 from parity.runtime.job import SurveyJob
+from parity.runtime.threads import begun
 
 Surveyed = tuple[Survey, dict[str, Array]]
 
@@ -33,10 +34,13 @@ class Prepared(NamedTuple):
 
 def prepare(file: PairFile, backends: dict[str, Backend], folder: Path) -> Prepared:
     """Survey both sides of a pair, and find what belongs together. Raises UsageError and BackendError."""
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        reference = pool.submit(survey_torch, file, backends["torch"], folder)
+    reference = begun(lambda: survey_torch(file, backends["torch"], folder))
+    try:
         structure = _survey_keras(file, backends["keras"], folder, None)
-        reference.result()
+    except (UsageError, BackendError):
+        wait([reference])  # the next pair finds torch's process idle; a signal does not wait for it
+        raise
+    reference.result()
     return prepare_keras(file, backends["keras"], folder, structure)
 
 
@@ -65,7 +69,8 @@ def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Sur
     reference, values = survey.read(torch), survey.activations(torch)
     proposal = propose(reference, structure[0], file.case.model)
     if proposal.mapping.unplaced:
-        raise UsageError(f"{file.case.name}: weights without a counterpart:\n{complaint(proposal.mapping)}")
+        message = f"{file.case.name}: weights without a counterpart:\n{complaint(proposal.mapping)}"
+        raise UnmappedError(message, proposal.mapping)
     settled = settle(proposal, reference, values, lambda mapping: _survey_keras(file, backend, folder, mapping))
     matching = match(reference, values, settled.survey, settled.values, settled.mapping)
     if file.case.model.train:

@@ -5,11 +5,11 @@ from collections import Counter
 from typing import Any, TextIO
 
 import msgspec
-from rich.console import Console
 from rich.text import Text
 
 from parity.checkup.evidence import Evidence, Time
 from parity.checkup.finding import SEVERITIES, Finding
+from parity.report.console import Console
 
 SCHEMA = 1
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -21,9 +21,7 @@ UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 def show(findings: list[Finding], seen: list[Evidence], file: TextIO) -> None:
     """Print what ran, what was found, the times and the count."""
-    console = Console(file=file, markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = PIPE_WIDTH
+    console = Console(file, PIPE_WIDTH)
     for line in dict.fromkeys(map(_headline, seen)):
         console.print(line, style="dim")
     for finding in findings:

@@ -17,6 +17,7 @@ def show(case: CaseResult, console: Console) -> None:
         console.print(line)
     if case.mapping:
         console.print(f"\nweights of {case.case}:\n{weights.table(case.mapping)}")
+    if case.mapping and case.mapping.entries:
         console.print(f"\nthe same for the pair's file, to be edited:\n\n{weights.as_toml(case.mapping)}")
 
 

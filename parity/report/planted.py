@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import TextIO
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from parity.diagnose.planted.outcome import Outcome
+from parity.report.console import Console
 
 NAMED = 0.9  # of the faults that must be named
 PIPE_WIDTH = 140  # columns where there is no terminal
@@ -26,9 +26,7 @@ def status(outcomes: Sequence[Outcome]) -> int:
 
 def show(outcomes: Sequence[Outcome], said: dict[str, list[bool]], file: TextIO) -> None:
     """Print a row for each fault, what went wrong, and the sums. `said`: by check, its objection to each outcome."""
-    console = Console(file=file, markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = PIPE_WIDTH
+    console = Console(file, PIPE_WIDTH)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in ("fault", "caught", "placed", "named", *said):
         table.add_column(heading, no_wrap=heading != "fault", overflow="fold")

@@ -4,11 +4,11 @@ import io
 from collections import Counter
 from typing import Any, TextIO
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from parity.report import layouts, pairs
+from parity.report.console import Console
 from parity.results import CaseResult, Check, Divergence, LayoutCheck, Report, Side
 
 # Column headings of the kinds of tensors, in execution order.
@@ -41,7 +41,7 @@ MOST_LINES = 8  # differences of a layout that are printed
 
 def show(report: Report, file: TextIO) -> None:
     """Print the table, the failures and the summary."""
-    console = _console(file)
+    console = Console(file, PIPE_WIDTH)
     for name, facts in report.environment.items():
         said = ", ".join(f"{key} {value}" for key, value in facts.items())
         console.print(f"{name}: {said}; {_devices(report, name)}", style="dim")
@@ -75,15 +75,8 @@ def _changed(report: Report) -> Counter[str]:
 def text(case: CaseResult) -> str:
     """What is said of one case below the table: where it went wrong, and why."""
     file = io.StringIO()
-    _explain(case, _console(file))
+    _explain(case, Console(file, PIPE_WIDTH))
     return file.getvalue().strip("\n")
-
-
-def _console(file: TextIO) -> Console:
-    console = Console(file=file, markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = PIPE_WIDTH
-    return console
 
 
 def _declared(report: Report) -> Counter[str]:

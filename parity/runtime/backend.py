@@ -22,7 +22,8 @@ from parity.runtime.job import Answer, Examination, Group, Job, Work
 from parity.runtime.ranks import variables
 
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
-PATIENCE = 300.0  # seconds without an answer after which a job counts as hung
+PATIENCE = 300.0  # seconds without an answer, and without a tensor recorded, after which a job counts as hung
+LONGER = "\n    if it is only slow: --timeout=SECONDS gives it longer"
 START = 120.0  # seconds that processes have to import their framework, on however busy a machine
 
 
@@ -72,7 +73,8 @@ class Backend:
             if isinstance(error, HungError) and isinstance(job, Examination):
                 self._ask_where(group)
             self._stop(group)
-            return Answer(status="error", message=str(error))
+            hint = LONGER if isinstance(error, HungError) and not isinstance(job, Examination) else ""
+            return Answer(status="error", message=f"{error}{hint}")
 
     def close(self) -> None:
         """End all processes for good: a thread that still feeds jobs does not start others."""
@@ -96,7 +98,7 @@ class Backend:
 
     def _spawn(self, group: Group) -> None:
         children = self._groups[group] = []
-        shared = environment(self.folder, self.kind, self.threads)
+        shared = environment(self.folder, self.kind, self.threads, self.python)
         shared["PARITY_DEVICES"] = str(Devices(self.kind, group.devices or group.ranks))
         for rank, own in enumerate(variables(self.name, group.ranks, self.folder)):
             name = f"{self.name} rank {rank}" if group.ranks > 1 else self.name

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import select
 import shlex
 import signal
@@ -13,10 +14,13 @@ from pathlib import Path
 import msgspec
 
 from parity.errors import BackendError
+from parity.runtime.environment import not_installed
 from parity.runtime.job import Answer, Work
 
 LAST_LINES = 8
+MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)[^']*'\s*\Z")  # the end of a log
 SETTLE = 0.02  # seconds
+LOOKS = 10  # for progress, within the time that a silent process is given
 DUMP = 0.5  # seconds that a process has to write where it is
 
 
@@ -59,7 +63,10 @@ class Child:
         """The next answer, which is there. Raises BackendError if it is the end, or none of `statuses`."""
         line = self._stdout.readline()
         if not line:
-            raise BackendError(f"{self.name}: {self._end()}{self.last_lines()}")
+            ended = self._end()
+            found = MISSING.search(self.last_lines()) if "ready" in statuses else None
+            why = not_installed(found[1], self.python) if found else f"{ended}{self.last_lines()}"
+            raise BackendError(f"{self.name}: {why}")
         try:
             answer = msgspec.json.decode(line, type=Answer)
         except msgspec.MsgspecError:
@@ -106,18 +113,21 @@ def answers(
     """One answer from each child, as they come.
 
     Raises BackendError for the first child that fails, and HungError where `patience` seconds have passed without an
-    answer and without `progress`, a number that grows: with what the silent ones printed last.
+    answer and without `progress`, a number that changes: with what the silent ones printed last.
     """
     waiting = list(children)
     deadline, known = time.monotonic() + patience, progress()
     while waiting:
-        ready = select.select(waiting, [], [], max(deadline - time.monotonic(), 0))[0]
-        if not ready and (now := progress()) > known:
+        left = max(deadline - time.monotonic(), 0)
+        ready = select.select(waiting, [], [], min(left, patience / LOOKS))[0]
+        if not ready and (now := progress()) != known:
             deadline, known = time.monotonic() + patience, now
+            continue
+        if not ready and left > 0:
             continue
         if not ready:
             silent = ", ".join(child.name for child in waiting)
-            raise HungError(f"{silent}: no answer within {patience:.0f} s{waiting[0].last_lines()}")
+            raise HungError(f"{silent}: no answer within {patience:g} s{waiting[0].last_lines()}")
         if len(waiting) > 1:
             time.sleep(SETTLE)  # where one rank dies the others lose their connections, and may say so first
             ready = select.select(waiting, [], [], 0)[0]

@@ -1,12 +1,16 @@
 """The environment of a backend's process, made here so that a user's settings cannot change a verdict."""
 
+import contextlib
 import os
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import parity
 
 # Fixed, since the number of threads changes the order of sums; one, since the backends run side by side.
 THREADS = 1
+OWN = ("parity", "torch_impl", "keras_impl")  # this project's packages
 KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES")
 
 
@@ -15,11 +19,14 @@ def threads() -> int:
     return int(os.environ.get("PARITY_THREADS", THREADS))
 
 
-def environment(folder: Path, kind: str = "cpu", threads: int = THREADS) -> dict[str, str]:
-    """Variables for a child; `folder` is where it may keep settings of its own, `kind` that of its devices."""
+def environment(folder: Path, kind: str = "cpu", threads: int = THREADS, python: str = "") -> dict[str, str]:
+    """Return the variables for a child of the interpreter `python` ("" for this one).
+
+    `folder` is where it may keep settings of its own, `kind` that of its devices.
+    """
     cuda = {"CUDA_VISIBLE_DEVICES": "-1"} if kind == "cpu" else {}
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    paths = [str(Path(parity.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(_packages(folder, python)), *filter(None, [os.environ.get("PYTHONPATH")])]
     pools = ("PARITY_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return (
         kept
@@ -38,4 +45,30 @@ def environment(folder: Path, kind: str = "cpu", threads: int = THREADS) -> dict
             "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
         }
         | cuda
+    )
+
+
+def _packages(folder: Path, python: str) -> Path:
+    """Return the folder that a child finds this project's packages in.
+
+    For another interpreter it holds links to them alone: where they are installed, all packages of this interpreter's
+    environment are beside them, and would be taken for those of the other.
+    """
+    home = Path(parity.__file__).parents[1]
+    if python in ("", sys.executable):
+        return home
+    links = folder / "packages"
+    links.mkdir(exist_ok=True)
+    for name in OWN:
+        with contextlib.suppress(FileExistsError):
+            (links / name).symlink_to(home / name, target_is_directory=True)
+    return links
+
+
+def not_installed(module: str, python: str) -> str:
+    """Return what is said of a module that an interpreter does not find, and how to install it there."""
+    package = metadata.packages_distributions().get(module, [module])[0]
+    return (
+        f"{module} is not installed for {python}; install it there: {python} -m pip install {package}, "
+        "or name another interpreter (--torch-python, --keras-python)"
     )

@@ -1,6 +1,8 @@
 """What the parent and a backend's process say to each other: one JSON line per message."""
 
+import contextlib
 import os
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -38,8 +40,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
         return Group(processes(self.case, backend), self.case.devices if backend == "keras" else 0)
 
     def progress(self) -> int:
-        """Nothing is known of it before the end."""
-        return 0
+        """How many bytes its ranks have recorded: tensors are written as they are computed."""
+        return _written(Path(self.folder))
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
@@ -87,11 +89,21 @@ class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
         return Group(1, self.case.devices if backend == "keras" else 0)
 
     def progress(self) -> int:
-        """Nothing is known of it before the end."""
-        return 0
+        """How many bytes of what the models returned and hold are written."""
+        return _written(Path(self.folder))
 
 
 Work = Job | Examination | SurveyJob
+
+
+def _written(folder: Path) -> int:
+    """Return the size of all files below a folder, to which other processes write."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):  # renamed or removed since
+                total += 1 + os.stat(os.path.join(parent, name)).st_size
+    return total
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

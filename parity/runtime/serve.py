@@ -1,5 +1,6 @@
 """The child's side: take jobs from stdin, answer on stdout, end when the parent ends."""
 
+import errno
 import io
 import os
 import queue
@@ -12,10 +13,12 @@ from typing import NoReturn, TextIO
 
 import msgspec
 
-from parity.errors import BackendError, UsageError
+from parity.errors import BackendError, UsageError, printable
+from parity.runtime.environment import not_installed
 from parity.runtime.job import Answer, Work
 
 Run = Callable[[Work], None]
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def serve(load: Callable[[], Run]) -> NoReturn:
@@ -33,8 +36,7 @@ def serve(load: Callable[[], Run]) -> NoReturn:
     try:
         run = load()
     except ModuleNotFoundError as error:
-        package = str(error.name).partition(".")[0]
-        message = f"{package} is not installed for {sys.executable}; install it there or name another interpreter"
+        message = not_installed(str(error.name).partition(".")[0], sys.executable)
         _say(answers, Answer(status="error", message=message))
         sys.exit(3)
     _say(answers, Answer(status="ready"))
@@ -55,14 +57,25 @@ def _do(run: Run, job: Work) -> Answer:
         run(job)
     except UsageError as error:
         return Answer(status="usage", message=str(error))
-    except BackendError as error:
-        return Answer(status="error", message=str(error))
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # the other cases go on; the parent reports this one
+        if _is_full(error):
+            message = f"{job.folder}: the disk is full; set TMPDIR (or --keep, --out) to a folder on a larger one"
+            return Answer(status="error", message=message)
+        if isinstance(error, BackendError):
+            return Answer(status="error", message=str(error))
         traceback.print_exc()
         return Answer(status="error", message=f"{type(error).__name__}: {error}")
     return Answer(status="done", seconds=time.perf_counter() - start)
 
 
+def _is_full(error: BaseException | None) -> bool:
+    """Whether a disk that is full is at the bottom of an error: recording goes on within the user's calls."""
+    while error and not (isinstance(error, OSError) and error.errno in FULL):
+        error = error.__cause__
+    return error is not None
+
+
 def _say(answers: TextIO, answer: Answer) -> None:
+    answer = msgspec.structs.replace(answer, message=printable(answer.message))
     answers.write(msgspec.json.encode(answer).decode() + "\n")
     answers.flush()

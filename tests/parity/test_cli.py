@@ -409,7 +409,7 @@ def test_gpus_that_are_not_there_skip_every_case(without_gpu: list[str], tmp_pat
     reason = "gpu:2: there is no GPU here that torch and keras see"
     assert (ended.status, report["summary"]) == (
         2,
-        {"match": 0, "subprecision": 0, "diverged": 0, "error": 0, "skipped": 3},
+        {"match": 0, "subprecision": 0, "inconclusive": 0, "diverged": 0, "error": 0, "skipped": 3},
     )
     assert [(case["verdict"], case["reason"]) for case in report["cases"]] == [("skipped", reason)] * 3
     assert ended.err.count(f"  {reason}\n") == 3

@@ -117,6 +117,13 @@ def test_findings_are_printed_and_written(tmp_path):
     assert finding["source"] == "train.py:7"
 
 
+def test_findings_that_cannot_be_printed_are_written(tmp_path):
+    with mock.patch.object(doctor.checkup, "show", side_effect=BrokenPipeError):
+        ended = program(*PROGRAM, f"--json={tmp_path / 'found.json'}", found=[FINDING])
+    assert ended.status == 141 and "Traceback" not in ended.err
+    assert json.loads((tmp_path / "found.json").read_text())["findings"][0]["id"] == "sync.item"
+
+
 def test_json_on_stdout_leaves_it_to_the_report():
     ended = program(*PROGRAM, "--json=-", found=[FINDING])
     assert json.loads(ended.out)["findings"][0]["id"] == "sync.item"

@@ -67,7 +67,7 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
     """`program(*flags, torch={...}, keras={...})`: parity.compare by numpy backends; its exit status."""
 
     def run(*flags: str, **sides: dict[str, Any]) -> int:
-        def backend(name: str, python: str, folder: Path, kind: str) -> Numpy:
+        def backend(name: str, python: str, folder: Path, kind: str, patience: float) -> Numpy:
             return Numpy(name, folder, **sides.get(name, {}))
 
         monkeypatch.setattr(compare, "Backend", backend)
@@ -240,7 +240,7 @@ def test_a_pair_begins_with_the_golden_weights(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(golden, "recorded", surveys)
     file = files.from_flags("a:b", "c:d", ["x=float32[2,3]"], name="small")
     backends: list[Any] = [Pairs("torch", tmp_path), Pairs("keras", tmp_path)]
-    assert golden.update(tmp_path, [file], backends) == 0
+    assert golden.update(tmp_path, [file], backends) == []
     assert (tmp_path / "pair/small/torch/survey/weights").exists()
     found = list(golden.compared(tmp_path, [file], backends, tmp_path / "scratch", Report()))
     assert [(each.case, each.verdict) for each in found] == [
@@ -249,8 +249,9 @@ def test_a_pair_begins_with_the_golden_weights(tmp_path: Path, monkeypatch: pyte
     assert surveys.begun == [("torch", "number 0"), ("keras", "number 0"), ("keras", "number 0")]
     assert len(backends[0].jobs) == 1
     surveys.failing = ["torch"]
-    assert golden.update(tmp_path, [file], backends) == 2
+    assert len(golden.update(tmp_path, [file], backends)) == 2
     assert (tmp_path / "pair/small/torch/survey/weights").exists()
     (tmp_path / "pair/small/torch/survey").rename(tmp_path / "gone")
-    with pytest.raises(TraceError, match="begins with its weights"):
-        list(golden.compared(tmp_path, [file], backends, tmp_path / "scratch", Report()))
+    lost = list(golden.compared(tmp_path, [file], backends, tmp_path / "scratch", Report()))
+    assert [(each.verdict, each.error) for each in lost] == [("error", "usage")] * 2
+    assert "begins with its weights" in lost[0].reason and "torch failed" in lost[1].reason

@@ -74,6 +74,7 @@ def test_files_are_tests(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["good.parity.toml::good PASSED*"])
     result.stdout.fnmatch_lines(["*broken.parity.toml: *shappe*did you mean 'shape'*"])
     result.stdout.fnmatch_lines(["  torch a.weight", "  keras b/kernel"])
+    result.stdout.fnmatch_lines(["unplaced *error *- *- *unplaced.parity.toml::unplaced"])
     assert f"  again: python -m parity.compare --pair={pytester.path / 'bad.parity.toml'}" in result.outlines
     assert "Traceback" not in output(result)
     assert "runtest" not in output(result)

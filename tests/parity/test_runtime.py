@@ -1,5 +1,6 @@
 """Backends that crash, hang, are missing or lose their parent: stand-ins for the interpreter play them."""
 
+import json
 import os
 import signal
 import subprocess
@@ -249,3 +250,52 @@ def test_the_witness_turns_batches_round_unless_masks_belong_to_places(tmp_path,
     job, side = Job(case=case, runs=["low", "high", "witness"], folder=str(tmp_path)), Noting()
     drive._record(job, side, drive.Rank(0, 1), Dataset(case))
     assert side.backwards == [False, False, backwards]
+
+
+RECORDING = "open(job.folder + '/t' + str(n % 2), 'ab').write(b'tensor') and time.sleep(0.4)"
+
+
+@pytest.mark.parametrize(("steps", "pause", "status"), [(8, 0.0, "done"), (2, 600.0, "error")])
+def test_who_records_is_not_hung_until_nothing_more_comes(interpreter, job, tmp_path, steps, pause, status):
+    """The first takes three times as long as a silent one may."""
+    run = f"os.makedirs(job.folder), [{RECORDING} for n in range({steps})], time.sleep({pause})"
+    backend = Backend("torch", interpreter(SERVE + f"serve(lambda: lambda job: ({run}))"), tmp_path, patience=1.0)
+    with running([backend]):
+        answer = backend.do(job)
+    assert answer.status == status
+    if status == "error":
+        assert "no answer within 1 s" in answer.message and "--timeout=SECONDS" in answer.message
+
+
+def test_the_timeout_is_a_flag(interpreter, tmp_path):
+    path = interpreter(READY + "time.sleep(600)")
+    flags = ["--case=simple_block/single", "--timeout=0.5", f"--torch-python={path}", f"--keras-python={path}"]
+    command = [sys.executable, "-m", "parity.compare", *flags, f"--json={tmp_path / 'report'}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3, done.stderr
+    (case,) = json.loads((tmp_path / "report").read_text())["cases"]
+    assert case["verdict"] == "error" and "no answer within 0.5 s" in case["reason"]
+
+
+@pytest.mark.parametrize(("error", "said"), [("OSError(28, 'No space')", True), ("ValueError('28')", False)])
+@pytest.mark.parametrize("caught", [False, True])
+def test_a_full_disk_is_told_as_that(interpreter, job, tmp_path, error, said, caught):
+    """Also where it was met within the user's own code, which a recorder listens to."""
+    body = f"    raise {error}\n"
+    if caught:
+        handler = "    except Exception as error:\n        raise BackendError('forward fails') from error\n"
+        body = f"    try:\n    {body}{handler}"
+    code = f"{SERVE}from parity.errors import BackendError\ndef run(job):\n{body}serve(lambda: run)"
+    backend = Backend("torch", interpreter(code), tmp_path)
+    with running([backend]):
+        message = backend.do(job).message
+    assert ("the disk is full; set TMPDIR" in message) == said
+
+
+def test_half_a_character_in_a_message_ends_no_process(interpreter, job, tmp_path):
+    code = "def run(job): raise ValueError(chr(0xD800))\n" + SERVE + "serve(lambda: run)"
+    backend = Backend("torch", interpreter(code), tmp_path)
+    with running([backend]):
+        first, second = backend.do(job), backend.do(job)
+    assert first.status == second.status == "error"
+    assert first.message == second.message == "ValueError: \\ud800"

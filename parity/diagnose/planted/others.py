@@ -45,7 +45,8 @@ def _in_a_process(outputs: Sequence[Pairs], python: str) -> dict[str, list[int]]
         file = Path(scratch) / "outputs.npz"
         np.savez(file, **arrays)  # type: ignore[arg-type]  # the names are no options
         command = [python, "-m", "torch_impl.harness.other_checks", str(file)]
-        done = subprocess.run(command, env=environment(Path(scratch)), capture_output=True, text=True, check=False)
+        variables = environment(Path(scratch), python=python)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BackendError(f"{' '.join(command)}: {done.stderr.strip()[-400:]}")
     return msgspec.json.decode(done.stdout.splitlines()[-1], type=dict[str, list[int]])

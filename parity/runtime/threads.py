@@ -1,0 +1,25 @@
+"""Work in the background that no program waits for when it ends: a child that hangs does not hold its parent."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def begun(function: Callable[[], T]) -> "Future[T]":
+    """Call a function in a daemon thread; return the future of what it returns or raises.
+
+    concurrent.futures joins its threads when the interpreter ends: after Ctrl-C it waits for a child that hangs.
+    """
+    future: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # raised again where the result is asked for
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return future
