@@ -41,13 +41,19 @@ class Divergence(Result):
 
 
 class Check(Result):
-    """All tensors of one kind. `worst_bits` is over those judged by bits; null if there are none."""
+    """All tensors of one kind. `worst_bits` is over those judged by bits; null if there are none.
+
+    `excused`: how many tensors match only because rounding alone grows as far in this computation (the witness says
+    so). `excused_most`: the largest such difference, relative to its tensor's largest value; null if there is none.
+    """
 
     verdict: Verdict = "match"
     compared: int = 0
     worst_bits: float | None = None
     worst_name: str | None = None
     worst_step: int | None = None
+    excused: int = 0
+    excused_most: float | None = None
 
 
 class LayoutCheck(Result):
@@ -88,8 +94,15 @@ class Matched(Result):
     keras_alone: list[str] = msgspec.field(default_factory=list)
 
 
+class Suggestion(Result):
+    """What may be written into a pair's file, and why."""
+
+    why: str
+    toml: str
+
+
 class CaseResult(Result):
-    """One case."""
+    """One case. `not_compared`: what was not looked at, a sentence each."""
 
     case: str
     verdict: Verdict
@@ -99,6 +112,8 @@ class CaseResult(Result):
     checks: dict[str, Check | LayoutCheck] = msgspec.field(default_factory=dict)
     findings: list[Finding] = msgspec.field(default_factory=list)
     expected: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    suggestions: list[Suggestion] = msgspec.field(default_factory=list)
+    not_compared: list[str] = msgspec.field(default_factory=list)
     matched: Matched | None = None
     mapping: Mapping | None = None
     undecided: list[str] = msgspec.field(default_factory=list)

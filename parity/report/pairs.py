@@ -15,6 +15,9 @@ def show(case: CaseResult, console: Console) -> None:
     told = list(lines(case))
     for line in [f"\n{case.case}:", *(f"  {line}" for line in told)] if told else ():
         console.print(line)
+    for each in case.suggestions:
+        console.print(f"\n  {each.why}; in the pair's file (--accept writes it):", soft_wrap=True)
+        console.print(f"\n{each.toml}", soft_wrap=True, end="")
     if case.mapping:
         console.print(f"\nweights of {case.case}:\n{weights.table(case.mapping)}")
         console.print(f"\nthe same for the pair's file, to be edited:\n\n{weights.as_toml(case.mapping)}")
@@ -30,6 +33,7 @@ def lines(case: CaseResult) -> Iterator[str]:
     ):
         if names:
             yield f"{what}: {_few(names)}"
+    yield from case.not_compared
     for cause in case.expected:
         yield f"accepted: {cause['id']} at {cause['where']}: {cause['reason']}"
 
