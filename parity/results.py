@@ -86,12 +86,16 @@ class Finding(Result):
 
 
 class Matched(Result):
-    """Tensors that the modules of a pair returned, without the models' own. `by`: how many were found in which way."""
+    """Tensors that the modules of a pair returned, without the models' own. `by`: how many were found in which way.
+
+    `layouts`: the models' outputs whose layers have other axes in Keras, with the einops pattern from torch's.
+    """
 
     matched: int = 0
     by: dict[str, int] = msgspec.field(default_factory=dict)
     torch_alone: list[str] = msgspec.field(default_factory=list)
     keras_alone: list[str] = msgspec.field(default_factory=list)
+    layouts: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Suggestion(Result):

@@ -19,8 +19,8 @@ def accept(path: Path, suggested: list[Suggestion]) -> str:
     try:
         text = target.read_bytes().decode("utf-8")
         known = _sections(text)
-        new = [one for one in suggested if not all(each in known for each in _sections(one.toml))]
-        added = "\n".join(f"# {one.why}\n{one.toml}" for one in new)
+        new = [one for one in suggested if not all(section in known for section in _sections(one.toml))]
+        added = "\n".join(one.toml for one in new)
         if added:
             newline = "\r\n" if "\r\n" in text else "\n"
             whole = text.rstrip("\r\n") + newline * 2 + added.replace("\n", newline)
@@ -35,10 +35,11 @@ def accept(path: Path, suggested: list[Suggestion]) -> str:
     return added
 
 
-def _sections(text: str) -> list[tuple[str, dict[str, object]]]:
-    """The accepted differences of a file, without their reasons."""
-    listed = tomllib.loads(text.removeprefix("\ufeff")).get("expect", [])
-    return [("expect", {key: value for key, value in each.items() if key != "reason"}) for each in listed]
+def _sections(text: str) -> list[dict[str, object]]:
+    """The accepted differences of a file, without their reasons, and its outputs."""
+    table = tomllib.loads(text.removeprefix("\ufeff"))
+    expected = [{key: value for key, value in each.items() if key != "reason"} for each in table.get("expect", [])]
+    return [*expected, *({"output": name} for name in table.get("outputs", {}))]
 
 
 def _replace(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.schema import UNKNOWN, Pair
-from parity.pairs.suggest import suggestions
+from parity.pairs.suggest import layout, suggestions
 from parity.pairs.untested import not_run
 from parity.results import CaseResult
 from parity.runtime.backend import Backend, feed
@@ -56,8 +56,12 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
             result.matched = summary(candidate.manifest.matching)
         result.not_compared = not_run(reference.case.model, reference.manifest.modules)
         _name_sums(result)
-        judge_expected(found, reference.case.model.expect, Evidence(reference, candidate, found.unequal))
+        evidence = Evidence(reference, candidate, found.unequal)
+        judge_expected(found, reference.case.model.expect, evidence)
         result.suggestions = suggestions(result, list(reference.manifest.modules))
+        known = reference.case.model.outputs or (result.matched and result.matched.layouts)
+        if result.verdict == "diverged" and not known and len(outputs := evidence.outputs()) == 1:
+            result.suggestions += [one for key in outputs for one in layout(key, *outputs[key])]
     return result
 
 

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from parity.numerics import kernel
 from parity.numerics.judge import Unequal, side_names
-from parity.numerics.kernel import Runs
+from parity.numerics.kernel import Array, Runs
 from parity.numerics.steps import Step, is_whole
 from parity.numerics.verdict import Judge
+from parity.pairs.survey import OUTPUT
 from parity.trace import keys
 from parity.trace.manifest import Trace
 
@@ -42,6 +43,12 @@ class Evidence:
         manifest = self._traces[0].manifest
         listed = {keys.split(key)[1] for file in manifest.files.values() for key in file}
         return sorted({name for name in (*listed, *manifest.modules) if name})
+
+    def outputs(self) -> dict[str, tuple[Array, Array]]:
+        """What both whole models returned in the first step, in float64, by name."""
+        one, other = (trace.open("high", keys.step_file(0)) for trace in self._traces)
+        named = {key: keys.split(key)[1] for key in one if key.startswith(keys.key("activation", OUTPUT))}
+        return {name: (one[key], other[key]) for key, name in named.items() if key in other}
 
     def matched_before(self, each: Unequal) -> bool:
         """Whether a step before this one has the same tensor and it is a match there: both sides do the same then."""

@@ -109,12 +109,17 @@ class _Accepted:
 
     def not_compared(self) -> Iterator[str]:
         """What lies behind an accepted cause and could not be judged by itself."""
-        found = [each for each in self.examined.unequal if each.kind == "gradient" and not self._is_within(each)]
-        if new := [each for each in found if not self.evidence.matched_before(each)]:
-            yield (
-                f"the gradients of step {new[0].step} behind the accepted {', '.join(sorted(self.places))} were not "
-                "judged by themselves"
-            )
+        behind = f"behind the accepted difference at {', '.join(sorted(self.places))}"
+        free = [
+            each for each in self.examined.unequal if not (self._is_within(each) or self.places & self._places(each))
+        ]
+        earlier = [each for each in free if each.kind in FORWARD and _key(each) not in self.examined.same]
+        gradients = [each for each in free if each.kind == "gradient"]
+        if self.places and earlier:
+            names = dict.fromkeys(plain(each.name) for each in earlier)
+            yield f"{behind} judged only by the steps before it: {', '.join(names)}"
+        if self.places and gradients:
+            yield f"{behind} not judged by themselves: the gradients from step {gradients[0].step} on"
 
     def _accepting(self, cause: Cause) -> Expect | None:
         named = [each for each in self.expected if _names(each, cause)]

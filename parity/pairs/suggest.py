@@ -1,4 +1,4 @@
-"""Lines for a pair's file that accept the differences that are understood."""
+"""Lines for a pair's file that accept the differences that are understood, or say how an output is laid out."""
 
 import glob
 import json
@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from parity.pairs.activations.values import SAME, Tensor, fit
 from parity.pairs.schema import UNKNOWN
+from parity.pairs.survey import Array
 from parity.results import CaseResult, Suggestion
 
 Cause = dict[str, Any]
@@ -21,6 +23,18 @@ INHERENT = {
     "sgd.momentum_form": "Keras's SGD has the learning rate within its momentum, torch's has not, and neither has an "
     "argument for the other; without a schedule they are the same",
 }
+
+
+def layout(key: str, torch: Array, keras: Array) -> list[Suggestion]:
+    """An [outputs] section where a model's only output holds torch's very numbers in another order of axes."""
+    found = fit(Tensor(torch), Tensor(keras))
+    moved = found and tuple(keras.shape[axis] for axis in found.order) == torch.shape
+    if not found or not moved or found.distance > SAME or found.order == tuple(range(keras.ndim)):
+        return []
+    axes = [f"axis{number}" for number in range(torch.ndim)]
+    there = [axes[found.order.index(axis)] for axis in range(keras.ndim)]
+    toml = f'[outputs.output]\nkeras_layout = "{" ".join(axes)} -> {" ".join(there)}"\n'
+    return [Suggestion(why=f"{key} holds the same numbers in another order of axes", toml=toml)]
 
 
 def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
