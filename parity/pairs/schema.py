@@ -104,8 +104,8 @@ class Expect(Frozen, frozen=True):
             return
         if not self.has_size:
             raise ValueError(
-                f"an expectation whose cause is {self.cause or 'not given'!r} accepts anything; expected the name of a "
-                "cause, or largest_difference or at_most_bits with where"
+                f"an expectation {f'whose cause is {self.cause!r}' if self.cause else 'without a cause'} accepts anything; "
+                "expected the name of a cause, or largest_difference or at_most_bits with where"
             )
         if not NAMED.search(OPEN.sub("", self.where)):
             raise ValueError(
