@@ -36,6 +36,18 @@ class Two(nn.Module):
 
 
 build = Two
+
+
+class Normed(Two):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(6)
+
+    def forward(self, x):
+        return self.two(torch.sin(self.norm(self.one(x))))
+
+
+norm = Normed
 """
 KERAS = """
 import keras
@@ -44,6 +56,22 @@ import keras
 class Scaled(keras.layers.Layer):
     def call(self, x):
         return x * 3 + 7
+
+
+class Sine(keras.layers.Layer):
+    # Between two layers, where torch has no module of it; squared in inference, if it is faulty.
+
+    def __init__(self, faulty):
+        super().__init__()
+        self.faulty = faulty
+
+    def call(self, x, training=False):
+        return keras.ops.sin(x) if training or not self.faulty else keras.ops.square(keras.ops.sin(x))
+
+
+def norm(faulty=False):
+    norm = keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)
+    return keras.Sequential([keras.layers.Dense(6), norm, Sine(faulty), keras.layers.Dense(3)])
 
 
 def build(scaled=False):
@@ -100,6 +128,13 @@ def test_no_other_fault_passes_with_them(text, fault, cause, judge):
     result = judge(pasted(text, judge(text)), **fault)
     assert result.verdict == "diverged"
     assert cause in [each["id"] for each in result.causes]
+
+
+def test_a_fault_in_inference_alone_does_not_follow_from_the_statistics_of_a_batch_norm(judge):
+    text = PAIR.format(more="").replace(":build", ":norm") + "[train]\nsteps = 2\n"
+    lines = pasted(text, judge(text))
+    assert judge(lines).verdict == "match"
+    assert judge(lines, faulty=True).verdict == "diverged"
 
 
 def test_an_unknown_difference_is_accepted_by_no_cause_and_by_no_small_size(judge):

@@ -9,6 +9,7 @@ from parity.numerics.judge import Unequal, side_names
 from parity.numerics.kernel import Array, Runs
 from parity.numerics.steps import Step, is_whole
 from parity.numerics.verdict import Judge
+from parity.pairs.schema import Pair
 from parity.pairs.survey import OUTPUT
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -51,7 +52,14 @@ class Evidence:
         return {name: (one[key], other[key]) for key, name in named.items() if key in other}
 
     def matched_before(self, each: Unequal) -> bool:
-        """Whether a step before this one has the same tensor and it is a match there: both sides do the same then."""
+        """Whether both sides have made the same of a tensor before, in the same mode.
+
+        In a step of training before this one; or, of the evaluation behind the training, in inference with the initial
+        weights.
+        """
+        case, matching = self._traces[0].case, self._traces[1].manifest.matching
+        if isinstance(case.model, Pair) and case.model.train and each.step == case.steps:
+            return matching is not None and each.name in matching.equal
         earlier = (keys.step_of(stem) for stem in self._before(each))
         return any(step is not None and each._replace(step=step) not in self._unequal for step in earlier)
 

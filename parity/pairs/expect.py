@@ -160,7 +160,7 @@ class _Accepted:
         Behind an accepted cause everything differs. So each module is judged by what it makes of its own inputs; or by
         a step before, in which they were equal and its output was too.
         """
-        if self.places & self._places(each):
+        if self._is_at_cause(each):
             return True
         if _key(each) in self.examined.failed or self.evidence.size(each) is None:
             return False
@@ -169,6 +169,16 @@ class _Accepted:
         return any(self._moves(other, each) for other in self.examined.unequal) or (
             each.kind in STORED and self._is_of_optimizer()
         )
+
+    def _is_at_cause(self, each: Unequal) -> bool:
+        """Whether an accepted cause is of this tensor: a cause of an update is not one of the gradient of that name."""
+        own = keys.split(_key(each))[0].replace("input", "activation")
+        return any(own in self._kinds(where) or not self._kinds(where) for where in self.places & self._places(each))
+
+    def _kinds(self, where: str) -> set[str]:
+        """The kinds of tensors that were explained at a place."""
+        asked = (keys.split(key)[0] for key, place in self.examined.places.items() if place == where)
+        return {kind.replace("input", "activation") for kind in asked}
 
     def _moves(self, other: Unequal, each: Unequal) -> bool:
         """Whether a tensor that is not a match has a part in a gradient, or in what the optimizer makes of them."""

@@ -103,8 +103,9 @@ class Expect(Frozen, frozen=True):
         if self.names_cause:
             return
         if not self.has_size:
+            what = f"whose cause is {self.cause!r}" if self.cause else "without a cause"
             raise ValueError(
-                f"an expectation {f'whose cause is {self.cause!r}' if self.cause else 'without a cause'} accepts anything; "
+                f"an expectation {what} accepts anything; "
                 "expected the name of a cause, or largest_difference or at_most_bits with where"
             )
         if not NAMED.search(OPEN.sub("", self.where)):

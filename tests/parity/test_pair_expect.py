@@ -144,6 +144,13 @@ def test_updates_follow_from_gradients_or_from_an_accepted_cause_of_the_optimize
     assert judged([GELU], [MLP, Unequal(0, 0, "gradient", "head.weight"), update], [ACCEPTED]).verdict == "match"
 
 
+def test_a_cause_of_an_update_is_none_of_the_gradient_of_that_name() -> None:
+    gradient, update = (Unequal(0, 0, kind, "head.weight") for kind in ("gradient", "update"))
+    rate = Expect(cause="learning_rate", reason="r")
+    case = judged([RATE], [gradient, update], [rate], places={"update/head.weight": "head.weight"})
+    assert case.verdict == "diverged" and "gradient head.weight" in case.reason
+
+
 def test_a_sum_of_weights_says_nothing_of_other_weights() -> None:
     moved, other = (Unequal(0, 0, "update", name) for name in ("rnn.bias_hh", "head.bias"))
     accepted = Expect(cause="weights.sum", where="rnn.bias_hh", reason="r")

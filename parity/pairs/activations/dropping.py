@@ -23,6 +23,7 @@ def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:
         torch_alone=[*matching.torch_alone, *(match.torch for match in left)],
         keras_alone=[*matching.keras_alone, *(match.keras for match in left)],
         layouts=matching.layouts,
+        equal=matching.equal,
     )
 
 

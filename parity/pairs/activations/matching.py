@@ -24,6 +24,7 @@ from parity.pairs.survey import Array, Survey
 from parity.results import Matched
 
 Arguments = dict[str, list[Shape]]
+EQUAL = 1e-10  # relative L2 in float64: what rounding leaves between two ports, and no constant in float32 does
 
 
 def match(
@@ -44,6 +45,10 @@ def match(
         torch_alone=[place.key for place in state.torch if place.number not in state.found],
         keras_alone=[place.key for place in state.keras if place.number not in state.taken],
         layouts=layouts,
+        equal=[
+            *(pair.torch.key for pair in state.found.values() if pair.fit.distance <= EQUAL),
+            *(match.torch for match in whole if _apart(torch_values[match.torch], keras_values[match.keras]) <= EQUAL),
+        ],
     )
 
 
