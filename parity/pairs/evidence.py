@@ -32,6 +32,8 @@ class Evidence:
         self._traces = reference, candidate
         self._unequal = set(unequal)
         self._judge = Judge(reference.case.precision)
+        self._sizes: dict[Unequal, Size | None] = {}
+        self._steps: dict[str, Step] = {}
 
     @property
     def needed(self) -> int:
@@ -65,6 +67,11 @@ class Evidence:
 
     def size(self, each: Unequal) -> Size | None:
         """How large a difference is; None where no number says so, as of another shape or of whole numbers."""
+        if each not in self._sizes:
+            self._sizes[each] = self._measured(each)
+        return self._sizes[each]
+
+    def _measured(self, each: Unequal) -> Size | None:
         step, key = self._step(keys.step_file(each.step)), self._key(each)
         if step.mismatch(key, side_names(*self._traces)) or is_whole(step.reference_high[key]):
             return None
@@ -90,7 +97,8 @@ class Evidence:
         return keys.key("parameter" if each.kind == keys.UPDATE else each.kind, each.name)
 
     def _step(self, stem: str) -> Step:
-        one, other = self._traces
-        return Step(
-            one.open("high", stem), other.open("high", stem), one.open("low", stem), other.open("low", stem), None
-        )
+        if stem not in self._steps:
+            one, other = self._traces
+            high, low = ((one.open(run, stem), other.open(run, stem)) for run in ("high", "low"))
+            self._steps[stem] = Step(*high, *low, None)
+        return self._steps[stem]

@@ -110,9 +110,7 @@ class _Accepted:
     def not_compared(self) -> Iterator[str]:
         """What lies behind an accepted cause and could not be judged by itself."""
         behind = f"behind the accepted difference at {', '.join(sorted(self.places))}"
-        free = [
-            each for each in self.examined.unequal if not (self._is_within(each) or self.places & self._places(each))
-        ]
+        free = [each for each in self.examined.unequal if not (self._is_within(each) or self._is_at_cause(each))]
         earlier = [each for each in free if each.kind in FORWARD and _key(each) not in self.examined.same]
         gradients = [each for each in free if each.kind == "gradient"]
         if self.places and earlier:
@@ -120,6 +118,13 @@ class _Accepted:
             yield f"{behind} judged only by the steps before it: {', '.join(names)}"
         if self.places and gradients:
             yield f"{behind} not judged by themselves: the gradients from step {gradients[0].step} on"
+        if self.places and self._blind_updates(free):
+            yield f"{behind} not judged by itself: what the optimizer makes of the gradients"
+
+    def _blind_updates(self, free: list[Unequal]) -> bool:
+        """Whether updates differ that no formula computes again, as those of an optimizer that is not known."""
+        known = any(keys.split(key)[0] == keys.UPDATE for key in self.examined.same)
+        return not known and not self._is_of_optimizer() and any(each.kind == keys.UPDATE for each in free)
 
     def _accepting(self, cause: Cause) -> Expect | None:
         named = [each for each in self.expected if _names(each, cause)]
@@ -162,7 +167,8 @@ class _Accepted:
         """
         if self._is_at_cause(each):
             return True
-        if _key(each) in self.examined.failed or self.evidence.size(each) is None:
+        is_given = each.kind == "sample" or (each.kind == "input" and plain(each.name) in keys.MODEL_INPUTS)
+        if is_given or _key(each) in self.examined.failed or self.evidence.size(each) is None:
             return False
         if each.kind in FORWARD:
             return _key(each) in self.examined.same or self.evidence.matched_before(each)

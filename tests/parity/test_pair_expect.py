@@ -151,6 +151,21 @@ def test_a_cause_of_an_update_is_none_of_the_gradient_of_that_name() -> None:
     assert case.verdict == "diverged" and "gradient head.weight" in case.reason
 
 
+@pytest.mark.parametrize(("kind", "name"), [("input", "target"), ("sample", "indices")])
+def test_what_goes_into_the_model_follows_from_nothing(kind: str, name: str) -> None:
+    given = Unequal(1, 0, kind, name)
+    case = judged([GELU], [MLP, given], [ACCEPTED], Told(before=(name,)), same={f"{kind}/{name}"})
+    assert case.verdict == "diverged" and f"{kind} {name}" in case.reason
+
+
+def test_an_optimizer_without_a_formula_is_told() -> None:
+    gradient, update = (Unequal(0, 0, kind, "head.weight") for kind in ("gradient", "update"))
+    case = judged([GELU], [MLP, gradient, update], [ACCEPTED])
+    assert case.verdict == "match" and "what the optimizer makes" in case.not_compared[-1]
+    known = judged([GELU], [MLP, gradient, update], [ACCEPTED], same={"update/head.weight"})
+    assert "what the optimizer makes" not in known.not_compared[-1]
+
+
 def test_a_sum_of_weights_says_nothing_of_other_weights() -> None:
     moved, other = (Unequal(0, 0, "update", name) for name in ("rnn.bias_hh", "head.bias"))
     accepted = Expect(cause="weights.sum", where="rnn.bias_hh", reason="r")
