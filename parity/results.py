@@ -43,8 +43,8 @@ class Divergence(Result):
 class Check(Result):
     """All tensors of one kind. `worst_bits` is over those judged by bits; null if there are none.
 
-    `excused`: how many tensors match only because rounding alone grows as far in this computation (the witness says
-    so). `excused_most`: the largest such difference, relative to its tensor's largest value; null if there is none.
+    `excused`: how many tensors only the witness makes a match: rounding alone grows to as much there.
+    `excused_most`: the largest difference among these, relative to the largest value of its tensor.
     """
 
     verdict: Verdict = "match"

@@ -35,9 +35,7 @@ def probe(outputs: list[tf.Tensor], data: PairData) -> Scalar:
     return Scalar(total)
 
 
-def training(
-    pair: Pair, outputs: Any, canonical: list[Output], data: PairData, step: int, search: list[str]
-) -> Scalar:
+def training(pair: Pair, outputs: Any, canonical: list[Output], data: PairData, step: int, search: list[str]) -> Scalar:
     """The loss of a step. `canonical`: the outputs with their layouts. Raises UsageError and BackendError."""
     train = pair.train
     assert train
