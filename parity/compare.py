@@ -30,6 +30,7 @@ from parity.errors import BackendError, UsageError
 from parity.numerics.across import across
 from parity.numerics.against import against_single
 from parity.numerics.judge import side_names
+from parity.pairs.accept import accept
 from parity.pairs.compare import compared, judged
 from parity.pairs.file import PairFile
 from parity.report import as_json, terminal
@@ -95,6 +96,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--keras", default="", metavar="MODULE:FN", help="and what returns your keras.Model")
     add("--input", action="append", default=[], metavar="SPEC", help="name=dtype[shape], e.g. 'ids=int64[2,8]<100'")
     add("--mapping", action="store_true", help="print which weights of a pair belong together")
+    add(
+        "--accept",
+        action="store_true",
+        help="write into a pair's file what accepts the differences that are understood",
+    )
     add("--strict", action="store_true", help="fail also on what float32 cannot see, and on a noisier side")
     add("--json", metavar="FILE", help="write the report there; - for stdout (the table then goes to stderr)")
     add("--layout", action="store_true", help="print both device layouts side by side")
@@ -120,6 +126,8 @@ def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
         parser.error(f"received {len(args.traces)} folders of traces, expected two and no flags that choose cases")
     if bool(args.torch) != bool(args.keras) or bool(args.torch) != bool(args.input):
         parser.error(f"--torch, --keras and --input make a pair together, e.g. {inputs.EXAMPLE}")
+    if args.accept and (args.set or args.golden or not args.pair):
+        parser.error("--accept writes into a pair's file: expected --pair=FILE.toml, and neither --set nor --golden")
     if args.mapping and not (args.pair or args.torch):
         parser.error("--mapping is of a pair: expected --pair=FILE.toml, or --torch, --keras and --input")
 
@@ -197,7 +205,10 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
     with running(backends), _progress(len(runnable) + len(pairs)) as progress:
         for file in pairs:
             folder = (args.keep or scratch) / file.case.name
-            yield _pair(file, backends, folder, report)
+            result = _pair(file, backends, folder, report)
+            if args.accept:
+                _accept(file, result)
+            yield result
             if not args.keep:
                 shutil.rmtree(folder, ignore_errors=True)  # the next pair may need the room
             progress.advance(progress.task_ids[0])
@@ -219,6 +230,15 @@ def _pair(file: PairFile, backends: Sequence[Backend], folder: Path, report: Rep
     if result.verdict != "error":
         _note_environment(Trace(folder / "torch"), Trace(folder / "keras"), report)
     return result
+
+
+def _accept(file: PairFile, result: CaseResult) -> None:
+    """Write into the pair's file what accepts its differences, and show it."""
+    if file.path is None or result.verdict in ("match", "error"):
+        return
+    added = accept(file.path, result.suggestions)
+    written = f"written into {file.path}:\n\n{added}" if added else "nothing to accept: no difference has a known cause"
+    print(f"{result.case}: {written}", file=sys.stderr)
 
 
 def _conclude(args: argparse.Namespace, case: Case, own: Task, single: Task | None, report: Report) -> CaseResult:

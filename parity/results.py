@@ -90,16 +90,31 @@ class Finding(Result):
 
 
 class Matched(Result):
-    """Tensors that the modules of a pair returned, without the models' own. `by`: how many were found in which way."""
+    """Tensors that the modules of a pair returned, without the models' own. `by`: how many were found in which way.
+
+    `layouts`: the models' outputs whose layers have other axes in Keras, with the einops pattern from torch's.
+    """
 
     matched: int = 0
     by: dict[str, int] = msgspec.field(default_factory=dict)
     torch_alone: list[str] = msgspec.field(default_factory=list)
     keras_alone: list[str] = msgspec.field(default_factory=list)
+    layouts: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Suggestion(Result):
+    """What may be written into a pair's file, and why."""
+
+    why: str
+    toml: str
 
 
 class CaseResult(Result):
-    """One case. `error`: of the verdict "error", whether the user's files and flags or a backend failed."""
+    """One case.
+
+    `error`: of the verdict "error", whether the user's files and flags or a backend failed. `not_compared`: what was
+    not looked at, a sentence each.
+    """
 
     case: str
     verdict: Verdict
@@ -110,6 +125,8 @@ class CaseResult(Result):
     checks: dict[str, Check | LayoutCheck] = msgspec.field(default_factory=dict)
     findings: list[Finding] = msgspec.field(default_factory=list)
     expected: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    suggestions: list[Suggestion] = msgspec.field(default_factory=list)
+    not_compared: list[str] = msgspec.field(default_factory=list)
     matched: Matched | None = None
     mapping: Mapping | None = None
     undecided: list[str] = msgspec.field(default_factory=list)

@@ -35,6 +35,7 @@ class Planted(NamedTuple):
 PAIRS = [
     Faithful("mlp"),
     Faithful("convnet"),
+    Faithful("convmap"),
     Faithful("flatten_free"),
     Faithful("flatten_rule"),
     Faithful("pointwise"),
@@ -92,6 +93,8 @@ PUBLISHED = [
 FAULTS = [
     Planted("mlp", {"activation": "elu"}, ("act*", "fc2")),
     Planted("convnet", {"strided": "same"}, ("4", "5")),
+    Planted("convmap", {"epsilon": 1e-3}, ("norm",), "batch_norm.epsilon"),
+    Planted("convmap", {"transposed": True}, ("(model)",)),
     # (Where the mapping is free to reorder the head's rows, as in flatten_free, this is no fault.)
     Planted("flatten_rule", {"permute": False}, ("10", "11", "12"), "flatten.order"),
     Planted("convnet", {"pool": "max"}, ("10", "11")),

@@ -1,6 +1,7 @@
 """A user's own pair on the command line: what a person does first, and the mistakes that people make."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -147,3 +148,27 @@ def test_flags_that_do_not_go_together_are_refused(tmp_path):
     for flags in (["--torch=a:b"], ["--mapping"], ["--torch=a:b", "--keras=c:d"], ["--pair=none.toml"]):
         found = ended(tmp_path, *flags)
         assert found.returncode == 2 and len(found.stderr.splitlines()) == 1, found.stderr
+
+
+def test_accept_writes_into_the_file_and_then_it_matches(tmp_path):
+    for name in ("lstm_torch.py", "lstm_keras.py", "lstm_trained.toml"):
+        shutil.copy(ROOT / "tests" / "pairs" / name, tmp_path)
+    path = tmp_path / "lstm_trained.toml"
+    before = path.read_text()
+    first = ended(tmp_path, f"--pair={path}", "--accept", "--json=-")
+    assert first.returncode == 1, first.stderr
+    (case,) = json.loads(first.stdout)["cases"]
+    (section,) = [each["toml"] for each in case["suggestions"]]
+    assert path.read_text() == f"{before}\n{section}"
+    assert f"written into {path}" in first.stderr and section in first.stderr
+    second = ended(tmp_path, f"--pair={path}", "--accept", "--strict")
+    assert second.returncode == 0 and "accepted: weights.sum at lstm.bias_hh_l0" in second.stdout, second.stderr
+    assert path.read_text() == f"{before}\n{section}"
+
+
+def test_accept_wants_a_file_as_it_is(pair, tmp_path):
+    path = pair()
+    flags = ["--torch=sides_torch:build", "--keras=sides_keras:build", "--input=x=float32[4,6]"]
+    for arguments in (flags, [f"--pair={path}", "--set", "train.steps=1"], ["--case=two_linear/single"]):
+        refused = ended(tmp_path, *arguments, "--accept")
+        assert refused.returncode == 2 and "--accept writes into a pair's file" in refused.stderr

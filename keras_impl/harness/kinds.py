@@ -75,6 +75,8 @@ FACTS = {
     "reset_after": ("reset_after",),
     "epsilon": ("epsilon",),
     "rate": ("rate",),
+    "data_format": ("data_format",),
+    "axis": ("axis",),
 }
 
 

@@ -1,7 +1,7 @@
 """A comparison with its guilty place and its causes: every fault that the traces show, not only the first."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -15,12 +15,12 @@ from parity.diagnose.questions import LowRun, Question, Sides, low_runs, one_sid
 from parity.diagnose.sides import Side
 from parity.numerics.judge import Judged, Unequal, judge, side_names
 from parity.pairs.comparable import comparable
+from parity.pairs.schema import UNKNOWN
 from parity.results import CaseResult, Divergence, LayoutCheck
 from parity.trace import keys
 from parity.trace.manifest import Trace
 
 Cause = dict[str, Any]
-UNKNOWN = "unknown"
 # The aspect of a layout to what it means that it differs, the weightiest first.
 PLACEMENTS = {
     "replicas": "placement.replicas",
@@ -34,17 +34,37 @@ COMMON = ("gradient", keys.UPDATE)  # kinds of questions whose answer is the sam
 TRANSFERS = "placement.transfers"  # any other aspect
 
 
+class Examined(NamedTuple):
+    """The verdict on a case with its causes, and what it was passed on.
+
+    `unequal`: every tensor that is not a match, in execution order. By key, without the number of the call: `places`,
+    where a cause of a tensor would be named; `same`, the tensors that both sides make alike of their own inputs;
+    `failed`, those that neither that nor a cause explains, though the reference is understood.
+    """
+
+    result: CaseResult
+    unequal: list[Unequal]
+    places: Mapping[str, str] = {}
+    same: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
+
+
 def explained(reference: Trace, candidate: Trace) -> CaseResult:
     """The verdict on a case; unless it is a match, with the guilty place and the causes."""
+    return examined(reference, candidate).result
+
+
+def examined(reference: Trace, candidate: Trace) -> Examined:
+    """The same, with the tensors that are not a match and what is known of each."""
     judged = judge(reference, candidate)
-    if judged.result.verdict != "match" or judged.result.findings:
-        # The products are small: several threads would only wait for each other, ten times as long if others compute.
-        with threadpool_limits(1, "blas"), np.errstate(all="ignore"):
-            _diagnose(judged, reference, candidate)
-    return judged.result
+    if judged.result.verdict == "match" and not judged.result.findings:
+        return Examined(judged.result, judged.unequal)
+    # The products are small: several threads would only wait for each other, ten times as long if others compute.
+    with threadpool_limits(1, "blas"), np.errstate(all="ignore"):
+        return _diagnose(judged, reference, candidate)
 
 
-def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> None:
+def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> Examined:
     result, layout = judged.result, judged.result.checks["layout"]
     assert isinstance(layout, LayoutCheck)
     names = side_names(reference, candidate)
@@ -77,6 +97,14 @@ def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> None:
     # Of a parameter alone nothing may be known; what happens to all of them is told by another.
     left = (causes for kind, causes in unknown.items() if kind not in COMMON or kind not in named)
     result.causes += [cause for causes in left for cause in causes]
+    failed = (ask for ask, answer in answers if answer.known and not (answer.same or answer.changes))
+    return Examined(
+        result,
+        judged.unequal,
+        places={ask.tensor: ask.where for ask, _ in answers},
+        same=frozenset(ask.tensor for ask, answer in answers if answer.same),
+        failed=frozenset(ask.tensor for ask in failed),
+    )
 
 
 def _holds(question: Question, answer: Explained, answers: list[tuple[Question, Explained]]) -> bool:

@@ -33,6 +33,12 @@ class Question(NamedTuple):
     reference: Any
     candidate: Any
 
+    @property
+    def tensor(self) -> str:
+        """The key of what is explained, without the number of the call; between modules it has a place of its own."""
+        between = isinstance(self.reference, wiring.Junction)
+        return plain(self.reference.name) if between else keys.key(self.kind, self.where)
+
 
 class Sides(NamedTuple):
     """Both sides, what is not a match between them, in execution order, and what is noisier on one, by side."""

@@ -6,21 +6,26 @@ from pathlib import Path
 
 import msgspec
 
-from parity.diagnose.diagnosis import explained
+from parity.diagnose.diagnosis import examined
 from parity.errors import BackendError
 from parity.pairs import survey
 from parity.pairs.activations.matching import summary
-from parity.pairs.expect import judge_expected
+from parity.pairs.evidence import Evidence
+from parity.pairs.expect import SUM, judge_expected
 from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
-from parity.pairs.schema import Pair
+from parity.pairs.schema import UNKNOWN, Pair
+from parity.pairs.suggest import layout, suggestions
+from parity.pairs.untested import not_run
 from parity.results import CaseResult, error_kind, failed
 from parity.runtime import room
 from parity.runtime.backend import Backend, feed
 from parity.runtime.job import RUNS, Answer, Job
 from parity.trace import keys
 from parity.trace.manifest import Trace
+
+UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
 
 
 def compared(file: PairFile, backends: Sequence[Backend], folder: Path) -> CaseResult:
@@ -47,23 +52,33 @@ def compared(file: PairFile, backends: Sequence[Backend], folder: Path) -> CaseR
 
 def judged(reference: Trace, candidate: Trace) -> CaseResult:
     """The verdict on two traces; on those of both sides of a pair with regard to what its file accepts."""
-    result = explained(reference, candidate)
+    found = examined(reference, candidate)
+    result = found.result
     if isinstance(reference.case.model, Pair) and reference.backend != candidate.backend:
         result.mapping = candidate.manifest.mapping
         if candidate.manifest.matching:
             result.matched = summary(candidate.manifest.matching)
+        result.not_compared = not_run(reference.case.model, reference.manifest.modules)
         _name_sums(result)
-        judge_expected(result, reference.case.model.expect)
+        evidence = Evidence(reference, candidate, found.unequal)
+        judge_expected(found, reference.case.model.expect, evidence)
+        result.suggestions = suggestions(result, list(reference.manifest.modules))
+        known = reference.case.model.outputs or (result.matched and result.matched.layouts)
+        if result.verdict == "diverged" and not known and len(outputs := evidence.outputs()) == 1:
+            result.suggestions += [one for key in outputs for one in layout(key, *outputs[key])]
     return result
 
 
 def _name_sums(result: CaseResult) -> None:
-    """What becomes of a torch weight that Keras holds only in a sum, as of a recurrent layer's two biases."""
+    """What becomes of a torch weight that Keras holds only in a sum, as of a recurrent layer's two biases.
+
+    By the map of weights all that the sum has moved is the first weight's: the others never move on Keras's side.
+    """
     entries = result.mapping.entries if result.mapping else []
     sums = {name: entry for entry in entries if entry.combine == "sum" for name in entry.torch[1:]}
     for cause in result.causes:
-        if entry := sums.get(str(cause["where"])):
-            cause |= {"id": "weights.sum", "torch": "moves each", "keras": "moves their sum"}
+        if (entry := sums.get(str(cause["where"]))) and cause["id"] in UNMOVED:
+            cause |= {"id": SUM, "torch": "moves each", "keras": "moves their sum"}
             cause["evidence"] = f"Keras has {' + '.join(entry.torch)} in one weight"
 
 

@@ -19,11 +19,15 @@ NO_STEPS = 1  # of a pair that does not train: a forward and a backward pass
 
 
 class PairFile(NamedTuple):
-    """A pair as a case, and the folders that its modules and files are looked for in. `flags`: that name it again."""
+    """A pair as a case, and the folders that its modules and files are looked for in. `flags`: that name it again.
+
+    `path`: its file, if it has one.
+    """
 
     case: schema.Case
     search: list[str]
     flags: list[str]
+    path: Path | None = None
 
 
 def load(path: Path, overrides: Sequence[str] = (), **fields: Any) -> PairFile:
@@ -43,7 +47,7 @@ def load(path: Path, overrides: Sequence[str] = (), **fields: Any) -> PairFile:
     except UsageError as error:
         raise PairError(f"pair/{_named(path, table)}", str(error)) from None
     search = [str(path.parent.absolute()), str(Path.cwd())]
-    return PairFile(case, search, [f"--pair={path}"])
+    return PairFile(case, search, [f"--pair={path}"], path)
 
 
 def from_flags(torch: str, keras: str, given: Sequence[str], **fields: Any) -> PairFile:

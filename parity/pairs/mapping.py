@@ -62,11 +62,17 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Matching(msgspec.Struct, frozen=True, kw_only=True):
-    """All tensors that correspond, and the keys of those that have no counterpart."""
+    """All tensors that correspond, and the keys of those that have no counterpart.
+
+    `layouts`: by key, the models' outputs whose layers have other axes in Keras, with the einops pattern from torch's.
+    `equal`: torch's tensors that had the same values in inference, with the initial weights.
+    """
 
     matches: list[Match]
     torch_alone: list[str] = []
     keras_alone: list[str] = []
+    layouts: dict[str, str] = {}
+    equal: list[str] = []
 
 
 class Halves(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 A pair is a model like any other to a case: both backends receive it, and build their half of it.
 """
 
+import re
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -13,6 +14,8 @@ FLOATS = ("float16", "float32", "float64")
 Dtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
 LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)} | {"uint8": (0, 255)}
 Text = Annotated[str, Meta(min_length=1)]
+UNKNOWN = "unknown"  # the cause where nothing in the catalogue says what is different
+NAMED, OPEN = re.compile(r"\w"), re.compile(r"\[[^]]*\]")  # what names a place in a glob, and what stands for anything
 TARGET = "target"  # the input of this name is what the loss is given, and not the model
 
 
@@ -72,11 +75,43 @@ class Ignore(Frozen, frozen=True):
 
 
 class Expect(Frozen, frozen=True):
-    """An accepted difference: a cause, where (a glob), and the reason. It fails when it no longer occurs."""
+    """An accepted difference (docs/accepting.md): of a cause, or of a size at a place. It fails when it does not occur.
 
-    cause: Text
+    `where`: a glob of modules and tensors. `largest_difference`: between the float64 runs, absolute. `at_most_bits`:
+    how many of the bits that a match needs may be missing.
+    """
+
     reason: Text
-    where: str = "*"
+    cause: str = ""
+    where: Text = "*"
+    largest_difference: Annotated[float, Meta(gt=0.0)] | None = None
+    at_most_bits: Annotated[float, Meta(gt=0.0)] | None = None
+
+    @property
+    def names_cause(self) -> bool:
+        """Whether it is of a cause that is known."""
+        return self.cause not in ("", UNKNOWN)
+
+    @property
+    def has_size(self) -> bool:
+        """Whether it says how large the difference may be."""
+        return self.largest_difference is not None or self.at_most_bits is not None
+
+    def __post_init__(self) -> None:
+        if self.largest_difference == float("inf") or self.at_most_bits == float("inf"):
+            raise ValueError("an infinite size accepts anything; expected a number")
+        if self.names_cause:
+            return
+        if not self.has_size:
+            what = f"whose cause is {self.cause!r}" if self.cause else "without a cause"
+            raise ValueError(
+                f"an expectation {what} accepts anything; "
+                "expected the name of a cause, or largest_difference or at_most_bits with where"
+            )
+        if not NAMED.search(OPEN.sub("", self.where)):
+            raise ValueError(
+                f"where is {self.where!r}, everything; without a cause expected the place of the difference"
+            )
 
 
 class Train(Frozen, frozen=True):

@@ -23,8 +23,8 @@ def table(mapping: Mapping, torch: Survey | None = None, keras: Survey | None = 
 
 
 def complaint(mapping: Mapping) -> str:
-    """What was not found, a line for each weight, and what to do."""
-    return "\n".join([*map(_missing, mapping.unplaced), HINT])
+    """What was not found, a line for each weight, and what to do: the form of a rule for the first."""
+    return "\n".join([*map(_missing, mapping.unplaced), HINT, *_rule(mapping.unplaced)])
 
 
 def as_toml(mapping: Mapping, torch: Survey | None = None) -> str:
@@ -56,6 +56,13 @@ def _missing(one: Unplaced) -> str:
     could = f"as large: {', '.join(one.candidates)}" if one.candidates else "none of the other side's is as large"
     note = f"; {one.note}" if one.note else ""
     return f"  {one.side}: {one.name} {list(one.shape)}; {could}{note}"
+
+
+def _rule(unplaced: list[Unplaced]) -> Iterator[str]:
+    """[[weights]] for the first weight of torch's that could be one of Keras's."""
+    one = next((one for one in unplaced if one.side == "torch" and one.candidates), None)
+    if one:
+        yield f"such as:\n\n{_section(Entry(torch=[one.name], keras=one.candidates[:1]), plain=True)}"
 
 
 def _section(entry: Entry, plain: bool) -> str:

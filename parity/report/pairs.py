@@ -1,6 +1,7 @@
 """What a comparison of a user's pair says beside the verdict: what corresponds, what was lifted, what is accepted."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from rich.console import Console
 
@@ -15,6 +16,9 @@ def show(case: CaseResult, console: Console) -> None:
     told = list(lines(case))
     for line in [f"\n{case.case}:", *(f"  {line}" for line in told)] if told else ():
         console.print(line)
+    for each in case.suggestions:
+        console.print(f"\n  {each.why}; in the pair's file (--accept writes it):", soft_wrap=True)
+        console.print(f"\n{each.toml}", soft_wrap=True, end="")
     if case.mapping:
         console.print(f"\nweights of {case.case}:\n{weights.table(case.mapping)}")
     if case.mapping and case.mapping.entries:
@@ -31,8 +35,8 @@ def lines(case: CaseResult) -> Iterator[str]:
     ):
         if names:
             yield f"{what}: {_few(names)}"
-    for cause in case.expected:
-        yield f"accepted: {cause['id']} at {cause['where']}: {cause['reason']}"
+    yield from case.not_compared
+    yield from _accepted(case.expected)
 
 
 def _matched(found: Matched) -> Iterator[str]:
@@ -42,6 +46,17 @@ def _matched(found: Matched) -> Iterator[str]:
     for side, keys in (("torch", found.torch_alone), ("keras", found.keras_alone)):
         if keys:
             yield f"{len(keys)} of {side} alone: {_few(keys)}"
+    for name, layout in found.layouts.items():
+        yield f"output {name} by its layers: {layout}"
+
+
+def _accepted(expected: list[dict[str, Any]]) -> Iterator[str]:
+    """What is accepted, each reason once with its places."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for cause in expected:
+        places.setdefault((cause["id"], cause["reason"]), []).append(cause["where"])
+    for (name, reason), where in places.items():
+        yield f"accepted: {name} at {_few(where)}: {reason}"
 
 
 def _few(names: list[str]) -> str:

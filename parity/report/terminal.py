@@ -2,6 +2,7 @@
 
 import io
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 from rich.table import Table
@@ -57,7 +58,7 @@ def show(report: Report, file: TextIO) -> None:
     console.print(f"{len(report.cases)} {'case' if len(report.cases) == 1 else 'cases'}: {counts}{nothing}")
     for line, count in _changed(report).items():
         console.print(f"changed since the golden traces of {count} {'case' if count == 1 else 'cases'}: {line}")
-    for line in LEGEND:
+    for line in (*LEGEND, *_excused(report)):
         console.print(line, style="dim")
     for line, count in _declared(report).items():
         console.print(f"declared in {count} {'case' if count == 1 else 'cases'}: {line}", style="dim")
@@ -70,6 +71,19 @@ def _changed(report: Report) -> Counter[str]:
         for case in report.cases
         for fact, (before, now) in case.changed.items()
     )
+
+
+def _excused(report: Report) -> Iterator[str]:
+    """What the mark ~ stands for, and how much was excused."""
+    checks = [(case, check) for case in report.cases for check in case.checks.values() if isinstance(check, Check)]
+    found = [(case, check) for case, check in checks if check.excused]
+    if found:
+        case, most = max(found, key=lambda pair: pair[1].excused_most or 0.0)
+        yield (
+            f"~ further apart, but no further than rounding alone grows there (the witness): "
+            f"{sum(check.excused for _, check in found)} tensors, "
+            f"at most {most.excused_most or 0.0:.1e} of the largest value ({case.case})"
+        )
 
 
 def text(case: CaseResult) -> str:
@@ -136,7 +150,9 @@ def _bits(check: object) -> str:
         return "-"
     if check.verdict == "diverged" and check.worst_bits is None:
         return "!"
-    return "=" if check.worst_bits is None else str(round(check.worst_bits))
+    if check.worst_bits is None:
+        return "~" if check.excused else "="
+    return str(round(check.worst_bits))
 
 
 def _worst_name(case: CaseResult) -> str:

@@ -1,49 +1,211 @@
 """Accepted differences, and what of a pair's traces has a counterpart."""
 
+from typing import Any, NamedTuple
+
+import msgspec
 import pytest
 
+from parity.diagnose.diagnosis import Examined
+from parity.numerics.judge import Unequal
 from parity.pairs.comparable import comparable
+from parity.pairs.evidence import Size
 from parity.pairs.expect import judge_expected
 from parity.pairs.mapping import Mapping, Match, Matching
 from parity.pairs.schema import Expect
-from parity.results import CaseResult, Finding
+from parity.results import CaseResult, Check, Divergence, Finding
 
 GELU = {"id": "gelu.form", "where": "blocks.0.mlp", "torch": "tanh", "keras": "exact", "evidence": "..."}
 UNKNOWN = {"id": "unknown", "where": "head", "torch": None, "keras": None, "evidence": "..."}
+RATE = {"id": "learning_rate", "where": "head.weight", "torch": 0.1, "keras": 0.2, "evidence": "..."}
+SUM = {"id": "weights.sum", "where": "rnn.bias_hh", "torch": "each", "keras": "sum", "evidence": "..."}
 ACCEPTED = Expect(cause="gelu.form", where="blocks.*.mlp", reason="the paper's form is wanted")
+NAMES = ["blocks.0.mlp", "blocks.1.mlp", "head", "head.weight", "(model)", "loss"]
+MLP = Unequal(0, 0, "activation", "blocks.0.mlp")
+HEAD = Unequal(0, 0, "activation", "head")
+NOISE = Finding(id="precision.noise", side="keras", where="activation/blocks.0.mlp", message="...")
+VACUOUS = Finding(id="comparison.vacuous", side="keras", where="(model)", message="...")
 
 
-def result(*causes: dict, verdict: str = "diverged") -> CaseResult:
-    finding = Finding(id="precision.noise", side="keras", where="x", message="...")
-    return CaseResult(case="pair/m", verdict=verdict, causes=list(causes), findings=[finding])
+class Told(NamedTuple):
+    """In the place of two traces: the tensors' sizes, and those that matched in a step before."""
+
+    sizes: dict[str, Size | None] = {}
+    before: tuple[str, ...] = ()
+    names: list[str] = NAMES
+    needed: int = 20
+
+    def size(self, each: Unequal) -> Size | None:
+        return self.sizes.get(each.name, Size(1.0, 20.0))
+
+    def matched_before(self, each: Unequal) -> bool:
+        return each.name in self.before
+
+
+def judged(
+    causes: list[dict], unequal: list[Unequal], expected: list[Expect], told: Any = None, **more: Any
+) -> CaseResult:
+    """The verdict on a case that diverged at its first tensor."""
+    first = Divergence(step=0, kind="activation", name=NAMES[0], replica=0, bits=0.0, reason="apart")
+    fields = {"verdict": "diverged", "findings": [NOISE]} | more.pop("fields", {})
+    result = CaseResult(case="pair/m", causes=causes, first_divergence=first, **fields)
+    judge_expected(Examined(result, unequal, **more), expected, told or Told())
+    return result
 
 
 def test_an_accepted_difference_is_a_match_that_says_so() -> None:
-    case = result(GELU, {**GELU, "where": "blocks.1.mlp"})
-    judge_expected(case, [ACCEPTED])
-    assert case.verdict == "match" and case.findings == []
+    second = {**GELU, "where": "blocks.1.mlp"}
+    case = judged([GELU, second], [MLP, MLP._replace(name="blocks.1.mlp")], [ACCEPTED])
+    assert case.verdict == "match" and case.findings == [] and case.first_divergence is None
     assert [each["where"] for each in case.expected] == ["blocks.0.mlp", "blocks.1.mlp"]
-    assert case.expected[0]["reason"] == ACCEPTED.reason
+    assert case.expected[0]["reason"] == ACCEPTED.reason and case.reason == f"accepted: {ACCEPTED.reason}"
+
+
+@pytest.mark.parametrize("finding", [VACUOUS, msgspec.structs.replace(NOISE, where="activation/head")])
+def test_a_finding_of_something_else_stays(finding: Finding) -> None:
+    case = judged([GELU], [MLP], [ACCEPTED], fields={"findings": [NOISE, finding]})
+    assert case.verdict == "match" and case.findings == [finding]
 
 
 @pytest.mark.parametrize("other", [UNKNOWN, {**GELU, "where": "head"}, {**GELU, "id": "gelu"}])
 def test_another_difference_beside_it_is_none(other: dict) -> None:
-    case = result(GELU, other)
-    judge_expected(case, [ACCEPTED])
+    case = judged([GELU, other], [MLP], [ACCEPTED])
     assert case.verdict == "diverged" and len(case.expected) == 1
+
+
+def test_what_could_not_be_judged_is_not_accepted() -> None:
+    checks = {"buffer": Check(verdict="inconclusive")}
+    assert judged([GELU], [MLP], [ACCEPTED], fields={"checks": checks}).verdict == "inconclusive"
 
 
 @pytest.mark.parametrize("verdict", ["match", "diverged"])
 def test_one_that_does_not_occur_fails(verdict: str) -> None:
-    case = result(verdict=verdict)
-    judge_expected(case, [ACCEPTED])
+    case = judged([], [], [ACCEPTED], fields={"verdict": verdict})
     assert case.verdict == "diverged" and "gelu.form at blocks.*.mlp does not occur" in case.reason
 
 
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        (Expect(cause="gelu.from", where="blocks.*.mlp", reason="r"), "(did you mean 'gelu.form'?)"),
+        (Expect(cause="gelu.form", where="block.0.mlp", reason="r"), "(did you mean 'blocks.0.mlp'?)"),
+        (Expect(where="haed", largest_difference=1.0, reason="r"), "(did you mean 'head'?)"),
+    ],
+)
+def test_the_nearest_name_is_told(expected: Expect, said: str) -> None:
+    case = judged([GELU], [MLP], [expected])
+    assert case.verdict == "diverged" and "does not occur" in case.reason and said in case.reason
+    assert "\n" not in case.reason
+
+
 def test_a_verdict_without_a_cause_is_not_accepted() -> None:
-    case = result(verdict="diverged")
-    judge_expected(case, [])
+    case = judged([], [], [])
     assert case.verdict == "diverged" and case.reason == ""
+
+
+def test_a_module_that_does_the_same_with_its_own_inputs_follows() -> None:
+    assert judged([GELU], [MLP, HEAD], [ACCEPTED], same={"activation/head"}).verdict == "match"
+    between = [MLP, Unequal(0, 0, "input", "head"), HEAD]
+    assert judged([GELU], between, [ACCEPTED], same={"activation/head"}).verdict == "diverged"
+    assert judged([GELU], between, [ACCEPTED], same={"activation/head", "input/head"}).verdict == "match"
+
+
+def test_a_module_of_which_nothing_is_known_does_not_follow() -> None:
+    case = judged([GELU], [MLP, HEAD], [ACCEPTED])
+    assert case.verdict == "diverged" and "activation head does not follow" in case.reason
+    assert case.first_divergence and case.first_divergence.name == "head"
+
+
+def test_a_tensor_that_was_equal_before_the_accepted_difference_follows_and_that_is_told() -> None:
+    later = [MLP, HEAD._replace(step=1)]
+    case = judged([GELU], later, [ACCEPTED], Told(before=("head",)))
+    assert case.verdict == "match"
+    assert case.not_compared == [
+        "behind the accepted difference at blocks.0.mlp judged only by the steps before it: head"
+    ]
+    assert judged([GELU], later, [ACCEPTED], Told(before=("head",), sizes={"head": None})).verdict == "diverged"
+    failed = judged([GELU], later, [ACCEPTED], Told(before=("head",)), failed={"activation/head"})
+    assert failed.verdict == "diverged"
+
+
+def test_gradients_follow_from_what_went_before_them_and_that_is_told() -> None:
+    gradient = Unequal(0, 0, "gradient", "head.weight")
+    case = judged([GELU], [MLP, gradient], [ACCEPTED])
+    assert case.verdict == "match" and "the gradients from step 0 on" in case.not_compared[0]
+    later = judged([GELU], [MLP._replace(step=1), gradient], [ACCEPTED])
+    assert later.verdict == "diverged" and "gradient head.weight" in later.reason
+
+
+def test_updates_follow_from_gradients_or_from_an_accepted_cause_of_the_optimizer() -> None:
+    update, other = (Unequal(0, 0, "update", name) for name in ("head.weight", "head.bias"))
+    rate = Expect(cause="learning_rate", reason="r")
+    places = {"update/head.weight": "head.weight"}
+    assert judged([RATE], [update, other], [rate], places=places).verdict == "match"
+    assert judged([GELU], [MLP, update], [ACCEPTED]).verdict == "diverged"
+    assert judged([GELU], [MLP, Unequal(0, 0, "gradient", "head.weight"), update], [ACCEPTED]).verdict == "match"
+
+
+def test_a_cause_of_an_update_is_none_of_the_gradient_of_that_name() -> None:
+    gradient, update = (Unequal(0, 0, kind, "head.weight") for kind in ("gradient", "update"))
+    rate = Expect(cause="learning_rate", reason="r")
+    case = judged([RATE], [gradient, update], [rate], places={"update/head.weight": "head.weight"})
+    assert case.verdict == "diverged" and "gradient head.weight" in case.reason
+
+
+@pytest.mark.parametrize(("kind", "name"), [("input", "target"), ("sample", "indices")])
+def test_what_goes_into_the_model_follows_from_nothing(kind: str, name: str) -> None:
+    given = Unequal(1, 0, kind, name)
+    case = judged([GELU], [MLP, given], [ACCEPTED], Told(before=(name,)), same={f"{kind}/{name}"})
+    assert case.verdict == "diverged" and f"{kind} {name}" in case.reason
+
+
+def test_an_optimizer_without_a_formula_is_told() -> None:
+    gradient, update = (Unequal(0, 0, kind, "head.weight") for kind in ("gradient", "update"))
+    case = judged([GELU], [MLP, gradient, update], [ACCEPTED])
+    assert case.verdict == "match" and "what the optimizer makes" in case.not_compared[-1]
+    known = judged([GELU], [MLP, gradient, update], [ACCEPTED], same={"update/head.weight"})
+    assert "what the optimizer makes" not in known.not_compared[-1]
+
+
+def test_a_sum_of_weights_says_nothing_of_other_weights() -> None:
+    moved, other = (Unequal(0, 0, "update", name) for name in ("rnn.bias_hh", "head.bias"))
+    accepted = Expect(cause="weights.sum", where="rnn.bias_hh", reason="r")
+    places = {"update/rnn.bias_hh": "rnn.bias_hh"}
+    assert judged([SUM], [moved], [accepted], places=places).verdict == "match"
+    case = judged([SUM], [moved, other], [accepted], places=places)
+    assert case.verdict == "diverged" and "update head.bias" in case.reason
+
+
+@pytest.mark.parametrize(
+    ("size", "verdict"), [(Size(0.9e-3, 12.0), "match"), (Size(1.1e-3, 12.0), "diverged"), (None, "diverged")]
+)
+def test_an_unknown_difference_is_accepted_by_its_size(size: Size | None, verdict: str) -> None:
+    accepted = Expect(cause="unknown", where="head*", largest_difference=1e-3, reason="interpolated differently")
+    assert judged([UNKNOWN], [HEAD], [accepted], Told({"head": size})).verdict == verdict
+
+
+@pytest.mark.parametrize(("missing", "verdict"), [(2.9, "match"), (3.1, "diverged")])
+def test_an_unknown_difference_is_accepted_by_its_bits(missing: float, verdict: str) -> None:
+    accepted = Expect(where="head", at_most_bits=3, reason="r")
+    assert judged([UNKNOWN], [HEAD], [accepted], Told({"head": Size(1e-9, missing)})).verdict == verdict
+
+
+def test_no_bits_accept_what_the_run_precision_sees() -> None:
+    accepted = Expect(where="head", at_most_bits=1000, reason="r")
+    assert judged([UNKNOWN], [HEAD], [accepted], Told({"head": Size(7.0, 45.0)})).verdict == "diverged"
+
+
+def test_what_lies_behind_an_unknown_difference_wants_a_size_of_its_own() -> None:
+    loss = Unequal(0, 0, "loss", "loss")
+    at_head, at_loss = (Expect(where=where, largest_difference=2.0, reason="r") for where in ("head", "loss"))
+    case = judged([UNKNOWN], [HEAD, loss], [at_head], same={"loss/loss"})
+    assert case.verdict == "diverged" and "loss loss does not follow" in case.reason
+    assert judged([UNKNOWN], [HEAD, loss], [at_head, at_loss]).verdict == "match"
+
+
+def test_a_cause_may_have_a_size_too() -> None:
+    accepted = msgspec.structs.replace(ACCEPTED, largest_difference=1e-3)
+    assert judged([GELU], [MLP], [accepted], Told({"blocks.0.mlp": Size(1e-4, 9.0)})).verdict == "match"
+    assert judged([GELU], [MLP], [accepted], Told({"blocks.0.mlp": Size(1e-2, 9.0)})).verdict == "diverged"
 
 
 def test_what_has_no_counterpart_is_not_compared() -> None:

@@ -18,6 +18,7 @@ torch = "a:b"
 keras = "c:d"
 kwargs = { layers = 2, sizes = [1, 2] }
 """
+EXPECT = "[[expect]]\nreason = 'r'\n"
 INPUT = """
 [inputs.ids]
 shape = [2, 50]
@@ -74,6 +75,20 @@ def test_flags_change_what_the_file_says(tmp_path: Path) -> None:
         (HEAD + INPUT + "[inputs.x]\ndtype = 'int8'\nrange = [3, 3]", "expected [first, first beyond the last]"),
         (HEAD + INPUT + "[outputs.y]\ntroch = 'a'", "[outputs.y]: Object contains unknown field `troch`"),
         (HEAD + INPUT + "[[expect]]\ncause = 'a'", "missing required field `reason` - at `$.expect[0]`"),
+        (HEAD + INPUT + EXPECT, "an expectation without a cause accepts anything"),
+        (HEAD + INPUT + EXPECT + "cause = 'unknown'", "whose cause is 'unknown' accepts anything"),
+        (
+            HEAD + INPUT + EXPECT + "cause = 'unknown'\nwhere = 'head'",
+            "expected the name of a cause, or largest_difference",
+        ),
+        (
+            HEAD + INPUT + EXPECT + "largest_difference = 1.0",
+            "where is '*', everything; without a cause expected the place of the difference",
+        ),
+        (HEAD + INPUT + EXPECT + "at_most_bits = 3\nwhere = '?*[!-]*'", "where is '?*[!-]*', everything"),
+        (HEAD + INPUT + EXPECT + "largest_difference = inf\nwhere = 'x'", "an infinite size accepts anything"),
+        (HEAD + INPUT + EXPECT + "largest_difference = 0.0\nwhere = 'x'", "at `$.expect[0].largest_difference`"),
+        (HEAD + INPUT + EXPECT + "cause = 'a'\nbits = 3", "unknown field `bits`"),
         (HEAD + INPUT + "[[weights]]\ntorch = 'a'", "missing required field `keras` - at `$.weights[0]`"),
         (HEAD + INPUT + "[trian]\nsteps = 1", "unknown field `trian` - at `$` (did you mean 'train'?)"),
         (HEAD + INPUT + "[train]\nsteps = 0", "at `$.train.steps`"),

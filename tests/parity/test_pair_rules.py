@@ -155,6 +155,19 @@ def test_two_rules_for_one_weight_are_refused() -> None:
         proposed(model.torch, model.keras, *rules)
 
 
+@pytest.mark.parametrize(
+    ("ignore", "said"),
+    [
+        (Ignore(torch=["a.wieght"]), "torch has no weight that fits 'a.wieght' (did you mean 'a.weight'?)"),
+        (Ignore(keras=["*", "c/bias"]), "keras has no weight that fits 'c/bias'"),
+    ],
+)
+def test_what_is_ignored_and_is_not_there_is_told_with_the_nearest_name(ignore: Ignore, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        proposed(torch(linear("a", 4, 3)), keras(dense("b", 4, 3)), ignore=ignore)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
 def test_what_is_ignored_is_not_asked_for() -> None:
     here = torch(linear("a", 4, 4), line("mask", "Mask", weight=(7, 7)))
     there = keras(dense("x", 4, 4), line("seen", "Counter", total=(9,)))

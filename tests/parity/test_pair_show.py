@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pair_surveys import PAIR, Model, keras, line, linear, torch
 from pair_zoo import MODELS, bare, gpt2, tied_once
 
-from parity.pairs.mapping import Entry, Mapping
+from parity.pairs.mapping import Entry, Mapping, Unplaced
 from parity.pairs.schema import WeightRule
 from parity.pairs.show import as_toml, complaint, table
 from parity.pairs.weights.propose import propose
@@ -89,3 +89,10 @@ def test_the_complaint_names_each_weight_and_what_could_be_meant() -> None:
         "  keras: c/kernel [4, 3]; as large: a.weight",
         "say in [[weights]] which belong together, or in [ignore] what the other side does not need",
     ]
+
+
+def test_the_complaint_ends_with_a_rule_to_paste() -> None:
+    one = Unplaced(side="torch", name="a.scale", shape=(3,), candidates=["b/factor", "c/gamma"])
+    text = complaint(Mapping(entries=[], unplaced=[Unplaced(side="keras", name="c/gamma", shape=(3,)), one]))
+    (rule,) = tomllib.loads(text.partition("such as:")[2])["weights"]
+    assert rule == {"torch": "a.scale", "keras": "b/factor"}

@@ -9,7 +9,7 @@ from parity.config import cases
 from parity.layout.canonical import Layout, Transfer
 from parity.layout.compare import differences
 from parity.report import terminal
-from parity.results import Against, CaseResult, Check, Divergence, Finding, LayoutCheck, Report
+from parity.results import Against, CaseResult, Check, Divergence, Finding, LayoutCheck, Report, Suggestion
 
 NARROW, WIDE = 80, 140
 VIRTUAL = ["CPU (virtual)"] * 2
@@ -270,3 +270,28 @@ def test_what_is_declared_is_printed_once_with_the_number_of_its_cases() -> None
     text = shown(case("a/ddp", checks=by_design), case("b/ddp", checks=by_design), case("c/ddp"))
     assert text.splitlines()[-1] == "declared in 2 cases: parameters: by design (source)"
     assert "declared in" not in shown(case("c/ddp"))
+
+
+# What was excused, and what was not looked at
+
+
+def test_what_the_witness_excused_has_a_mark_of_its_own_and_its_size_is_told() -> None:
+    equal = case("a/equal", checks={"loss": Check(compared=3)})
+    excused = case("a/excused", checks={"loss": Check(compared=3, excused=2, excused_most=3e-7)})
+    more = case("b/more", checks={"gradient": Check(compared=3, worst_bits=21.0, excused=1, excused_most=2.5e-5)})
+    text = shown(equal, excused, more)
+    assert [cells(text, name)[3] for name in ("a/equal", "a/excused")] == ["=", "~"]
+    assert cells(text, "b/more")[4] == "21"
+    (line,) = [line for line in text.splitlines() if line.startswith("~ ")]
+    assert "3 tensors, at most 2.5e-05 of the largest value (b/more)" in line
+    assert not [line for line in shown(equal).splitlines() if line.startswith("~")]
+
+
+def test_a_pair_tells_what_was_not_looked_at_and_what_to_paste() -> None:
+    suggestion = Suggestion(why="no argument for it", toml='[[expect]]\ncause = "weights.sum"\n')
+    accepted = [{"id": "gelu.form", "where": where, "reason": "wanted"} for where in ("a", "b")]
+    told = {"not_compared": ["training mode was not run"], "suggestions": [suggestion], "expected": accepted}
+    text = shown(case("pair/m", verdict="diverged", **told))
+    assert "\n  training mode was not run\n" in text
+    assert "\n  accepted: gelu.form at a, b: wanted\n" in text
+    assert '--accept writes it):\n\n[[expect]]\ncause = "weights.sum"\n' in text

@@ -35,21 +35,18 @@ def probe(outputs: list[tf.Tensor], data: PairData) -> Scalar:
     return Scalar(total)
 
 
-def training(
-    pair: Pair, outputs: Any, canonical: list[tf.Tensor], data: PairData, step: int, search: list[str]
-) -> Scalar:
-    """The loss of a step. `canonical`: the outputs in canonical axes. Raises UsageError and BackendError."""
+def training(pair: Pair, outputs: Any, canonical: list[Output], data: PairData, step: int, search: list[str]) -> Scalar:
+    """The loss of a step. `canonical`: the outputs with their layouts. Raises UsageError and BackendError."""
     train = pair.train
     assert train
-    own = found(pair, outputs)
-    first = next((number for number, one in enumerate(own) if one.tensor.dtype.is_floating), None)
+    first = next((one for one in canonical if one.tensor.dtype.is_floating), None)
     if first is None:
         raise UsageError(f"keras={pair.keras}: the model returns whole numbers only, which have no loss")
     if train.keras_loss:
-        return _user_loss(pair, train, outputs, own[first], canonical[first], data, step, search)
-    output = canonical[first]
-    if train.loss == "cross_entropy" and own[first].layout:
-        output = own[first].tensor  # the classes stand last there
+        return _user_loss(pair, train, outputs, first, data, step, search)
+    output = first.canonical
+    if train.loss == "cross_entropy" and first.name and pair.outputs[first.name].keras_layout:
+        output = first.tensor  # the classes stand last there
     target = build.tensor(data.target(step, tuple(output.shape), train.loss == "cross_entropy"))
     wanted = output.shape[:-1] if train.loss == "cross_entropy" else output.shape
     if target.shape != wanted:
@@ -64,17 +61,10 @@ def with_added(scalar: Scalar, model: Any) -> Scalar:
 
 
 def _user_loss(
-    pair: Pair,
-    train: Train,
-    outputs: Any,
-    first: Output,
-    canonical: tf.Tensor,
-    data: PairData,
-    step: int,
-    search: list[str],
+    pair: Pair, train: Train, outputs: Any, first: Output, data: PairData, step: int, search: list[str]
 ) -> Scalar:
     ids = train.loss == "cross_entropy"
-    target = build.tensor(data.target(step, tuple(canonical.shape), ids))
+    target = build.tensor(data.target(step, tuple(first.canonical.shape), ids))
     given = pair.inputs.get(TARGET)
     layout = given.keras_layout if given else "" if ids else first.layout
     text = f"train.keras_loss={train.keras_loss}"

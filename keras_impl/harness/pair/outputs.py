@@ -47,6 +47,11 @@ def found(pair: Pair, outputs: Any) -> list[Output]:
     return [Output(f"{OUTPUT}#{number}" if number else OUTPUT, "", leaf) for number, leaf in enumerate(leaves)]
 
 
+def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str]) -> list[Output]:
+    """The same, also with the layouts that the file does not say, by key. Raises UsageError where there are none."""
+    return [one._replace(layout=one.layout or layouts.get(one.key, "")) for one in found(pair, outputs)]
+
+
 def flat(value: Any) -> Iterator[tf.Tensor]:
     """Every tensor of a structure in its own order; what is None is passed over."""
     if isinstance(value, (tf.Variable, tf.IndexedSlices)) or (tf.is_tensor(value) and not isinstance(value, tf.Tensor)):

@@ -14,7 +14,7 @@ from keras_impl.harness.lift import lifted
 from keras_impl.harness.masks import OrderedMasks
 from keras_impl.harness.pair import build, layers, losses
 from keras_impl.harness.pair.calls import whole
-from keras_impl.harness.pair.outputs import named
+from keras_impl.harness.pair.outputs import Output, laid_out
 from keras_impl.harness.pair.probe import Probe
 from keras_impl.harness.pair.values import Weights
 from parity.checkup.program import load
@@ -52,6 +52,7 @@ class _Course:
         self.case, self.pair, self.data = run.case, run.case.model, run.dataset
         self.search, self.recorder = run.pair.search, run.recorders[0]
         self.variables = weights.trained()
+        self.layouts = run.pair.matching.layouts if run.pair.matching else {}
 
     def run(self) -> None:
         """With [train] its steps and an evaluation, else a forward and a backward pass in inference."""
@@ -86,12 +87,12 @@ class _Course:
         self.probe.inputs([array.astype(own[name]) for name, array in arrays.items()])
         return inputs
 
-    def _forward(self, inputs: dict[str, tf.Tensor], training: bool) -> tuple[Any, list[tf.Tensor]]:
-        """What the model returned, and its tensors in canonical axes."""
+    def _forward(self, inputs: dict[str, tf.Tensor], training: bool) -> tuple[Any, list[Output]]:
+        """What the model returned, and its tensors with their layouts."""
         outputs = whole(build.call, self.model, self.pair, inputs, training)
-        canonical = named(self.pair, outputs)
-        self.probe.outputs(canonical)
-        return outputs, [tensor for _, tensor in canonical]
+        canonical = laid_out(self.pair, outputs, self.layouts)
+        self.probe.outputs([(one.key, one.canonical) for one in canonical])
+        return outputs, canonical
 
     def _gradients(self, number: int, training: bool) -> list[tf.Tensor | None]:
         """Forward, loss and backward of a step."""
@@ -112,9 +113,9 @@ class _Course:
         self.probe.gradients(self.weights, found, own)
         return gradients
 
-    def _scalar(self, outputs: Any, canonical: list[tf.Tensor], number: int) -> losses.Scalar:
+    def _scalar(self, outputs: Any, canonical: list[Output], number: int) -> losses.Scalar:
         if self.pair.train is None:
-            return losses.probe(canonical, self.data)
+            return losses.probe([one.canonical for one in canonical], self.data)
         own = losses.training(self.pair, outputs, canonical, self.data, number, self.search)
         return losses.with_added(own, self.model)
 

@@ -22,6 +22,8 @@ def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:
         matches=[match for match in matching.matches if stays(match)],
         torch_alone=[*matching.torch_alone, *(match.torch for match in left)],
         keras_alone=[*matching.keras_alone, *(match.keras for match in left)],
+        layouts=matching.layouts,
+        equal=matching.equal,
     )
 
 

@@ -10,25 +10,31 @@ import math
 from collections import Counter
 
 import numpy as np
+from einops import rearrange
 
 from parity.errors import UsageError
 from parity.pairs.activations.counterparts import Counterparts, Found, is_output, outputs, places
 from parity.pairs.activations.equal import match_equal
+from parity.pairs.activations.layouts import output_layouts
 from parity.pairs.activations.unequal import match_in_gaps, match_owners
 from parity.pairs.activations.values import Order, Shape, Tensor, distance
 from parity.pairs.mapping import Mapping, Match, Matching
-from parity.pairs.patterns import reorders
+from parity.pairs.patterns import reorders, reverse
 from parity.pairs.survey import Array, Survey
 from parity.results import Matched
 
 Arguments = dict[str, list[Shape]]
+EQUAL = 1e-10  # relative L2 in float64: what rounding leaves between two ports, and no constant in float32 does
 
 
 def match(
     torch: Survey, torch_values: dict[str, Array], keras: Survey, keras_values: dict[str, Array], mapping: Mapping
 ) -> Matching:
     """Find the counterparts. The whole models' outputs go by their names. Raises UsageError if one is missing."""
-    whole = _whole(torch, keras, keras_values)
+    named = _outputs(torch, keras)
+    layouts = output_layouts(torch, torch_values, keras, keras_values, named)
+    keras_values = keras_values | {key: _canonical(keras_values[key], layouts[key]) for key in layouts}
+    whole = _whole(named, torch, keras_values)
     apart = outputs_apart(torch, torch_values, keras_values)
     state = Counterparts(places(torch, torch_values, mapping), places(keras, keras_values, mapping), apart)
     match_equal(state)
@@ -38,6 +44,11 @@ def match(
         matches=[*_matches(state, torch.arguments, keras.arguments, _reordered(mapping)), *whole],
         torch_alone=[place.key for place in state.torch if place.number not in state.found],
         keras_alone=[place.key for place in state.keras if place.number not in state.taken],
+        layouts=layouts,
+        equal=[
+            *(pair.torch.key for pair in state.found.values() if pair.fit.distance <= EQUAL),
+            *(match.torch for match in whole if _apart(torch_values[match.torch], keras_values[match.keras]) <= EQUAL),
+        ],
     )
 
 
@@ -46,7 +57,13 @@ def summary(matching: Matching) -> Matched:
     inner = [match for match in matching.matches if not is_output(match.torch)]
     counts = Counter(match.by for match in inner)
     by = {way: counts[way] for way in ("weights", "value", "order") if counts[way]}
-    return Matched(matched=len(inner), by=by, torch_alone=matching.torch_alone, keras_alone=matching.keras_alone)
+    return Matched(
+        matched=len(inner),
+        by=by,
+        torch_alone=matching.torch_alone,
+        keras_alone=matching.keras_alone,
+        layouts=matching.layouts,
+    )
 
 
 def outputs_apart(torch: Survey, torch_values: dict[str, Array], keras_values: dict[str, Array]) -> float:
@@ -65,8 +82,8 @@ def _apart(one: Array, other: Array) -> float:
     return distance(*flat) if one.shape == other.shape else math.inf
 
 
-def _whole(torch: Survey, keras: Survey, keras_values: dict[str, Array]) -> list[Match]:
-    """The whole models' outputs: their axes are canonical already. Another shape is for the judge to tell."""
+def _outputs(torch: Survey, keras: Survey) -> list[str]:
+    """What both models return, by key. Raises UsageError where one does not return what the other does."""
     ours, theirs = (outputs(seen.key for seen in survey.outputs) for survey in (torch, keras))
     for here, there, side in ((ours, theirs, "Keras"), (theirs, ours, "torch")):
         if missing := [key for key in here if key not in there]:
@@ -74,8 +91,18 @@ def _whole(torch: Survey, keras: Survey, keras_values: dict[str, Array]) -> list
                 f"{side}'s model does not return {missing[0]}: torch's returns {', '.join(ours) or 'nothing'}, Keras's "
                 f"{', '.join(theirs) or 'nothing'}; [outputs] in the pair's file names those to compare on both sides"
             )
+    return ours
+
+
+def _canonical(values: Array, layout: str) -> Array:
+    """In torch's axes. `layout`: from these to Keras's."""
+    return np.asarray(rearrange(values, reverse(layout)))
+
+
+def _whole(named: list[str], torch: Survey, keras_values: dict[str, Array]) -> list[Match]:
+    """The whole models' outputs: their axes are canonical already. Another shape is for the judge to tell."""
     shapes = {seen.key: seen.shape for seen in torch.outputs}
-    alike = [key for key in ours if key in keras_values and keras_values[key].shape == tuple(shapes[key])]
+    alike = [key for key in named if key in keras_values and keras_values[key].shape == tuple(shapes[key])]
     return [Match(torch=key, keras=key, axes=list(range(len(shapes[key]))), by="order") for key in alike]
 
 

@@ -58,13 +58,15 @@ class _Weights:
 
 
 def ignored(survey: Survey, globs: Iterable[str]) -> list[str]:
-    """The weights that the user wants left out."""
-    wanted = list(globs)
-    return [
-        weight.name
-        for weight in survey.weights
-        if any(fnmatch.fnmatchcase(name, glob) for name in (weight.name, *weight.also) for glob in wanted)
-    ]
+    """The weights that the user wants left out. Raises UsageError for a glob that fits none."""
+    names = {name: weight.name for weight in survey.weights for name in (weight.name, *weight.also)}
+    left_out: set[str] = set()
+    for glob in globs:
+        fitting = fnmatch.filter(names, glob)
+        if not fitting:
+            raise UsageError(f"[ignore]: {survey.side} has no weight that fits {glob!r}{nearest(glob, names)}")
+        left_out.update(names[name] for name in fitting)
+    return [weight.name for weight in survey.weights if weight.name in left_out]
 
 
 def ruled(torch: Survey, keras: Survey, rules: Iterable[WeightRule]) -> list[Ruled]:

@@ -1,0 +1,97 @@
+"""The axes of outputs, as the layers that made them say; never as the values of the other side say."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parity.pairs.activations.layouts import output_layouts
+from parity.pairs.survey import OUTPUT, Array, Module, Seen, Survey
+
+RANDOM = np.random.default_rng(0)
+CONV = RANDOM.normal(size=(2, 5, 5, 5))  # N, C, H, W: of one extent, so that no shape tells
+OTHER = RANDOM.normal(size=(2, 5, 5, 5))
+TO_KERAS = (0, 2, 3, 1)
+LAST = {"data_format": "channels_last"}
+
+
+def side(name: str, output: Array, *layers: tuple[str, dict[str, Any], Array]) -> tuple[Survey, dict[str, Array]]:
+    """A survey of some layers (kind, facts, tensor), and the values."""
+    modules = [Module(path=f"m{number}", kind=kind, facts=facts) for number, (kind, facts, _) in enumerate(layers)]
+    values = {f"m{number}": tensor for number, (_, _, tensor) in enumerate(layers)} | {OUTPUT: output}
+    seen = [Seen(key=key, module=key, shape=array.shape) for key, array in values.items()]
+    return Survey(side=name, modules=modules, weights=[], called=[], outputs=seen), values
+
+
+def layouts(torch: Any, keras: Any) -> dict[str, str]:
+    return output_layouts(*torch, *keras, [OUTPUT])
+
+
+def as_keras(array: Array) -> Array:
+    return array.transpose(TO_KERAS)
+
+
+def conv_torch(output: Array, *tensors: Array) -> Any:
+    return side("torch", output, *(("conv2d", {}, tensor) for tensor in tensors or (CONV,)))
+
+
+def conv_keras(output: Array, *tensors: Array, **facts: str) -> Any:
+    return side("keras", output, *(("conv2d", LAST | facts, as_keras(tensor)) for tensor in tensors or (CONV,)))
+
+
+FOUND = {OUTPUT: "n c axis0 axis1 -> n axis0 axis1 c"}
+
+
+def relu(array: Array) -> Array:
+    return np.maximum(array, 0)
+
+
+@pytest.mark.parametrize("function", [lambda x: x, relu, np.tanh, lambda x: x / (1 + np.exp(-1.702 * x))])
+def test_a_convolution_with_any_function_of_its_elements(function: Any) -> None:
+    output = function(CONV)
+    assert layouts(conv_torch(output), conv_keras(as_keras(output))) == FOUND
+
+
+def test_a_residual_connection() -> None:
+    output = relu(relu(OTHER) + CONV)
+    assert layouts(conv_torch(output, OTHER, CONV), conv_keras(as_keras(output), OTHER, CONV)) == FOUND
+
+
+def test_a_fault_changes_nothing_of_it() -> None:
+    wrong = as_keras(CONV * 3 + 7)
+    keras = side("keras", wrong, ("conv2d", LAST, wrong))
+    assert layouts(conv_torch(CONV), keras) == FOUND
+
+
+def test_a_norm_says_its_axis() -> None:
+    torch = side("torch", CONV, ("batch_norm", {}, CONV))
+    for axis, found in ((-1, FOUND), (3, FOUND), (1, {})):
+        assert layouts(torch, side("keras", as_keras(CONV), ("batch_norm", {"axis": axis}, as_keras(CONV)))) == found
+
+
+def test_one_dimension() -> None:
+    tensor = RANDOM.normal(size=(3, 4, 7))
+    torch = side("torch", tensor, ("conv1d", {}, tensor))
+    keras = side("keras", tensor.transpose(0, 2, 1), ("conv1d", LAST, tensor.transpose(0, 2, 1)))
+    assert layouts(torch, keras) == {OUTPUT: "n c axis0 -> n axis0 c"}
+
+
+def test_where_a_side_moves_its_axes_nothing_is_said() -> None:
+    moved = as_keras(CONV)
+    assert layouts(conv_torch(moved), conv_keras(moved)) == {}  # torch returns channels last itself
+    assert layouts(conv_torch(CONV), conv_keras(CONV)) == {}  # Keras returns channels first itself
+    assert layouts(conv_torch(CONV), conv_keras(moved.transpose(0, 2, 1, 3))) == {}
+
+
+def test_layers_that_do_not_say_tell_nothing() -> None:
+    dense = side("keras", as_keras(CONV), ("linear", {}, as_keras(CONV)))
+    assert layouts(conv_torch(CONV), dense) == {}
+    assert layouts(side("torch", CONV, ("Mine", {}, CONV)), conv_keras(as_keras(CONV))) == {}
+    first = conv_keras(as_keras(CONV), data_format="channels_first")
+    assert layouts(conv_torch(CONV), first) == {}
+
+
+def test_an_output_of_few_or_equal_elements_tells_nothing() -> None:
+    few, zeros = CONV[:1, :2, :2, :2], np.zeros_like(CONV)
+    for output in (few, zeros):
+        assert layouts(conv_torch(output, output), conv_keras(as_keras(output), output)) == {}
