@@ -88,6 +88,34 @@ class Matched(Result):
     keras_alone: list[str] = msgspec.field(default_factory=list)
 
 
+class Variation(Result):
+    """A pair on other inputs than those given. `reason`: the first difference; `skipped`: why it was left out."""
+
+    name: str
+    verdict: Verdict
+    reason: str = ""
+    divergence: Divergence | None = None
+    skipped: str = ""
+
+
+class Branch(Result):
+    """A branch of a model. `by`: the inputs that reached it first. `seen`: how much of it, as of an embedding's ids."""
+
+    branch: str
+    where: str
+    reached: bool = False
+    by: str = ""
+    seen: str = ""
+
+
+class Coverage(Result):
+    """How many of the branches that can be seen were reached."""
+
+    reached: int = 0
+    of: int = 0
+    branches: list[Branch] = msgspec.field(default_factory=list)
+
+
 class CaseResult(Result):
     """One case."""
 
@@ -102,6 +130,8 @@ class CaseResult(Result):
     matched: Matched | None = None
     mapping: Mapping | None = None
     undecided: list[str] = msgspec.field(default_factory=list)
+    variations: list[Variation] = msgspec.field(default_factory=list)
+    coverage: Coverage | None = None
     lifted: list[str] = msgspec.field(default_factory=list)
     casts: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
     devices: dict[str, list[str]] = msgspec.field(default_factory=dict)

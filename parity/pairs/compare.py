@@ -14,6 +14,7 @@ from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.schema import Pair
+from parity.pairs.vary.compare import vary
 from parity.results import CaseResult
 from parity.runtime.backend import Backend, feed
 from parity.runtime.job import RUNS, Answer, Job
@@ -21,8 +22,10 @@ from parity.trace import keys
 from parity.trace.manifest import Trace
 
 
-def compared(file: PairFile, backends: Sequence[Backend], folder: Path) -> CaseResult:
+def compared(file: PairFile, backends: Sequence[Backend], folder: Path, varied: bool = True) -> CaseResult:
     """Both sides recorded into `folder`, and judged. `backends`: torch's and Keras's.
+
+    `varied`: also on variations of the inputs (parity.pairs.vary).
 
     Raises UsageError for what is wrong with the file. A side that fails is a result of verdict error.
     """
@@ -37,6 +40,7 @@ def compared(file: PairFile, backends: Sequence[Backend], folder: Path) -> CaseR
     else:
         result = judged(Trace(folder / "torch"), Trace(folder / "keras"))
         result.undecided = prepared.undecided
+        vary(result, file, backends, folder, prepared.halves, given_only=not varied)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
     return result
 
