@@ -93,7 +93,7 @@ class _Told:
         """The verdict on every variation, if the outputs on the inputs given pass."""
         given = self._judged(0)
         if given.verdict not in PASSED:
-            reason = "the outputs differ on the inputs given, or could not be judged there"
+            reason = f"the outputs on the inputs given are {given.verdict}: {given.reason or given.skipped}"
             yield Judged(name="all", verdict="skipped", skipped=reason)
             return
         yield from (self._judged(number) for number in range(1, len(self.chosen)))

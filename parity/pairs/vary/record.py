@@ -107,7 +107,7 @@ class _Recording:
                 data=data,
                 versions={},
                 environment={},
-                layout=Layout(),
+                layout=Layout(devices=[], parameters={}),
                 replicas=[[0]],
                 files=files,
             )

@@ -47,10 +47,13 @@ def observed(model: nn.Module, observer: Observer) -> Iterator[None]:
     def on_call(name: str) -> Callable[..., None]:
         return lambda *_: stack.append(name)
 
+    def on_return(*_: Any) -> None:
+        stack.pop()
+
     with ExitStack() as open_:
         for name, module in model.named_modules():
             open_.callback(module.register_forward_pre_hook(on_call(name)).remove)
-            open_.callback(module.register_forward_hook(lambda *_: stack.pop() and None, always_call=True).remove)
+            open_.callback(module.register_forward_hook(on_return, always_call=True).remove)
         open_.enter_context(_Observing(observer, stack))
         yield
 
