@@ -74,6 +74,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--keras", default="", metavar="MODULE:FN", help="and what returns your keras.Model")
     add("--input", action="append", default=[], metavar="SPEC", help="name=dtype[shape], e.g. 'ids=int64[2,8]<100'")
     add("--mapping", action="store_true", help="print which weights of a pair belong together")
+    vary = argparse.BooleanOptionalAction
+    add("--vary", action=vary, default=True, help="compare a pair on variations of its inputs too (default)")
     add("--strict", action="store_true", help="fail also on what float32 cannot see, and on a noisier side")
     add("--json", metavar="FILE", help="write the report there; - for stdout (the table then goes to stderr)")
     add("--layout", action="store_true", help="print both device layouts side by side")
@@ -162,7 +164,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
     waiting = dict(enumerate(runnable))
     with running(backends), _progress(len(runnable) + len(pairs)) as progress:
         for file in pairs:
-            yield _pair(file, backends, (args.keep or scratch) / file.case.name, report)
+            yield _pair(file, backends, (args.keep or scratch) / file.case.name, report, args.vary)
             progress.advance(progress.task_ids[0])
         for backend, number, answer in feed(jobs):
             if answer.status == "usage":
@@ -176,8 +178,8 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
                 progress.advance(progress.task_ids[0])
 
 
-def _pair(file: PairFile, backends: Sequence[Backend], folder: Path, report: Report) -> CaseResult:
-    result = compared(file, backends, folder)
+def _pair(file: PairFile, backends: Sequence[Backend], folder: Path, report: Report, vary: bool) -> CaseResult:
+    result = compared(file, backends, folder, vary)
     if result.verdict != "error":
         _note_environment(Trace(folder / "torch"), Trace(folder / "keras"), report)
     return result

@@ -89,13 +89,17 @@ class Matched(Result):
 
 
 class Variation(Result):
-    """A pair on other inputs than those given. `reason`: the first difference; `skipped`: why it was left out."""
+    """A pair on other inputs than those given.
+
+    `reason`: of its verdict; `skipped`: why it was left out; `failed`: what each side that does not take it says.
+    """
 
     name: str
     verdict: Verdict
     reason: str = ""
-    divergence: Divergence | None = None
+    first_divergence: Divergence | None = None
     skipped: str = ""
+    failed: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Branch(Result):

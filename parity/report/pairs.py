@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from parity.pairs import show as weights
+from parity.report import coverage
 from parity.results import CaseResult, Matched
 
 MOST_NAMES = 6  # tensors or places of a kind that are printed
@@ -32,6 +33,7 @@ def lines(case: CaseResult) -> Iterator[str]:
             yield f"{what}: {_few(names)}"
     for cause in case.expected:
         yield f"accepted: {cause['id']} at {cause['where']}: {cause['reason']}"
+    yield from coverage.lines(case)
 
 
 def _matched(found: Matched) -> Iterator[str]:

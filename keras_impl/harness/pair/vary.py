@@ -23,9 +23,7 @@ from parity.runtime.job import VaryJob
 
 
 @contextmanager
-def opened(
-    job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str, np.ndarray]
-) -> Iterator["Instance"]:
+def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str, np.ndarray]) -> Iterator["Instance"]:
     """Build the model at a precision with these weights, as for a recorded run; within the block it can be called.
 
     `given`: the inputs of the pair, with which the weights of layers that wait for a first call are made.

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from parity.numerics.judge import compare
@@ -17,7 +18,7 @@ from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves
 from parity.pairs.schema import Pair
 from parity.pairs.survey import OUTPUT
-from parity.pairs.vary.record import read, reproduced
+from parity.pairs.vary.record import Facts, read, reproduced
 from parity.pairs.vary.variations import GIVEN, TRAINING, Variation, variations
 from parity.results import CaseResult, Divergence, worst
 from parity.results import Variation as Judged
@@ -62,9 +63,7 @@ def _recorded(
         own = scratch / backend.name
         own.mkdir(parents=True)
         runs = RUNS[backend.name]
-        job = VaryJob(
-            case=file.case, runs=runs, folder=str(own.absolute()), pair=halves, given_only=given_only
-        )
+        job = VaryJob(case=file.case, runs=runs, folder=str(own.absolute()), pair=halves, given_only=given_only)
         jobs[backend] = [job]
     answers = [(result.backend, result.answer) for result in feed(jobs)]
     return [f"{name}: {answer.message}" for name, answer in answers if answer.status != "done"]
@@ -78,8 +77,7 @@ def _conclude(result: CaseResult) -> None:
     reason = f"on inputs that nobody gave: {found.name}: {found.reason}"
     result.verdict, result.reason = worst([result.verdict, "diverged"]), reason
     place = Divergence(step=0, kind="activation", name=OUTPUT, replica=0, bits=None, reason=reason)
-    result.first_divergence = found.divergence or place
-    result.first_divergence.reason = reason
+    result.first_divergence = msgspec.structs.replace(found.first_divergence or place, reason=reason)
 
 
 class _Told:
@@ -99,27 +97,34 @@ class _Told:
         yield from (self._judged(number) for number in range(1, len(self.chosen)))
 
     def _judged(self, number: int) -> Judged:
-        variation = self.chosen[number]
-        name = variation.name
-        failed = [facts.failed.get(name) for facts in self.facts]
-        excluded = [f"{side}: {why}" for side, facts in zip(SIDES, self.facts) if (why := facts.excluded.get(name))]
-        if excluded or all(failed):
-            return Judged(name=name, verdict="skipped", skipped=excluded[0] if excluded else f"both fail: {failed[0]}")
-        if any(failed):
-            return self._one_sided(variation, failed)
+        name = self.chosen[number].name
+        failed = {side: facts.failed[name] for side, facts in self._sides() if name in facts.failed}
+        excluded = [f"{side}: {facts.excluded[name]}" for side, facts in self._sides() if name in facts.excluded]
+        if excluded:
+            return Judged(name=name, verdict="skipped", skipped=excluded[0])
+        if failed:
+            return self._failed(self.chosen[number], failed)
         traces = [Trace(self.folder / side / str(number)) for side in SIDES]
         if why := _not_judged(*traces):
             return Judged(name=name, verdict="inconclusive", reason=why)
         found = compare(*traces)
         first = found.first_divergence if found.verdict not in PASSED else None
-        return Judged(name=name, verdict=found.verdict, reason=found.reason, divergence=first)
+        return Judged(name=name, verdict=found.verdict, reason=found.reason, first_divergence=first)
 
-    def _one_sided(self, variation: Variation, failed: list[str | None]) -> Judged:
-        fails, takes = SIDES if failed[0] else SIDES[::-1]
-        reason = f"{takes} takes them, {fails} fails: {failed[0] or failed[1]}"
+    def _failed(self, variation: Variation, failed: dict[str, str]) -> Judged:
+        """One side or both do not take the inputs."""
+        if len(failed) == len(SIDES):
+            return Judged(name=variation.name, verdict="skipped", skipped="both fail", failed=failed)
+        takes = next(side for side in SIDES if side not in failed)
+        ((fails, message),) = failed.items()
         if variation.optional:
-            return Judged(name=variation.name, verdict="skipped", skipped=reason)
-        return Judged(name=variation.name, verdict="diverged", reason=reason)
+            only = f"{takes} alone takes them"
+            return Judged(name=variation.name, verdict="skipped", skipped=only, failed=failed)
+        reason = f"{takes} takes them, {fails} fails: {message}"
+        return Judged(name=variation.name, verdict="diverged", reason=reason, failed=failed)
+
+    def _sides(self) -> Iterator[tuple[str, Facts]]:
+        return zip(SIDES, self.facts, strict=True)
 
 
 def _not_judged(torch: Trace, keras: Trace) -> str:

@@ -103,19 +103,19 @@ def _batches(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Varia
 
 
 def _lengths(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variation]:
-    """One size of a dimension behind the first exchanged for a larger one, wherever it occurs."""
+    """One size of a dimension behind the first exchanged for another one, wherever it occurs."""
     drawn = {name: array.shape for name, array in given.items() if not _pair(case).inputs[name].npz}
     fixed = {size for name, array in given.items() if name not in drawn for size in array.shape[1:]}
     sizes = dict.fromkeys(size for shape in drawn.values() for size in shape[1:] if size > 1 and size not in fixed)
     for size in list(sizes)[:MOST_SIZES]:
         small = all(array.size <= MOST_ELEMENTS for array in given.values())
-        for longer in (size + 1, 2 * size) if small else (size + 1,):
+        for other in (size - 1, size + 1, 2 * size)[: 3 if small else 2]:
             shapes = {
-                name: (*shape[:1], *(longer if each == size else each for each in shape[1:]))
+                name: (*shape[:1], *(other if each == size else each for each in shape[1:]))
                 for name, shape in drawn.items()
             }
             arrays = _reshaped(case, search, given, shapes)
-            yield Variation(f"length {longer} for {size}", arrays, optional=True)
+            yield Variation(f"length {other} for {size}", arrays, optional=True)
 
 
 def _reshaped(case: Case, search: Sequence[str], given: Inputs, shapes: dict[str, tuple[int, ...]]) -> Inputs:

@@ -23,9 +23,7 @@ from torch_impl.harness.pair.run import plain
 
 
 @contextmanager
-def opened(
-    job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str, np.ndarray]
-) -> Iterator["Instance"]:
+def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str, np.ndarray]) -> Iterator["Instance"]:
     """Build the model at a precision with these weights, as for a recorded run; within the block it can be called.
 
     `given`: the inputs of the pair, of which torch's half needs none to be built.

@@ -1,0 +1,46 @@
+"""What a pair's report says of the inputs that nobody gave, and of the branches that no input reached."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from parity.results import RANKING, CaseResult, Coverage, Variation
+
+MOST_BRANCHES = 8  # branches that are printed; all of them are in the JSON
+
+
+def lines(case: CaseResult) -> Iterator[str]:
+    """Yield a line for the variations, one for each that did not pass, and one for the coverage."""
+    if case.variations:
+        yield from _variations(case.variations)
+    if case.coverage:
+        yield _coverage(case.coverage)
+
+
+def _variations(variations: list[Variation]) -> Iterator[str]:
+    if [one.name for one in variations] == ["all"]:
+        yield f"no variations: {variations[0].skipped}"
+        return
+    counts = Counter(one.verdict for one in variations)
+    said = [f"{counts[verdict]} {verdict}" for verdict in RANKING if counts[verdict]]
+    if left := [one for one in variations if one.verdict == "skipped"]:
+        said.append(f"{len(left)} left out ({_reasons(left)})")
+    plural = "" if len(variations) == 1 else "s"
+    yield f"{len(variations)} variation{plural}: {', '.join(said)}"
+    yield from (f"  {one.name}: {one.verdict}: {one.reason}" for one in variations if one.verdict in RANKING[2:])
+
+
+def _reasons(left: list[Variation]) -> str:
+    """The names by what became of them; a side's own message is in the JSON."""
+    by_reason: dict[str, list[str]] = {}
+    for one in left:
+        by_reason.setdefault(one.skipped, []).append(one.name)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
+
+
+def _coverage(found: Coverage) -> str:
+    line = f"coverage: {found.reached} of {found.of} branches"
+    missed = [f"{one.branch} at {one.where}" for one in found.branches if not one.reached]
+    if not missed:
+        return line
+    more = f" and {len(missed) - MOST_BRANCHES} more" if len(missed) > MOST_BRANCHES else ""
+    return f"{line}; not reached: {', '.join(missed[:MOST_BRANCHES])}{more}"
