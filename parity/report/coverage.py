@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from parity.results import RANKING, CaseResult, Coverage, Variation
 
-MOST_BRANCHES = 8  # branches that are printed; all of them are in the JSON
+MOST_NAMES = 3  # variations or places of a kind that are printed; all of them are in the JSON
 
 
 def lines(case: CaseResult) -> Iterator[str]:
@@ -30,17 +30,24 @@ def _variations(variations: list[Variation]) -> Iterator[str]:
 
 
 def _reasons(left: list[Variation]) -> str:
-    """The names by what became of them; a side's own message is in the JSON."""
+    """The names by what became of them; what a side said is in the JSON."""
     by_reason: dict[str, list[str]] = {}
     for one in left:
         by_reason.setdefault(one.skipped, []).append(one.name)
-    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
+    return "; ".join(f"{_few(names)}: {reason}" for reason, names in by_reason.items())
 
 
 def _coverage(found: Coverage) -> str:
+    """How many branches were reached, and the others by what they are."""
     line = f"coverage: {found.reached} of {found.of} branches"
-    missed = [f"{one.branch} at {one.where}" for one in found.branches if not one.reached]
-    if not missed:
-        return line
-    more = f" and {len(missed) - MOST_BRANCHES} more" if len(missed) > MOST_BRANCHES else ""
-    return f"{line}; not reached: {', '.join(missed[:MOST_BRANCHES])}{more}"
+    missed: dict[str, list[str]] = {}
+    for one in found.branches:
+        if not one.reached:
+            missed.setdefault(one.branch, []).append(one.where)
+    places = ", ".join(f"{branch} at {_few(where)}" for branch, where in missed.items())
+    return f"{line}; not reached: {places}" if missed else line
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}"

@@ -586,9 +586,7 @@ def expected_status(verdicts: tuple[str, ...], strict: bool, finding: bool) -> i
     """The contract: 3 wins over 1; 1 for what diverged; 2 where nothing was compared, skipped cases alone included."""
     if "error" in verdicts:
         return 3
-    if {"diverged", "inconclusive"} & set(verdicts) or (
-        strict and ("subprecision" in verdicts or (finding and verdicts))
-    ):
+    if {"diverged", "inconclusive"} & set(verdicts) or (strict and ("subprecision" in verdicts or (finding and verdicts))):
         return 1
     return 0 if {"match", "subprecision"} & set(verdicts) else 2
 

@@ -41,6 +41,7 @@ def vary(
     if result.verdict not in PASSED:
         return
     scratch = folder / "variations"
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a run that was ended
     try:
         if failures := _recorded(file, backends, scratch, halves, given_only):
             result.variations = [Judged(name="all", verdict="skipped", skipped="; ".join(failures))]

@@ -117,7 +117,7 @@ class _Recording:
     def _observer(self, variation: Variation) -> Observer:
         observer = Observer()
         for name, array in variation.inputs.items():
-            if is_mask(self.pair.inputs[name]):
+            if is_mask(self.pair.inputs[name], array):
                 observer.mask(f"inputs.{name}", array)
         return observer
 

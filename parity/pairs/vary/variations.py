@@ -23,6 +23,7 @@ MOST_SIZES = 3  # sizes of dimensions that are tried for another length
 MOST_ELEMENTS = 1 << 16  # of an input, beyond which its dimensions are not doubled
 Inputs = dict[str, Array]
 Change = Callable[[PairInput, Array], Array]
+Concerns = Callable[[PairInput, Array], bool]
 
 
 class Variation(NamedTuple):
@@ -53,9 +54,11 @@ def variations(case: Case, search: Sequence[str]) -> list[Variation]:
     return kept
 
 
-def is_mask(given: PairInput) -> bool:
+def is_mask(given: PairInput, array: Array) -> bool:
     """Whether an input is a mask: truth values, or integers that are 0 or 1."""
-    return given.dtype == "bool" or (given.dtype not in FLOATS and (given.range or (0, 2)) == (0, 2))
+    if given.dtype == "bool" or given.dtype in FLOATS:
+        return given.dtype == "bool"
+    return bool(np.isin(array, (0, 1)).all()) if given.npz else (given.range or (0, 2)) == (0, 2)
 
 
 def digest(inputs: Inputs) -> str:
@@ -77,9 +80,9 @@ def _others(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variat
 def _values(pair: Pair, given: Inputs) -> Iterator[Variation]:
     """Other values in the shapes that were given."""
 
-    def changed(name: str, concerns: Callable[[PairInput], bool], change: Change) -> Variation:
+    def changed(name: str, concerns: Concerns, change: Change) -> Variation:
         arrays = {
-            key: change(pair.inputs[key], array) if concerns(pair.inputs[key]) else array
+            key: change(pair.inputs[key], array) if concerns(pair.inputs[key], array) else array
             for key, array in given.items()
         }
         return Variation(name, arrays)
@@ -157,17 +160,17 @@ def _pair(case: Case) -> Pair:
     return case.model
 
 
-def _is_float(given: PairInput) -> bool:
+def _is_float(given: PairInput, array: Array) -> bool:
     return given.dtype in FLOATS
 
 
-def _is_ranged(given: PairInput) -> bool:
+def _is_ranged(given: PairInput, array: Array) -> bool:
     """Whether the file gives an integer input a range that is not a mask's."""
-    return given.range is not None and not is_mask(given) and not given.npz
+    return given.range is not None and not is_mask(given, array) and not given.npz
 
 
-def _may_be_padded(given: PairInput) -> bool:
-    return _is_ranged(given) and _range(given)[0] >= 0
+def _may_be_padded(given: PairInput, array: Array) -> bool:
+    return _is_ranged(given, array) and _range(given)[0] >= 0
 
 
 def _range(given: PairInput) -> tuple[int, int]:
