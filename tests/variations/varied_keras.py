@@ -36,7 +36,7 @@ def far_wrong():
 
 
 def shrunk_wrong():
-    return _between(Applied(lambda x: ops.where(ops.abs(x) < 0.5, x, ops.soft_shrink(x, 0.5))))
+    return _between(Applied(lambda x: ops.where(ops.abs(x) < 2, x, ops.soft_shrink(x, 2.0))))
 
 
 def _normalized(x, offset):

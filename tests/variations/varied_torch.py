@@ -26,7 +26,7 @@ def far():
 
 
 def shrunk():
-    return _between(nn.Softshrink(0.5))
+    return _between(nn.Softshrink(2.0))
 
 
 class Normalized(nn.Module):
