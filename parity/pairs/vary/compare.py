@@ -143,7 +143,7 @@ def _not_judged(torch: Trace, keras: Trace) -> str:
 
 
 def _floats(tensors: Tensors) -> list[np.ndarray]:
-    return [array for array in tensors.values() if array.dtype.kind == "f"]
+    return [array for array in tensors.values() if array.dtype.kind not in "iub"]
 
 
 def _finite(tensors: Tensors) -> int:
