@@ -39,7 +39,7 @@ PORTS = [
     Port("fixed", SMALL, "batch size 1", "torch takes them, keras fails"),
     Port("counting", SMALL, "second call"),
     Port("positions", IDS, "length 9 for 8"),
-    Port("dropping", SMALL, "training mode"),
+    Port("dropping", SMALL, "training mode", "torch drops at the rates 0.25, keras 0.5"),
     Port("last", IDS, "integers at their last"),
 ]
 
@@ -107,6 +107,19 @@ def test_noise_that_is_not_shared_is_left_out(judge):
     result = judge("noisy", "noisy", SMALL)
     (training,) = [one for one in result.variations if one.name == "training mode"]
     assert result.verdict == "match" and training.verdict == "skipped" and "random" in training.skipped
+
+
+def test_dropout_in_another_order_is_left_out(judge):
+    result = judge("two_branches", "two_branches", SMALL)
+    (training,) = [one for one in result.variations if one.name == "training mode"]
+    assert result.verdict == "match" and training.skipped == "dropout is drawn in another order on each side"
+
+
+def test_what_the_reference_alone_refuses_is_left_out(judge):
+    result = judge("limited", "fixed", "[inputs.x]\nshape = [4, 6]")
+    (scaled,) = [one for one in result.variations if one.name == "scale 100"]
+    assert result.verdict == "match" and scaled.skipped == "keras alone takes them", result
+    assert "too large" in scaled.failed["torch"]
 
 
 def test_what_leaves_float32_is_told_and_fails_nothing(judge):

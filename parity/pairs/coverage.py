@@ -6,7 +6,7 @@ puts together what both have seen.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,10 +31,21 @@ class Seen(msgspec.Struct, frozen=True):
     seen: str = ""
 
 
+class Draw(NamedTuple):
+    """A dropout mask that was drawn: the rate, and the number of elements."""
+
+    rate: float
+    size: int
+
+
 class Observer:
-    """Collects the branches of one call of a model. `where`: a module's path, "" for the whole model."""
+    """Collects the branches of one call of a model. `where`: a module's path, "" for the whole model.
+
+    `draws`: the dropout masks, in the order in which they were drawn.
+    """
 
     def __init__(self) -> None:
+        self.draws: list[Draw] = []
         self._reached: dict[Key, bool] = {}
         self._seen: dict[Key, str] = {}
 

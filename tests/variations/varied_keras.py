@@ -95,6 +95,10 @@ def squeezed_wrong():
     return Squeezed(None)
 
 
+def fixed():
+    return _between(keras.layers.Activation("tanh"))
+
+
 def fixed_wrong():
     return _between(Applied(lambda x: ops.tanh(ops.reshape(x, (4, 5)))))
 
@@ -171,3 +175,18 @@ def _safely(x):
 
 def divided_safely():
     return keras.Sequential([Applied(_safely), keras.layers.Dense(3)])
+
+
+class TwoBranches(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = keras.layers.Dense(3, name="left"), keras.layers.Dense(3, name="right")
+        self.some, self.more = keras.layers.Dropout(0.25), keras.layers.Dropout(0.5)
+
+    def call(self, x, training=False):
+        right = self.more(self.right(x), training=training)
+        return self.some(self.left(x), training=training) - right
+
+
+def two_branches():
+    return TwoBranches()

@@ -149,3 +149,28 @@ class Divided(nn.Module):
 
 def divided():
     return nn.Sequential(Divided(), nn.Linear(6, 3))
+
+
+class TwoBranches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(6, 3), nn.Linear(6, 3)
+        self.some, self.more = nn.Dropout(0.25), nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.some(self.left(x)) - self.more(self.right(x))
+
+
+def two_branches():
+    return TwoBranches()
+
+
+class Limited(nn.Module):
+    def forward(self, x):
+        if x.abs().max() > 50:
+            raise ValueError("too large")
+        return torch.tanh(x)
+
+
+def limited():
+    return _between(Limited())

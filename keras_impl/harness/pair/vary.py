@@ -1,6 +1,6 @@
 """A user's model built once and called many times, on inputs that vary, in inference or training mode."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from keras_impl.harness.pair.branches import embeddings, observed
 from keras_impl.harness.pair.calls import Called, watch, whole
 from keras_impl.harness.pair.outputs import named
 from parity.pairs import survey
-from parity.pairs.coverage import Observer
+from parity.pairs.coverage import Draw, Observer
 from parity.random import Floats
 from parity.runtime.job import VaryJob
 
@@ -61,7 +61,7 @@ class Instance:
         self._observer = observer
         with ExitStack() as stack:
             if training:
-                masks = OrderedMasks(self.case.seed, self._axes_here)
+                masks = _Told(self.case.seed, self._axes_here, observer)
                 stack.enter_context(masks.drawn(layers.named(self.model).items()))
             stack.enter_context(observed(observer))
             outputs = whole(build.call, self.model, self.pair, build.tensors(self.pair, inputs), training)
@@ -79,3 +79,16 @@ class Instance:
     def _see(self, called: Called) -> None:
         if self._observer is not None:
             embeddings(self._layers.get(called.path), called, self._observer)
+
+
+class _Told(OrderedMasks):
+    """Shared masks in the order of their draws, of each of which the observer is told."""
+
+    def __init__(self, seed: int, axes: Callable[[], list[int] | None], observer: Observer) -> None:
+        super().__init__(seed, axes)
+        self.observer = observer
+
+    def _drop(self, x: tf.Tensor, rate: float, *args: Any, **kwargs: Any) -> Any:
+        if rate:
+            self.observer.draws.append(Draw(float(rate), int(tf.size(x))))
+        return super()._drop(x, rate, *args, **kwargs)

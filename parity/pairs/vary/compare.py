@@ -109,8 +109,21 @@ class _Told:
         if why := _not_judged(*traces):
             return Judged(name=name, verdict="inconclusive", reason=why)
         found = compare(*traces)
+        if found.verdict not in PASSED and (others := self._draws(name)):
+            return others
         first = found.first_divergence if found.verdict not in PASSED else None
         return Judged(name=name, verdict=found.verdict, reason=found.reason, first_divergence=first)
+
+    def _draws(self, name: str) -> Judged | None:
+        """What is said where the sides do not draw the same dropout masks in the same order."""
+        torch, keras = (facts.draws.get(name, []) for facts in self.facts)
+        if torch == keras:
+            return None
+        if sorted(torch) == sorted(keras):
+            return Judged(name=name, verdict="skipped", skipped="dropout is drawn in another order on each side")
+        rates = [", ".join(f"{draw.rate:g}" for draw in draws) or "nothing" for draws in (torch, keras)]
+        reason = f"torch drops at the rates {rates[0]}, keras {rates[1]}"
+        return Judged(name=name, verdict="diverged", reason=reason)
 
     def _failed(self, variation: Variation, failed: dict[str, str]) -> Judged:
         """One side or both do not take the inputs."""
@@ -118,7 +131,7 @@ class _Told:
             return Judged(name=variation.name, verdict="skipped", skipped="both fail", failed=failed)
         takes = next(side for side in SIDES if side not in failed)
         ((fails, message),) = failed.items()
-        if variation.optional:
+        if fails in variation.may_fail:
             only = f"{takes} alone takes them"
             return Judged(name=variation.name, verdict="skipped", skipped=only, failed=failed)
         reason = f"{takes} takes them, {fails} fails: {message}"

@@ -17,7 +17,7 @@ from parity.errors import BackendError, UsageError
 from parity.layout.canonical import Layout
 from parity.numerics import precision
 from parity.pairs import survey
-from parity.pairs.coverage import Observer, Seen
+from parity.pairs.coverage import Draw, Observer, Seen
 from parity.pairs.inputs import Array
 from parity.pairs.schema import Pair
 from parity.pairs.vary.variations import GIVEN, SECOND_CALL, Inputs, Variation, digest, is_mask, variations
@@ -45,11 +45,16 @@ Open = Callable[[VaryJob, str, Mapping[str, Floats], Inputs], AbstractContextMan
 
 
 class Facts(msgspec.Struct):
-    """By the name of a variation: why the model does not take it, or why it cannot be compared; and its branches."""
+    """What one side tells, by the name of a variation.
+
+    `failed`: why the model does not take it; `excluded`: why it cannot be compared; `branches`: those that it has;
+    `draws`: the dropout masks that it drew.
+    """
 
     failed: dict[str, str] = {}
     excluded: dict[str, str] = {}
     branches: dict[str, list[Seen]] = {}
+    draws: dict[str, list[Draw]] = {}
 
 
 def record(job: VaryJob, backend: str, open_: Open) -> None:
@@ -91,6 +96,7 @@ class _Recording:
             self.facts.excluded[variation.name] = str(error)
             return
         self.facts.branches.setdefault(variation.name, observer.branches())
+        self.facts.draws.setdefault(variation.name, observer.draws)
         self._write(run, variation, outputs)
         if variation.training and run == "high":
             self._repeat(variation, instance, outputs)

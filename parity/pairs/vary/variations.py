@@ -21,6 +21,7 @@ BATCH_SIZES = (1, 3)
 SCALES = (0.01, 100.0)
 MOST_SIZES = 3  # sizes of dimensions that are tried for another length
 MOST_ELEMENTS = 1 << 16  # of an input, beyond which its dimensions are not doubled
+EITHER, REFERENCE = ("torch", "keras"), ("torch",)
 Inputs = dict[str, Array]
 Change = Callable[[PairInput, Array], Array]
 Concerns = Callable[[PairInput, Array], bool]
@@ -29,14 +30,14 @@ Concerns = Callable[[PairInput, Array], bool]
 class Variation(NamedTuple):
     """Inputs by canonical name, in canonical axes.
 
-    `training`: whether the models are called in training mode. `optional`: whether the models are free not to take
-    these inputs, so that a failure of one side alone is no difference between them.
+    `training`: whether the models are called in training mode. `may_fail`: the sides that are free not to take these
+    inputs, so that their failure alone is no difference between the models.
     """
 
     name: str
     inputs: Inputs
     training: bool = False
-    optional: bool = False
+    may_fail: tuple[str, ...] = ()
 
 
 def variations(case: Case, search: Sequence[str]) -> list[Variation]:
@@ -87,12 +88,14 @@ def _values(pair: Pair, given: Inputs) -> Iterator[Variation]:
         }
         return Variation(name, arrays)
 
+    # Floats have no range: what the reference does not take says nothing about its port.
     for scale in SCALES:
-        yield changed(f"scale {scale:g}", _is_float, lambda _, array, scale=scale: array * scale)  # type: ignore[misc]
-    yield changed("zeros", _is_float, lambda _, array: np.zeros_like(array))
+        scaled = changed(f"scale {scale:g}", _is_float, lambda _, array, scale=scale: array * scale)  # type: ignore[misc]
+        yield scaled._replace(may_fail=REFERENCE)
+    yield changed("zeros", _is_float, lambda _, array: np.zeros_like(array))._replace(may_fail=REFERENCE)
     yield changed("integers at their first", _is_ranged, lambda one, array: np.full_like(array, _range(one)[0]))
     yield changed("integers at their last", _is_ranged, lambda one, array: np.full_like(array, _range(one)[1] - 1))
-    yield changed("padding id 0", _may_be_padded, lambda _, array: _padded(array))._replace(optional=True)
+    yield changed("padding id 0", _may_be_padded, lambda _, array: _padded(array))._replace(may_fail=EITHER)
     yield changed("masks all true", is_mask, lambda _, array: np.ones_like(array))
     yield changed("masks all false", is_mask, lambda _, array: np.zeros_like(array))
 
@@ -118,7 +121,7 @@ def _lengths(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Varia
                 for name, shape in drawn.items()
             }
             arrays = _reshaped(case, search, given, shapes)
-            yield Variation(f"length {other} for {size}", arrays, optional=True)
+            yield Variation(f"length {other} for {size}", arrays, may_fail=EITHER)
 
 
 def _reshaped(case: Case, search: Sequence[str], given: Inputs, shapes: dict[str, tuple[int, ...]]) -> Inputs:

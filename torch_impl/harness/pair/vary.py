@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from parity.config.schema import Case
-from parity.pairs.coverage import Observer
+from parity.pairs.coverage import Draw, Observer
 from parity.random import Floats
 from parity.runtime.job import VaryJob
 from torch_impl.harness import devices, precision
@@ -53,7 +53,7 @@ class Instance:
             stack.enter_context(torch.no_grad())
             stack.enter_context(precision.autocast(self.at, self.device.type))
             if training:
-                stack.enter_context(Masks(self.case.seed, 0, ordered=True).drawn(self.model))
+                stack.enter_context(_Told(self.case.seed, observer).drawn(self.model))
             stack.enter_context(observed(self.model, observer))
             outputs = call(self.model, self.case.model, tensors(inputs, self.device))
         return [(name, values.array(tensor)) for name, tensor in named(self.case.model, outputs)]
@@ -64,3 +64,16 @@ class Instance:
             for name, buffer in self.model.named_buffers():
                 if name in self._buffers and buffer.shape == self._buffers[name].shape:
                     buffer.copy_(self._buffers[name])
+
+
+class _Told(Masks):
+    """Shared masks in the order of their draws, of each of which the observer is told."""
+
+    def __init__(self, seed: int, observer: Observer) -> None:
+        super().__init__(seed, 0, ordered=True)
+        self.observer = observer
+
+    def dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
+        """x after the dropout of the module that is being called."""
+        self.observer.draws.append(Draw(float(rate), x.numel()))
+        return super().dropped(x, rate)
