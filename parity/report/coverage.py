@@ -1,10 +1,12 @@
 """What a pair's report says of the inputs that nobody gave, and of the branches that no input reached."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 
 from parity.results import RANKING, CaseResult, Coverage, Variation
 
+LONGEST = 100  # characters of a reason; the first one is told in full as the pair's
 MOST_NAMES = 3  # variations or places of a kind that are printed; all of them are in the JSON
 
 
@@ -26,7 +28,9 @@ def _variations(variations: list[Variation]) -> Iterator[str]:
         said.append(f"{len(left)} left out ({_reasons(left)})")
     plural = "" if len(variations) == 1 else "s"
     yield f"{len(variations)} variation{plural}: {', '.join(said)}"
-    yield from (f"  {one.name}: {one.verdict}: {one.reason}" for one in variations if one.verdict in RANKING[2:])
+    for one in variations:
+        if one.verdict in RANKING[2:]:
+            yield f"  {one.name}: {one.verdict}: {textwrap.shorten(one.reason, LONGEST, placeholder=' ...')}"
 
 
 def _reasons(left: list[Variation]) -> str:

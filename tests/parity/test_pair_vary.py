@@ -5,8 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parity import asserts
+from parity import compare as command
 from parity.pairs import file
 from parity.pairs.coverage import Observer, Seen, covered, in_torch_names
+from parity.pairs.file import PairFile
 from parity.pairs.inputs import Array
 from parity.pairs.mapping import Match, Matching
 from parity.pairs.vary.record import reproduced
@@ -164,3 +167,34 @@ def test_variations_that_could_not_be_run_are_told() -> None:
     failed = [Judged(name="all", verdict="skipped", skipped="keras: the process ended with status -11")]
     case = CaseResult(case="pair/p", verdict="match", variations=failed)
     assert list(lines(case)) == ["no variations: keras: the process ended with status -11"]
+
+
+@pytest.mark.parametrize(("flags", "expected"), [([], True), (["--vary"], True), (["--no-vary"], False)])
+def test_the_flag(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: list[str], expected: bool) -> None:
+    path = tmp_path / "pair.toml"
+    path.write_text('[pair]\ntorch = "a:b"\nkeras = "c:d"\n[inputs.x]\nshape = [2, 3]')
+    asked = []
+
+    def compared(file: PairFile, backends: object, folder: Path, varied: bool) -> CaseResult:
+        asked.append(varied)
+        return CaseResult(case=file.case.name, verdict="error")
+
+    monkeypatch.setattr(command, "compared", compared)
+    command.main([f"--pair={path}", "--quiet", *flags])
+    assert asked == [expected]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [({}, True), ({"vary": False}, False)])
+def test_assertions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: dict, expected: bool) -> None:
+    class Session:
+        folder = tmp_path
+        asked: list[bool] = []
+
+        def compared(self, file: PairFile, vary: bool) -> CaseResult:
+            self.asked.append(vary)
+            return CaseResult(case=file.case.name, verdict="match")
+
+    session = Session()
+    monkeypatch.setattr(asserts, "_session", lambda: session)
+    asserts.assert_match(torch="a:b", keras="c:d", inputs=["x=float32[2,3]"], **arguments)
+    assert session.asked == [expected]

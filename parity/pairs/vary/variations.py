@@ -86,13 +86,12 @@ def _values(pair: Pair, given: Inputs) -> Iterator[Variation]:
             key: change(pair.inputs[key], array) if concerns(pair.inputs[key], array) else array
             for key, array in given.items()
         }
-        return Variation(name, arrays)
+        # Values that the reference does not take say nothing about its port.
+        return Variation(name, arrays, may_fail=REFERENCE)
 
-    # Floats have no range: what the reference does not take says nothing about its port.
     for scale in SCALES:
-        scaled = changed(f"scale {scale:g}", _is_float, lambda _, array, scale=scale: array * scale)  # type: ignore[misc]
-        yield scaled._replace(may_fail=REFERENCE)
-    yield changed("zeros", _is_float, lambda _, array: np.zeros_like(array))._replace(may_fail=REFERENCE)
+        yield changed(f"scale {scale:g}", _is_float, lambda _, array, scale=scale: array * scale)  # type: ignore[misc]
+    yield changed("zeros", _is_float, lambda _, array: np.zeros_like(array))
     yield changed("integers at their first", _is_ranged, lambda one, array: np.full_like(array, _range(one)[0]))
     yield changed("integers at their last", _is_ranged, lambda one, array: np.full_like(array, _range(one)[1] - 1))
     yield changed("padding id 0", _may_be_padded, lambda _, array: _padded(array))._replace(may_fail=EITHER)
