@@ -3,6 +3,7 @@
 import gc
 import sys
 
+from parity.pairs.vary.record import Open
 from parity.runtime import byhand, drive
 
 
@@ -33,5 +34,12 @@ def surveyor() -> byhand.Survey:
     return survey
 
 
+def opener() -> Open:
+    """What builds a pair's half to be called on variations of its inputs."""
+    from keras_impl.harness.pair.vary import opened
+
+    return opened
+
+
 if __name__ == "__main__":
-    byhand.start("keras_impl", "keras", load, doctor, surveyor)
+    byhand.start("keras_impl", "keras", load, doctor, surveyor, opener)

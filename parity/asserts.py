@@ -39,10 +39,10 @@ class Session:
         kind = available(dict.fromkeys(PACKAGES, "")).kind
         self._backends = [Backend(name, "", self.folder, kind) for name in PACKAGES]
 
-    def compared(self, file: PairFile) -> CaseResult:
-        """The verdict on a pair. Raises UsageError."""
+    def compared(self, file: PairFile, vary: bool = True) -> CaseResult:
+        """The verdict on a pair; `vary`: also on variations of its inputs. Raises UsageError."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            return compared(file, self._backends, Path(folder))
+            return compared(file, self._backends, Path(folder), vary)
 
     def close(self) -> None:
         """End the processes, and delete what they wrote."""
@@ -51,8 +51,8 @@ class Session:
         self._scratch.cleanup()
 
 
-def assert_match(*, torch: str, keras: str, inputs: Inputs, **fields: Any) -> CaseResult:
-    """Both builders ("module:function") make the same computation.
+def assert_match(*, torch: str, keras: str, inputs: Inputs, vary: bool = True, **fields: Any) -> CaseResult:
+    """Both builders ("module:function") make the same computation; `vary`: also on variations of the inputs.
 
     `inputs`: "x=float32[8,16]", "ids=int64[2,8]<100", or a table by name of such descriptions, arrays, or the fields
     of [inputs.NAME] in a pair's file. `fields`: what else such a file has (README, "Your own models"). Raises
@@ -60,17 +60,20 @@ def assert_match(*, torch: str, keras: str, inputs: Inputs, **fields: Any) -> Ca
     """
     session = _session()
     file = described(torch, keras, inputs, session.folder, **fields)
-    return _asserted(session, file, command(file, inputs, fields))
+    return _asserted(session, file, command(file, inputs, fields), vary)
 
 
-def assert_pair(path: str | Path) -> CaseResult:
-    """The two models of a pair's file are the same computation. Raises AssertionError and UsageError."""
+def assert_pair(path: str | Path, vary: bool = True) -> CaseResult:
+    """The two models of a pair's file are the same computation; `vary`: also on variations of the inputs.
+
+    Raises AssertionError and UsageError.
+    """
     file = files.load(Path(path))
-    return _asserted(_session(), file, command(file))
+    return _asserted(_session(), file, command(file), vary)
 
 
-def _asserted(session: Session, file: PairFile, again: str) -> CaseResult:
-    result = session.compared(file)
+def _asserted(session: Session, file: PairFile, again: str, vary: bool) -> CaseResult:
+    result = session.compared(file, vary)
     if result.verdict not in PASSED:
         raise AssertionError(told(result, again))
     return result

@@ -101,6 +101,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         action="store_true",
         help="write into a pair's file what accepts the differences that are understood",
     )
+    vary = argparse.BooleanOptionalAction
+    add("--vary", action=vary, default=True, help="compare a pair on variations of its inputs too (default)")
     add("--strict", action="store_true", help="fail also on what float32 cannot see, and on a noisier side")
     add("--json", metavar="FILE", help="write the report there; - for stdout (the table then goes to stderr)")
     add("--layout", action="store_true", help="print both device layouts side by side")
@@ -205,7 +207,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
     with running(backends), _progress(len(runnable) + len(pairs)) as progress:
         for file in pairs:
             folder = (args.keep or scratch) / file.case.name
-            result = _pair(file, backends, folder, report)
+            result = _pair(file, backends, folder, report, args.vary)
             if args.accept:
                 _accept(file, result)
             yield result
@@ -222,9 +224,9 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
                 progress.advance(progress.task_ids[0])
 
 
-def _pair(file: PairFile, backends: Sequence[Backend], folder: Path, report: Report) -> CaseResult:
+def _pair(file: PairFile, backends: Sequence[Backend], folder: Path, report: Report, vary: bool) -> CaseResult:
     try:
-        result = compared(file, backends, folder)
+        result = compared(file, backends, folder, vary)
     except UsageError as error:
         result = failed(file.case.name, error)
     if result.verdict != "error":

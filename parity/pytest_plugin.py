@@ -55,21 +55,21 @@ class Parity:
     def __init__(self, node: pytest.Item) -> None:
         self._node = node
 
-    def assert_match(self, *, torch: str, keras: str, inputs: Inputs, **fields: Any) -> CaseResult:
+    def assert_match(self, *, torch: str, keras: str, inputs: Inputs, vary: bool = True, **fields: Any) -> CaseResult:
         """As `parity.assert_match`. Modules are looked for beside the test, too."""
         folder = _session(self._node.config).folder
         file = _usable(_asserts().described, torch, keras, inputs, folder, **fields)
-        return self._judged(file, _asserts().command(file, inputs, fields))
+        return self._judged(file, _asserts().command(file, inputs, fields), vary)
 
-    def assert_pair(self, path: str | Path) -> CaseResult:
+    def assert_pair(self, path: str | Path, vary: bool = True) -> CaseResult:
         """As `parity.assert_pair`."""
         file = _usable(_asserts().files.load, Path(path))
-        return self._judged(file, _asserts().command(file))
+        return self._judged(file, _asserts().command(file), vary)
 
-    def _judged(self, file: PairFile, again: str) -> CaseResult:
+    def _judged(self, file: PairFile, again: str, vary: bool) -> CaseResult:
         file = file._replace(search=[*file.search, str(self._node.path.parent)])
         try:
-            result = _session(self._node.config).compared(file)
+            result = _session(self._node.config).compared(file, vary)
         except UsageError as error:
             self._node.user_properties.extend([(FIRST, _short(file)), ("verdict", "error")])
             pytest.fail(str(error), pytrace=False)

@@ -109,6 +109,38 @@ class Suggestion(Result):
     toml: str
 
 
+class Variation(Result):
+    """A pair on other inputs than those given.
+
+    `reason`: of its verdict; `skipped`: why it was left out; `failed`: what each side that does not take it says.
+    """
+
+    name: str
+    verdict: Verdict
+    reason: str = ""
+    first_divergence: Divergence | None = None
+    skipped: str = ""
+    failed: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Branch(Result):
+    """A branch of a model. `by`: the inputs that reached it first. `seen`: how much of it, as of an embedding's ids."""
+
+    branch: str
+    where: str
+    reached: bool = False
+    by: str = ""
+    seen: str = ""
+
+
+class Coverage(Result):
+    """How many of the branches that can be seen were reached."""
+
+    reached: int = 0
+    of: int = 0
+    branches: list[Branch] = msgspec.field(default_factory=list)
+
+
 class CaseResult(Result):
     """One case.
 
@@ -130,6 +162,8 @@ class CaseResult(Result):
     matched: Matched | None = None
     mapping: Mapping | None = None
     undecided: list[str] = msgspec.field(default_factory=list)
+    variations: list[Variation] = msgspec.field(default_factory=list)
+    coverage: Coverage | None = None
     lifted: list[str] = msgspec.field(default_factory=list)
     casts: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
     devices: dict[str, list[str]] = msgspec.field(default_factory=dict)

@@ -132,12 +132,16 @@ CHECKUP = {
 }
 # What is called of a pair's half.
 PAIR = {
+    "Instance",
+    "Instance.forward",
+    "Instance.reset",
     "Scalar",
     "array",
     "build",
     "call",
     "flat",
     "named",
+    "opened",
     "probe",
     "run",
     "survey",

@@ -1,5 +1,6 @@
 """python -m torch_impl: records cases, fed by parity.runtime, or by hand as one rank (--help)."""
 
+from parity.pairs.vary.record import Open
 from parity.runtime import byhand, drive
 
 
@@ -24,5 +25,12 @@ def surveyor() -> byhand.Survey:
     return survey
 
 
+def opener() -> Open:
+    """What builds a pair's half to be called on variations of its inputs."""
+    from torch_impl.harness.pair.vary import opened
+
+    return opened
+
+
 if __name__ == "__main__":
-    byhand.start("torch_impl", "torch", load, doctor, surveyor)
+    byhand.start("torch_impl", "torch", load, doctor, surveyor, opener)

@@ -18,6 +18,7 @@ from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey
 from parity.pairs.schema import UNKNOWN, Pair
 from parity.pairs.suggest import layout, suggestions
 from parity.pairs.untested import not_run
+from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
 from parity.runtime import room
 from parity.runtime.backend import Backend, feed
@@ -28,8 +29,10 @@ from parity.trace.manifest import Trace
 UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
 
 
-def compared(file: PairFile, backends: Sequence[Backend], folder: Path) -> CaseResult:
+def compared(file: PairFile, backends: Sequence[Backend], folder: Path, varied: bool = True) -> CaseResult:
     """Both sides recorded into `folder`, and judged. `backends`: torch's and Keras's.
+
+    `varied`: also on variations of the inputs (parity.pairs.vary).
 
     Raises UsageError for what is wrong with the file. A side that fails is a result of verdict error.
     """
@@ -46,6 +49,7 @@ def compared(file: PairFile, backends: Sequence[Backend], folder: Path) -> CaseR
     else:
         result = judged(Trace(folder / "torch"), Trace(folder / "keras"))
         result.undecided = prepared.undecided
+        vary(result, file, backends, folder, prepared.halves, given_only=not varied)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
     return result
 

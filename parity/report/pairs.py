@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from parity.pairs import show as weights
+from parity.report import coverage
 from parity.results import CaseResult, Matched
 
 MOST_NAMES = 6  # tensors or places of a kind that are printed
@@ -37,6 +38,7 @@ def lines(case: CaseResult) -> Iterator[str]:
             yield f"{what}: {_few(names)}"
     yield from case.not_compared
     yield from _accepted(case.expected)
+    yield from coverage.lines(case)
 
 
 def _matched(found: Matched) -> Iterator[str]:

@@ -10,7 +10,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from parity.config.devices import Devices, Kind
 from parity.errors import BackendError
 from parity.runtime.child import DUMP, Child, HungError, answers
 from parity.runtime.environment import THREADS, environment
-from parity.runtime.job import Answer, Examination, Group, Job, Work
+from parity.runtime.job import Answer, Examination, Group, Work
 from parity.runtime.ranks import variables
 
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
@@ -125,11 +125,11 @@ def running(backends: Sequence[Backend]) -> Iterator[Sequence[Backend]]:
             backend.close()
 
 
-def feed(backends: dict[Backend, list[Job]]) -> Iterator[Result]:
+def feed(backends: Mapping[Backend, Sequence[Work]]) -> Iterator[Result]:
     """Give each backend its jobs in order, all backends at the same time; results as they come."""
     results: queue.SimpleQueue[Result] = queue.SimpleQueue()
 
-    def work(backend: Backend, jobs: list[Job]) -> None:
+    def work(backend: Backend, jobs: Sequence[Work]) -> None:
         for number, job in enumerate(jobs):
             try:
                 answer = backend.do(job)

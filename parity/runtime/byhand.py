@@ -14,8 +14,9 @@ from typing import NoReturn
 from parity import cli
 from parity.config.devices import Devices, obstacle, parse, processes
 from parity.errors import UsageError
+from parity.pairs.vary import record as variations
 from parity.runtime.drive import Side, record
-from parity.runtime.job import Examination, Job, SurveyJob, Work
+from parity.runtime.job import Examination, Job, SurveyJob, VaryJob, Work
 from parity.runtime.serve import serve
 from parity.trace import keys
 
@@ -30,15 +31,17 @@ def start(
     load: Callable[[], Side],
     doctor: Callable[[], Examine],
     surveyor: Callable[[], Survey],
+    opener: Callable[[], variations.Open],
 ) -> NoReturn:
     """A backend's `__main__`: by hand if there are flags, else fed by the parent.
 
-    `doctor` loads what examines, `surveyor` what tells of a pair's half.
+    `doctor` loads what examines, `surveyor` what tells of a pair's half, `opener` what builds one to be
+    called on variations of its inputs.
     """
     try:
         if sys.argv[1:]:
             cli.end(package, functools.partial(main, package, backend, load))
-        serve(lambda: functools.partial(_do, load(), doctor, surveyor))
+        serve(lambda: functools.partial(_do, load(), doctor, surveyor, opener))
     except SystemExit as end:
         # Without the interpreter's teardown: process groups and their threads may wait there for ever.
         sys.stdout.flush()
@@ -46,12 +49,20 @@ def start(
         os._exit(end.code if isinstance(end.code, int) else 1)
 
 
-def _do(side: Side, doctor: Callable[[], Examine], surveyor: Callable[[], Survey], job: Work) -> None:
+def _do(
+    side: Side,
+    doctor: Callable[[], Examine],
+    surveyor: Callable[[], Survey],
+    opener: Callable[[], variations.Open],
+    job: Work,
+) -> None:
     match job:
         case Examination():
             doctor()(job)
         case SurveyJob():
             surveyor()(job)
+        case VaryJob():
+            variations.record(job, side.NAME, opener())
         case _:
             record(job, side)
 

@@ -93,7 +93,28 @@ class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
         return _written(Path(self.folder))
 
 
-Work = Job | Examination | SurveyJob
+class VaryJob(msgspec.Struct, frozen=True, kw_only=True, tag="vary"):
+    """Call a half of a pair on variations of its inputs (parity.pairs.vary), in the named runs, into a folder.
+
+    `given_only`: on the inputs given alone, to see which branches of the model they reach.
+    """
+
+    case: Case
+    runs: list[str]
+    folder: str
+    pair: Halves
+    given_only: bool = False
+
+    def group(self, backend: str) -> Group:
+        """One process."""
+        return Group(1, self.case.devices if backend == "keras" else 0)
+
+    def progress(self) -> int:
+        """How many calls have been recorded."""
+        return sum(1 for _ in Path(self.folder).rglob("*.safetensors"))
+
+
+Work = Job | Examination | SurveyJob | VaryJob
 
 
 def _written(folder: Path) -> int:

@@ -41,7 +41,7 @@ class FakeBackend:
 SEEN: list[PairFile] = []  # what was compared
 
 
-def fake_compared(file: PairFile, backends: Any, folder: Path) -> CaseResult:
+def fake_compared(file: PairFile, backends: Any, folder: Path, varied: bool) -> CaseResult:
     """The verdict that the pair is named for."""
     assert [backend.name for backend in backends] == ["torch", "keras"]
     assert folder.is_dir()

@@ -1,0 +1,109 @@
+"""Shows an observer the values at the kinks, masks and embeddings of a model while it is called.
+
+Keras's own activations are made of TensorFlow's functions, which a user's layers may call as well: these are wrapped.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import keras
+import tensorflow as tf
+from keras.src import backend
+
+from keras_impl.harness import lift
+from keras_impl.harness.pair.calls import Called
+from keras_impl.harness.pair.values import array
+from parity.pairs.coverage import Observer
+from parity.pairs.survey import OUTPUT
+
+# Functions with kinks at fixed places: the lower and the upper one.
+KINKS: dict[str, tuple[float | None, float | None]] = {
+    "relu": (0.0, None),
+    "relu6": (0.0, 6.0),
+    "leaky_relu": (0.0, None),
+    "elu": (0.0, None),
+    "selu": (0.0, None),
+}
+# Of TensorFlow's functions of two arguments, the end at which the second one clamps the first.
+ENDS = {"maximum": "lower", "minimum": "upper"}
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Within the block the observer is shown what the functions of a model that branch are given."""
+    with ExitStack() as stack:
+        for name, limits in KINKS.items():
+            stack.enter_context(_seen(tf.nn, name, functools.partial(_at_kinks, observer, name, limits)))
+        stack.enter_context(_seen(tf, "clip_by_value", functools.partial(_at_clip, observer)))
+        # Keras's own functions choose by tf.where within themselves: what a model chooses by goes through ops.where.
+        stack.enter_context(_seen(backend.numpy, "where", functools.partial(_at_where, observer)))
+        for name, end in ENDS.items():
+            stack.enter_context(_seen(tf, name, functools.partial(_at_end, observer, end)))
+        yield
+
+
+def embeddings(layer: Any, called: Called, observer: Observer) -> None:
+    """Show the ids that an embedding was given; of any other layer nothing."""
+    if isinstance(layer, keras.layers.Embedding) and called.inputs:
+        padding = 0 if layer.mask_zero else None
+        observer.ids(called.path, array(called.inputs[0]), layer.input_dim, padding)
+
+
+def _seen(owner: Any, name: str, see: Callable[..., None]) -> Any:
+    """A patch by which `see` is given the arguments of a function before it is called."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def seen(*args: Any, **kwargs: Any) -> Any:
+        see(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return mock.patch.object(owner, name, seen)
+
+
+def _at_kinks(observer: Observer, name: str, limits: tuple[float | None, float | None], *args: Any, **kw: Any) -> None:
+    x = args[0] if args else kw.get("features")
+    if _has_values(x):
+        observer.kinks(name, _where(), array(x), *limits)
+
+
+def _at_clip(observer: Observer, *args: Any, **kwargs: Any) -> None:
+    names = ("t", "clip_value_min", "clip_value_max")
+    x, lower, upper = (args[place] if len(args) > place else kwargs.get(name) for place, name in enumerate(names))
+    limits = [_number(limit) for limit in (lower, upper)]
+    if _has_values(x) and any(limit is not None for limit in limits):
+        observer.kinks("clamp", _where(), array(x), *limits)
+
+
+def _at_end(observer: Observer, end: str, *args: Any, **kwargs: Any) -> None:
+    x, limit = (args[place] if len(args) > place else kwargs.get(name) for place, name in enumerate("xy"))
+    number = _number(limit)
+    if _has_values(x) and number is not None:
+        observer.kinks("clamp", _where(), array(x), *((number, None) if end == "lower" else (None, number)))
+
+
+def _at_where(observer: Observer, *args: Any, **kwargs: Any) -> None:
+    condition = args[0] if args else kwargs.get("condition")
+    if _has_values(condition) and condition.dtype == tf.bool:
+        observer.mask(_where(), array(condition))
+
+
+def _has_values(x: Any) -> bool:
+    """Whether it is a tensor with axes whose values are known: not the size of something, nor a graph's."""
+    return isinstance(x, tf.Tensor) and x.shape.rank not in (None, 0) and tf.executing_eagerly()
+
+
+def _number(limit: Any) -> float | None:
+    """A limit that is one number."""
+    if isinstance(limit, tf.Tensor) and limit.shape.rank == 0 and tf.executing_eagerly():
+        return float(limit)
+    return float(limit) if isinstance(limit, (int, float)) else None
+
+
+def _where() -> str:
+    """The path of the layer that is being called, "" for the whole model."""
+    path = lift.running[-1] if lift.running else ""
+    return "" if path == OUTPUT else path

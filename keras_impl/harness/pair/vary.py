@@ -1,0 +1,94 @@
+"""A user's model built once and called many times, on inputs that vary, in inference or training mode."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_impl.harness import lift, precision
+from keras_impl.harness.lift import lifted
+from keras_impl.harness.masks import OrderedMasks
+from keras_impl.harness.pair import build, layers, values
+from keras_impl.harness.pair.branches import embeddings, observed
+from keras_impl.harness.pair.calls import Called, watch, whole
+from keras_impl.harness.pair.outputs import named
+from parity.pairs import survey
+from parity.pairs.coverage import Draw, Observer
+from parity.random import Floats
+from parity.runtime.job import VaryJob
+
+
+@contextmanager
+def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str, np.ndarray]) -> Iterator["Instance"]:
+    """Build the model at a precision with these weights, as for a recorded run; within the block it can be called.
+
+    `given`: the inputs of the pair, with which the weights of layers that wait for a first call are made.
+    """
+    pair, halves = job.case.model, job.pair
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(job.case.seed)
+    with precision.policy(at), lifted(at):
+        model = build.build(pair, at, halves.search)
+        build.call(model, pair, build.tensors(pair, given))
+        held = values.Weights(model, halves.mapping, survey.read(Path(halves.survey)))
+        held.check()
+        held.load(weights)
+        yield Instance(job, model, held)
+
+
+class Instance:
+    """The model, and the values of what is not trained before the first call."""
+
+    def __init__(self, job: VaryJob, model: Any, weights: values.Weights) -> None:
+        self.case, self.pair, self.model = job.case, job.case.model, model
+        matches = job.pair.matching.matches if job.pair.matching else []
+        self._axes = {match.keras: match.axes for match in matches}
+        buffers = [one.variable for one in weights.variables if not one.told.trainable]
+        self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
+        self._layers = layers.called(model)
+        self._observer: Observer | None = None
+        watch(model, self._see)
+
+    def call(self, inputs: dict[str, np.ndarray], training: bool, observer: Observer) -> list[tuple[str, np.ndarray]]:
+        """Return the model's outputs by name, dropped by shared masks in training mode.
+
+        Raises UsageError and BackendError for what the model does not take.
+        """
+        self._observer = observer
+        with ExitStack() as stack:
+            if training:
+                masks = _Told(self.case.seed, self._axes_here, observer)
+                stack.enter_context(masks.drawn(layers.named(self.model).items()))
+            stack.enter_context(observed(observer))
+            outputs = whole(build.call, self.model, self.pair, build.tensors(self.pair, inputs), training)
+        return [(name, values.array(tensor)) for name, tensor in named(self.pair, outputs)]
+
+    def reset(self) -> None:
+        """Give its buffers the values that they had before the first call."""
+        for variable, value in self._buffers:
+            variable.assign(value)
+
+    def _axes_here(self) -> list[int] | None:
+        """Of the layer that is being called, its axes in torch's order, if that is known."""
+        return self._axes.get(lift.running[-1]) if lift.running else None
+
+    def _see(self, called: Called) -> None:
+        if self._observer is not None:
+            embeddings(self._layers.get(called.path), called, self._observer)
+
+
+class _Told(OrderedMasks):
+    """Shared masks in the order of their draws, of each of which the observer is told."""
+
+    def __init__(self, seed: int, axes: Callable[[], list[int] | None], observer: Observer) -> None:
+        super().__init__(seed, axes)
+        self.observer = observer
+
+    def _drop(self, x: tf.Tensor, rate: float, *args: Any, **kwargs: Any) -> Any:
+        if rate:
+            self.observer.draws.append(Draw(float(rate), int(tf.size(x))))
+        return super()._drop(x, rate, *args, **kwargs)

@@ -1,0 +1,163 @@
+"""A backend's part of the variations: its half of a pair called on each of them, and what it returned written down.
+
+Each variation that the model takes leaves a trace of the model's outputs in a folder of its own number. `facts.json`
+says which it did not take and why, and which branches each reached.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from parity.config.weights import Nudged
+from parity.errors import BackendError, UsageError
+from parity.layout.canonical import Layout
+from parity.numerics import precision
+from parity.pairs import survey
+from parity.pairs.coverage import Draw, Observer, Seen
+from parity.pairs.inputs import Array
+from parity.pairs.schema import Pair
+from parity.pairs.vary.variations import GIVEN, SECOND_CALL, Inputs, Variation, digest, is_mask, variations
+from parity.random import Floats
+from parity.runtime.job import VaryJob
+from parity.trace import keys, manifest
+from parity.trace.recorder import Recorder
+
+FACTS = "facts.json"
+REPRODUCED = 2.0**-22  # of the largest value, by which two equal calls in float64 may differ
+Outputs = list[tuple[str, Array]]
+
+
+class Instance(Protocol):
+    """A model that was built, given the weights of the pair, and may be called many times."""
+
+    def call(self, inputs: Inputs, training: bool, observer: Observer) -> Outputs:
+        """Return the model's outputs by name, in canonical axes. Raises UsageError and BackendError."""
+
+    def reset(self) -> None:
+        """Give its buffers the values that they had before the first call."""
+
+
+Open = Callable[[VaryJob, str, Mapping[str, Floats], Inputs], AbstractContextManager[Instance]]
+
+
+class Facts(msgspec.Struct):
+    """What one side tells, by the name of a variation.
+
+    `failed`: why the model does not take it; `excluded`: why it cannot be compared; `branches`: those that it has;
+    `draws`: the dropout masks that it drew.
+    """
+
+    failed: dict[str, str] = {}
+    excluded: dict[str, str] = {}
+    branches: dict[str, list[Seen]] = {}
+    draws: dict[str, list[Draw]] = {}
+
+
+def record(job: VaryJob, backend: str, open_: Open) -> None:
+    """Call the model on every variation in every run of the job. `open_`: builds it at a precision."""
+    chosen = variations(job.case, job.pair.search)[: 1 if job.given_only else None]
+    initial = survey.Initial(Path(job.pair.survey))
+    recording = _Recording(job, chosen)
+    for run in job.runs:
+        at = job.case.precision if run == "low" else precision.HIGH
+        start = Nudged(initial, job.case.seed) if run == "witness" else initial
+        with open_(job, at, start, chosen[0].inputs) as instance:
+            for variation in chosen:
+                recording.add(run, variation, instance)
+    recording.close(backend)
+
+
+class _Recording:
+    """What was written so far: `files` by the number of a variation."""
+
+    def __init__(self, job: VaryJob, chosen: list[Variation]) -> None:
+        assert isinstance(job.case.model, Pair)
+        self.job, self.pair, self.chosen = job, job.case.model, chosen
+        self.facts = Facts()
+        self.files: dict[int, dict[str, list[str]]] = {}
+
+    def add(self, run: str, variation: Variation, instance: Instance) -> None:
+        """One call, if no earlier run of the variation has failed."""
+        if variation.name in self.facts.failed or variation.name in self.facts.excluded:
+            return
+        if variation.name not in (GIVEN, SECOND_CALL):
+            instance.reset()
+        observer = self._observer(variation)
+        try:
+            outputs = instance.call(variation.inputs, variation.training, observer)
+        except BackendError as error:
+            self.facts.failed[variation.name] = str(error)
+            return
+        except UsageError as error:  # what the shared dropout masks do not serve
+            self.facts.excluded[variation.name] = str(error)
+            return
+        self.facts.branches.setdefault(variation.name, observer.branches())
+        self.facts.draws.setdefault(variation.name, observer.draws)
+        self._write(run, variation, outputs)
+        if variation.training and run == "high":
+            self._repeat(variation, instance, outputs)
+
+    def close(self, backend: str) -> None:
+        """Write the manifests and the facts."""
+        folder = Path(self.job.folder)
+        for number, files in self.files.items():
+            variation = self.chosen[number]
+            data = {"source": variation.name, "sha256": digest(variation.inputs)}
+            facts = manifest.Manifest(
+                case=self.job.case,
+                backend=backend,
+                data=data,
+                versions={},
+                environment={},
+                layout=Layout(devices=[], parameters={}),
+                replicas=[[0]],
+                files=files,
+            )
+            manifest.write(folder / str(number), facts)
+        (folder / FACTS).write_bytes(msgspec.json.encode(self.facts))
+
+    def _observer(self, variation: Variation) -> Observer:
+        observer = Observer()
+        for name, array in variation.inputs.items():
+            if is_mask(self.pair.inputs[name], array):
+                observer.mask(f"inputs.{name}", array)
+        return observer
+
+    def _write(self, run: str, variation: Variation, outputs: Outputs) -> None:
+        number = self.chosen.index(variation)
+        recorder = Recorder(Path(self.job.folder) / str(number) / run / "rank-0", steps=1, every=1)
+        recorder.next_step()  # the state before the first step is not recorded
+        for name, array in outputs:
+            recorder.add("activation", name, array)
+        recorder.next_step()
+        stem = keys.step_file(0)
+        self.files.setdefault(number, {})[f"{run}/rank-0/{stem}"] = recorder.files[stem]
+
+    def _repeat(self, variation: Variation, instance: Instance, before: Outputs) -> None:
+        """Training may draw other random numbers than shared masks: then it is no function of its inputs."""
+        instance.reset()
+        again = instance.call(variation.inputs, variation.training, Observer())
+        pairs = zip(before, again, strict=False)
+        if not all(reproduced(one, other) for (_, one), (_, other) in pairs):
+            self.facts.excluded[variation.name] = "two calls on the same inputs draw different random numbers"
+
+
+def reproduced(one: Array, other: Array) -> bool:
+    """Whether two float64 results of one computation are as near as rounding leaves them."""
+    if one.shape != other.shape:
+        return False
+    if one.dtype.kind != "f" or other.dtype.kind != "f":
+        return bool((one == other).all())
+    both = np.isfinite(one) & np.isfinite(other)
+    scale = np.abs(one, where=both, out=np.zeros(one.shape)).max(initial=0.0)
+    apart = np.subtract(one, other, where=both, out=np.zeros(one.shape))
+    return bool(np.abs(apart).max(initial=0.0) <= REPRODUCED * scale)
+
+
+def read(folder: Path) -> Facts:
+    """What a backend has told of the variations."""
+    return msgspec.json.decode((folder / FACTS).read_bytes(), type=Facts)

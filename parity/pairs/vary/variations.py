@@ -1,0 +1,179 @@
+"""The inputs of each variation, made from the description of the inputs that were given.
+
+Both backends make the same list by themselves: it depends on the case and the files that it names alone.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from parity.config.schema import Case
+from parity.pairs.inputs import Array, PairData
+from parity.pairs.schema import FLOATS, Pair, PairInput
+
+GIVEN = "inputs given"
+SECOND_CALL = "second call"
+TRAINING = "training mode"
+BATCH_SIZES = (1, 3)
+SCALES = (0.01, 100.0)
+MOST_SIZES = 3  # sizes of dimensions that are tried for another length
+MOST_ELEMENTS = 1 << 16  # of an input, beyond which its dimensions are not doubled
+EITHER, REFERENCE = ("torch", "keras"), ("torch",)
+Inputs = dict[str, Array]
+Change = Callable[[PairInput, Array], Array]
+Concerns = Callable[[PairInput, Array], bool]
+
+
+class Variation(NamedTuple):
+    """Inputs by canonical name, in canonical axes.
+
+    `training`: whether the models are called in training mode. `may_fail`: the sides that are free not to take these
+    inputs, so that their failure alone is no difference between the models.
+    """
+
+    name: str
+    inputs: Inputs
+    training: bool = False
+    may_fail: tuple[str, ...] = ()
+
+
+def variations(case: Case, search: Sequence[str]) -> list[Variation]:
+    """Return the inputs given, first, then every variation of them that is not equal to an earlier one.
+
+    Raises UsageError where an .npz file of the pair cannot be read.
+    """
+    given = PairData(case, search).step(0)
+    kept = [Variation(GIVEN, given), Variation(SECOND_CALL, given), Variation(TRAINING, given, training=True)]
+    known = {digest(given)}
+    for variation in _others(case, search, given):
+        if (one := digest(variation.inputs)) not in known:
+            known.add(one)
+            kept.append(variation)
+    return kept
+
+
+def is_mask(given: PairInput, array: Array) -> bool:
+    """Whether an input is a mask: truth values, or integers that are 0 or 1."""
+    if given.dtype == "bool" or given.dtype in FLOATS:
+        return given.dtype == "bool"
+    return bool(np.isin(array, (0, 1)).all()) if given.npz else (given.range or (0, 2)) == (0, 2)
+
+
+def digest(inputs: Inputs) -> str:
+    """Return the SHA-256 over names, dtypes, shapes and bytes."""
+    sha = hashlib.sha256()
+    for name, array in inputs.items():
+        sha.update(f"{name}{array.dtype}{array.shape}".encode())
+        sha.update(np.ascontiguousarray(array).data)
+    return sha.hexdigest()
+
+
+def _others(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variation]:
+    yield Variation("another seed", _reseeded(case, search))
+    yield from _batches(case, search, given)
+    yield from _lengths(case, search, given)
+    yield from _values(_pair(case), given)
+
+
+def _values(pair: Pair, given: Inputs) -> Iterator[Variation]:
+    """Other values in the shapes that were given."""
+
+    def changed(name: str, concerns: Concerns, change: Change) -> Variation:
+        arrays = {
+            key: change(pair.inputs[key], array) if concerns(pair.inputs[key], array) else array
+            for key, array in given.items()
+        }
+        # Values that the reference does not take say nothing about its port.
+        return Variation(name, arrays, may_fail=REFERENCE)
+
+    for scale in SCALES:
+        yield changed(f"scale {scale:g}", _is_float, lambda _, array, scale=scale: array * scale)  # type: ignore[misc]
+    yield changed("zeros", _is_float, lambda _, array: np.zeros_like(array))
+    yield changed("integers at their first", _is_ranged, lambda one, array: np.full_like(array, _range(one)[0]))
+    yield changed("integers at their last", _is_ranged, lambda one, array: np.full_like(array, _range(one)[1] - 1))
+    yield changed("padding id 0", _may_be_padded, lambda _, array: _padded(array))._replace(may_fail=EITHER)
+    yield changed("masks all true", is_mask, lambda _, array: np.ones_like(array))
+    yield changed("masks all false", is_mask, lambda _, array: np.zeros_like(array))
+
+
+def _batches(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variation]:
+    """Other sizes of the first dimension, where all inputs share it."""
+    first = {array.shape[0] for array in given.values() if array.ndim}
+    for size in BATCH_SIZES if len(first) == 1 else ():
+        shapes = {name: (size, *array.shape[1:]) for name, array in given.items() if array.ndim}
+        yield Variation(f"batch size {size}", _reshaped(case, search, given, shapes))
+
+
+def _lengths(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variation]:
+    """One size of a dimension behind the first exchanged for another one, wherever it occurs."""
+    drawn = {name: array.shape for name, array in given.items() if not _pair(case).inputs[name].npz}
+    fixed = {size for name, array in given.items() if name not in drawn for size in array.shape[1:]}
+    sizes = dict.fromkeys(size for shape in drawn.values() for size in shape[1:] if size > 1 and size not in fixed)
+    for size in list(sizes)[:MOST_SIZES]:
+        small = all(array.size <= MOST_ELEMENTS for array in given.values())
+        for other in (size - 1, size + 1, 2 * size)[: 3 if small else 2]:
+            shapes = {
+                name: (*shape[:1], *(other if each == size else each for each in shape[1:]))
+                for name, shape in drawn.items()
+            }
+            arrays = _reshaped(case, search, given, shapes)
+            yield Variation(f"length {other} for {size}", arrays, may_fail=EITHER)
+
+
+def _reshaped(case: Case, search: Sequence[str], given: Inputs, shapes: dict[str, tuple[int, ...]]) -> Inputs:
+    """Inputs of other shapes: drawn again, those of a file repeated or cut off."""
+    inputs = {
+        name: one if one.npz or name not in shapes else msgspec.structs.replace(one, shape=list(shapes[name]))
+        for name, one in _pair(case).inputs.items()
+    }
+    drawn = _drawn(case, search, inputs)
+    return {
+        name: np.resize(given[name], shapes[name]) if inputs[name].npz and name in shapes else array
+        for name, array in drawn.items()
+    }
+
+
+def _reseeded(case: Case, search: Sequence[str]) -> Inputs:
+    inputs = {
+        name: msgspec.structs.replace(one, seed=(case.seed if one.seed is None else one.seed) + 1)
+        for name, one in _pair(case).inputs.items()
+    }
+    return _drawn(case, search, inputs)
+
+
+def _drawn(case: Case, search: Sequence[str], inputs: dict[str, PairInput]) -> Inputs:
+    model = msgspec.structs.replace(_pair(case), inputs=inputs)
+    return PairData(msgspec.structs.replace(case, model=model), search).step(0)
+
+
+def _padded(array: Array) -> Array:
+    """0 in the second half of the last axis."""
+    padded = array.copy()
+    if array.ndim:
+        padded[..., (array.shape[-1] + 1) // 2 :] = 0
+    return padded
+
+
+def _pair(case: Case) -> Pair:
+    assert isinstance(case.model, Pair)
+    return case.model
+
+
+def _is_float(given: PairInput, array: Array) -> bool:
+    return given.dtype in FLOATS
+
+
+def _is_ranged(given: PairInput, array: Array) -> bool:
+    """Whether the file gives an integer input a range that is not a mask's."""
+    return given.range is not None and not is_mask(given, array) and not given.npz
+
+
+def _may_be_padded(given: PairInput, array: Array) -> bool:
+    return _is_ranged(given, array) and _range(given)[0] >= 0
+
+
+def _range(given: PairInput) -> tuple[int, int]:
+    return given.range or (0, 2)

@@ -1,0 +1,200 @@
+"""Which variations follow from a description of inputs, what counts as reached, and how both are told."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity import asserts
+from parity import compare as command
+from parity.pairs import file
+from parity.pairs.coverage import Observer, Seen, covered, in_torch_names
+from parity.pairs.file import PairFile
+from parity.pairs.inputs import Array
+from parity.pairs.mapping import Match, Matching
+from parity.pairs.vary.record import reproduced
+from parity.pairs.vary.variations import GIVEN, Variation, digest, variations
+from parity.report.coverage import lines
+from parity.results import Branch, CaseResult, Coverage
+from parity.results import Variation as Judged
+
+
+def varied(tmp_path: Path, text: str) -> dict[str, Variation]:
+    path = tmp_path / "pair.toml"
+    path.write_text(f'[pair]\ntorch = "a:b"\nkeras = "c:d"\n{text}')
+    loaded = file.load(path)
+    return {one.name: one for one in variations(loaded.case, loaded.search)}
+
+
+def test_floats(tmp_path: Path) -> None:
+    found = varied(tmp_path, "[inputs.x]\nshape = [4, 6]")
+    given = found[GIVEN].inputs["x"]
+    assert next(iter(found)) == GIVEN and found["training mode"].training and not found["second call"].training
+    assert found["batch size 1"].inputs["x"].shape == (1, 6) and found["batch size 3"].inputs["x"].shape == (3, 6)
+    assert [found[f"length {size} for 6"].inputs["x"].shape for size in (5, 7, 12)] == [(4, 5), (4, 7), (4, 12)]
+    assert found["length 5 for 6"].may_fail == ("torch", "keras") and found["batch size 1"].may_fail == ()
+    assert found["zeros"].may_fail == found["scale 100"].may_fail == ("torch",)
+    assert np.array_equal(found["scale 100"].inputs["x"], given * 100) and not found["zeros"].inputs["x"].any()
+    assert not np.array_equal(found["another seed"].inputs["x"], given)
+    assert not any(name.startswith(("integers", "masks", "padding")) for name in found)
+
+
+def test_integers(tmp_path: Path) -> None:
+    found = varied(tmp_path, '[inputs.ids]\nshape = [2, 5]\ndtype = "int32"\nrange = [3, 9]')
+    assert (found["integers at their first"].inputs["ids"] == 3).all()
+    assert (found["integers at their last"].inputs["ids"] == 8).all()
+    padded = found["padding id 0"].inputs["ids"]
+    assert (padded[:, :3] >= 3).all() and not padded[:, 3:].any() and found["padding id 0"].may_fail
+    assert not any(name.startswith(("scale", "zeros", "masks")) for name in found)
+
+
+def test_no_padding_among_negative_integers(tmp_path: Path) -> None:
+    assert "padding id 0" not in varied(tmp_path, '[inputs.i]\nshape = [2, 5]\ndtype = "int32"\nrange = [-3, 9]')
+
+
+@pytest.mark.parametrize("mask", ['dtype = "bool"', 'dtype = "int32"\nrange = [0, 2]', 'dtype = "int64"'])
+def test_masks(tmp_path: Path, mask: str) -> None:
+    found = varied(tmp_path, f"[inputs.x]\nshape = [2, 5]\n[inputs.keep]\nshape = [2, 5]\n{mask}")
+    assert found["masks all true"].inputs["keep"].all() and not found["masks all false"].inputs["keep"].any()
+    assert np.array_equal(found["masks all false"].inputs["x"], found[GIVEN].inputs["x"])
+    assert not any(name.startswith(("integers", "padding")) for name in found)
+    assert found["length 6 for 5"].inputs["x"].shape == found["length 6 for 5"].inputs["keep"].shape == (2, 6)
+
+
+def test_no_batch_where_the_first_dimension_is_not_shared(tmp_path: Path) -> None:
+    found = varied(tmp_path, "[inputs.x]\nshape = [2, 7]\n[inputs.bias]\nshape = [7, 7]")
+    assert not any(name.startswith("batch") for name in found)
+    assert found["length 8 for 7"].inputs["bias"].shape == (7, 8)
+
+
+def test_a_file_keeps_its_values(tmp_path: Path) -> None:
+    x = np.arange(12.0).reshape(2, 6)
+    np.savez(tmp_path / "x.npz", x=x, ids=np.array([[4, 9], [5, 7]]))
+    inputs = '[inputs.x]\nnpz = "x.npz"\n[inputs.ids]\nnpz = "x.npz"\ndtype = "int64"'
+    found = varied(tmp_path, inputs)
+    assert np.array_equal(found["batch size 1"].inputs["x"], x[:1])
+    assert np.array_equal(found["batch size 3"].inputs["x"], x[[0, 1, 0]])
+    expected = {GIVEN, "second call", "training mode", "batch size 1", "batch size 3"}
+    assert found.keys() == expected | {"scale 0.01", "scale 100", "zeros"}
+
+
+def test_what_is_equal_to_the_inputs_given_is_not_run_again(tmp_path: Path) -> None:
+    found = varied(tmp_path, "[inputs.x]\nshape = [1, 6]")
+    assert "batch size 1" not in found and "batch size 3" in found
+    digests = [digest(one.inputs) for name, one in found.items() if name not in ("second call", "training mode")]
+    assert len(digests) == len(set(digests))
+
+
+def reached(observer: Observer) -> dict[str, bool]:
+    return {one.branch: one.reached for one in observer.branches()}
+
+
+@pytest.mark.parametrize(
+    ("values", "lower", "inside", "upper"),
+    [([1.0], False, True, False), ([-1.0, 7.0], True, False, True), ([6.0, 0.0], False, True, False)],
+)
+def test_kinks(values: list[float], lower: bool, inside: bool, upper: bool) -> None:
+    observer = Observer()
+    observer.kinks("relu6", "act", np.array(values), 0.0, 6.0)
+    assert reached(observer) == {"relu6.lower": lower, "relu6.inside": inside, "relu6.upper": upper}
+
+
+def test_a_module_that_is_called_twice_has_its_branches_once() -> None:
+    observer = Observer()
+    for x in (-1.0, 1.0):
+        observer.kinks("relu", "act", np.array([x]), 0.0)
+    assert reached(observer) == {"relu.lower": True, "relu.inside": True}
+    assert observer.branches() == []  # they were forgotten
+
+
+def test_embeddings_and_masks() -> None:
+    observer = Observer()
+    observer.ids("embed", np.array([[3, 3], [4, 5]]), 40, 0)
+    observer.mask("inputs.keep", np.array([1, 1]))
+    found = {one.branch: one for one in observer.branches()}
+    assert found["embedding.ids"].seen == "3 of 40 drawn" and not found["embedding.padding"].reached
+    assert found["mask.true"].reached and not found["mask.false"].reached
+
+
+def test_coverage_names_what_reached_a_branch_first() -> None:
+    low, high = Seen("relu6.upper", "act", False), Seen("relu6.upper", "act", True)
+    found = covered([("inputs", [low]), ("scale 100", [high]), ("zeros", [high, Seen("mask.true", "(model)", False)])])
+    assert (found.reached, found.of) == (1, 2)
+    assert found.branches[0] == Branch(branch="relu6.upper", where="act", reached=True, by="scale 100")
+
+
+def test_branches_of_keras_are_told_under_torch_names() -> None:
+    matching = Matching(matches=[Match(torch="act", keras="re_lu", axes=[0, 1], by="order")])
+    seen = [Seen("relu.lower", where, True) for where in ("re_lu", "other", "(model)", "inputs.keep")]
+    assert [one.where for one in in_torch_names(seen, matching)] == ["act", "keras: other", "(model)", "inputs.keep"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (np.array([1.0, 2.0]), np.array([1.0, 2.0 + 1e-9]), True),
+        (np.array([1.0, 2.0]), np.array([1.0, 2.0 + 1e-5]), False),
+        (np.array([1, 2]), np.array([1, 3]), False),
+        (np.array([np.inf, 2.0]), np.array([np.inf, 2.0]), True),
+        (np.zeros(2), np.zeros(3), False),
+    ],
+)
+def test_what_is_reproduced(one: Array, other: Array, expected: bool) -> None:
+    assert reproduced(one, other) is expected
+
+
+def test_the_lines_of_the_report() -> None:
+    variations = [
+        Judged(name="second call", verdict="match"),
+        Judged(name="zeros", verdict="inconclusive", reason="torch's outputs are NaN"),
+        Judged(name="batch size 1", verdict="diverged", reason="keras fails"),
+        *(Judged(name=f"length {size} for 6", verdict="skipped", skipped="both fail") for size in (5, 7, 12, 13)),
+    ]
+    missed = [Branch(branch="relu6.upper", where=where) for where in ("a", "b", "c", "d")]
+    coverage = Coverage(reached=1, of=5, branches=[Branch(branch="x", where="y", reached=True), *missed])
+    case = CaseResult(case="pair/p", verdict="diverged", variations=variations, coverage=coverage)
+    assert list(lines(case)) == [
+        "7 variations: 1 match, 1 inconclusive, 1 diverged, "
+        "4 left out (length 5 for 6, length 7 for 6, length 12 for 6 and 1 more: both fail)",
+        "  zeros: inconclusive: torch's outputs are NaN",
+        "  batch size 1: diverged: keras fails",
+        "coverage: 1 of 5 branches; not reached: relu6.upper at a, b, c and 1 more",
+    ]
+    assert list(lines(CaseResult(case="two_linear/single", verdict="match"))) == []
+
+
+def test_variations_that_could_not_be_run_are_told() -> None:
+    failed = [Judged(name="all", verdict="skipped", skipped="keras: the process ended with status -11")]
+    case = CaseResult(case="pair/p", verdict="match", variations=failed)
+    assert list(lines(case)) == ["no variations: keras: the process ended with status -11"]
+
+
+@pytest.mark.parametrize(("flags", "expected"), [([], True), (["--vary"], True), (["--no-vary"], False)])
+def test_the_flag(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: list[str], expected: bool) -> None:
+    path = tmp_path / "pair.toml"
+    path.write_text('[pair]\ntorch = "a:b"\nkeras = "c:d"\n[inputs.x]\nshape = [2, 3]')
+    asked = []
+
+    def compared(file: PairFile, backends: object, folder: Path, varied: bool) -> CaseResult:
+        asked.append(varied)
+        return CaseResult(case=file.case.name, verdict="error")
+
+    monkeypatch.setattr(command, "compared", compared)
+    command.main([f"--pair={path}", "--quiet", *flags])
+    assert asked == [expected]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [({}, True), ({"vary": False}, False)])
+def test_assertions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: dict, expected: bool) -> None:
+    class Session:
+        folder = tmp_path
+        asked: list[bool] = []
+
+        def compared(self, file: PairFile, vary: bool) -> CaseResult:
+            self.asked.append(vary)
+            return CaseResult(case=file.case.name, verdict="match")
+
+    session = Session()
+    monkeypatch.setattr(asserts, "_session", lambda: session)
+    asserts.assert_match(torch="a:b", keras="c:d", inputs=["x=float32[2,3]"], **arguments)
+    assert session.asked == [expected]

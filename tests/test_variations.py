@@ -1,0 +1,150 @@
+"""Ports that differ only where the inputs given do not go: a variation of the inputs, or the coverage, says so."""
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from parity.pairs import file
+from parity.pairs.compare import compared
+from parity.report import coverage
+from parity.results import CaseResult
+
+MODELS = Path(__file__).parent / "variations"
+Judge = Callable[..., CaseResult]
+
+
+class Port(NamedTuple):
+    """A port that differs off its inputs alone. `by`: the variation that finds it; `says`: a part of the reason."""
+
+    name: str
+    inputs: str
+    by: str
+    says: str = ""
+
+
+SMALL = "[inputs.x]\nshape = [4, 6]\nscale = 0.125"
+IDS = '[inputs.ids]\nshape = [4, 8]\ndtype = "int32"\nrange = [1, 20]'
+PORTS = [
+    Port("clamped", SMALL, "scale 100"),
+    Port("shrunk", "[inputs.x]\nshape = [4, 6]\nscale = 4096.0", "scale 0.01"),
+    Port("normalized", SMALL, "zeros"),
+    Port("masked", SMALL + '\n[inputs.keep]\ndtype = "bool"\nnpz = "keep.npz"', "masks all false"),
+    Port("padded", IDS, "padding id 0"),
+    Port("squeezed", SMALL, "batch size 1", "shape"),
+    Port("fixed", SMALL, "batch size 1", "torch takes them, keras fails"),
+    Port("counting", SMALL, "second call"),
+    Port("positions", IDS, "length 9 for 8"),
+    Port("dropping", SMALL, "training mode", "torch drops at the rates 0.25, keras 0.5"),
+    Port("last", IDS, "integers at their last"),
+]
+
+
+@pytest.fixture(scope="module")
+def judge(backends, tmp_path_factory) -> Judge:
+    """`judge(torch, keras, inputs)`: a pair of tests/variations recorded and judged."""
+    numbers = itertools.count()
+
+    def judged(torch: str, keras: str, inputs: str, varied: bool = True) -> CaseResult:
+        folder = tmp_path_factory.mktemp(f"varied{next(numbers)}")
+        np.savez(folder / "keep.npz", keep=np.ones((4, 6), bool))
+        path = folder / "varied.toml"
+        path.write_text(f'[pair]\ntorch = "varied_torch:{torch}"\nkeras = "varied_keras:{keras}"\n{inputs}\n')
+        loaded = file.load(path)
+        return compared(loaded._replace(search=[*loaded.search, str(MODELS)]), backends, folder, varied)
+
+    return judged
+
+
+@pytest.mark.parametrize("port", PORTS, ids=lambda port: port.name)
+def test_a_port_that_differs_off_its_inputs(port, judge):
+    result = judge(port.name, f"{port.name}_wrong", port.inputs)
+    verdicts = {one.name: one.verdict for one in result.variations}
+    assert verdicts[port.by] == "diverged", result
+    assert result.verdict == "diverged" and result.first_divergence.reason == result.reason
+    assert result.reason.startswith(f"on inputs that nobody gave: {port.by}: ") and port.says in result.reason
+
+
+@pytest.mark.parametrize("name", ["clamped", "masked"])
+def test_the_same_port_without_the_difference(name, judge):
+    result = judge(name, name, next(port.inputs for port in PORTS if port.name == name))
+    assert result.verdict == "match" and {one.verdict for one in result.variations} <= {"match", "skipped"}, result
+
+
+def test_without_variations_the_difference_is_not_reached_and_told(judge):
+    result = judge("clamped", "clamped_wrong", SMALL, varied=False)
+    assert result.verdict == "match" and result.variations == []
+    missed = [(one.branch, one.where) for one in result.coverage.branches if not one.reached]
+    assert ("clamp.upper", "1") in missed, missed
+    assert ("mode.training", "(model)") in missed
+    assert any("upper at 1" in line for line in coverage.lines(result))
+
+
+def test_a_branch_that_a_variation_reaches_names_it(judge):
+    result = judge("clamped", "clamped", SMALL)
+    (upper,) = [one for one in result.coverage.branches if one.branch == "clamp.upper" and one.where == "1"]
+    assert upper.reached and upper.by == "scale 100"
+
+
+def test_a_clamp_that_no_variation_reaches_is_told(judge):
+    result = judge("far", "far_wrong", SMALL)
+    missed = {one.branch for one in result.coverage.branches if not one.reached}
+    assert result.verdict == "match" and "clamp.upper" in missed
+
+
+def test_statistics_are_as_they_were_behind_training_mode(judge):
+    """Keras's biased variance would part the sides in all that follows."""
+    result = judge("batch_norm", "batch_norm", "[inputs.x]\nshape = [4, 6]")
+    assert result.verdict == "match", result
+    assert ("batch_norm.update", False) in {(one.branch, one.reached) for one in result.coverage.branches}
+
+
+def test_noise_that_is_not_shared_is_left_out(judge):
+    result = judge("noisy", "noisy", SMALL)
+    (training,) = [one for one in result.variations if one.name == "training mode"]
+    assert result.verdict == "match" and training.verdict == "skipped" and "random" in training.skipped
+
+
+def test_dropout_in_another_order_is_left_out(judge):
+    result = judge("two_branches", "two_branches", SMALL)
+    (training,) = [one for one in result.variations if one.name == "training mode"]
+    assert result.verdict == "match" and training.skipped == "dropout is drawn in another order on each side"
+
+
+def test_what_the_reference_alone_refuses_is_left_out(judge):
+    result = judge("limited", "fixed", "[inputs.x]\nshape = [4, 6]")
+    (scaled,) = [one for one in result.variations if one.name == "scale 100"]
+    assert result.verdict == "match" and scaled.skipped == "keras alone takes them", result
+    assert "too large" in scaled.failed["torch"]
+
+
+def test_what_leaves_float32_is_told_and_fails_nothing(judge):
+    result = judge("exponential", "exponential", "[inputs.x]\nshape = [4, 6]")
+    (scaled,) = [one for one in result.variations if one.name == "scale 100"]
+    assert scaled.verdict == "inconclusive" and "float32" in scaled.reason
+    assert result.verdict == "match"
+
+
+def test_nan_of_the_reference_is_told_and_fails_nothing(judge):
+    result = judge("divided", "divided_safely", SMALL)
+    (zeros,) = [one for one in result.variations if one.name == "zeros"]
+    assert zeros.verdict == "inconclusive" and "NaN" in zeros.reason
+    assert result.verdict == "match"
+
+
+def test_a_pair_that_diverges_already_is_not_varied(judge):
+    result = judge("clamped", "slanted", SMALL)
+    assert result.verdict == "diverged" and result.variations == [] and result.coverage is None
+
+
+def test_the_json_has_both(judge):
+    import msgspec
+
+    told = json.loads(msgspec.json.encode(judge("clamped", "clamped_wrong", SMALL)))
+    assert {"name", "verdict", "reason", "skipped"} <= told["variations"][0].keys()
+    assert {"reached", "of", "branches"} == told["coverage"].keys()
+    assert {"branch", "where", "reached", "by"} <= told["coverage"]["branches"][0].keys()

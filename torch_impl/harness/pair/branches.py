@@ -1,0 +1,108 @@
+"""Shows an observer the values at the kinks, masks and embeddings of a model while it is called."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from parity.pairs.coverage import Observer
+from torch_impl.harness.pair.values import array
+
+# Functions with kinks at fixed places: the lower and the upper one.
+KINKS: dict[str, tuple[float | None, float | None]] = {
+    "relu": (0.0, None),
+    "relu_": (0.0, None),
+    "relu6": (0.0, 6.0),
+    "leaky_relu": (0.0, None),
+    "leaky_relu_": (0.0, None),
+    "rrelu": (0.0, None),
+    "prelu": (0.0, None),
+    "elu": (0.0, None),
+    "elu_": (0.0, None),
+    "selu": (0.0, None),
+    "celu": (0.0, None),
+    "hardswish": (-3.0, 3.0),
+    "hardsigmoid": (-3.0, 3.0),
+    "softplus": (None, 20.0),
+}
+# Functions that are told where their kinks are: the places and names of the two arguments, and their defaults.
+CLAMPS: dict[str, tuple[tuple[str, float | None], tuple[str, float | None]]] = {
+    "hardtanh": (("min_val", -1.0), ("max_val", 1.0)),
+    "clamp": (("min", None), ("max", None)),
+    "clamp_": (("min", None), ("max", None)),
+    "clip": (("min", None), ("max", None)),
+}
+ENDS: dict[str, str] = {"clamp_min": "min", "clamp_min_": "min", "clamp_max": "max", "clamp_max_": "max"}
+MASKS: dict[str, tuple[int, str]] = {"masked_fill": (1, "mask"), "masked_fill_": (1, "mask"), "where": (0, "condition")}
+
+
+@contextmanager
+def observed(model: nn.Module, observer: Observer) -> Iterator[None]:
+    """Within the block the observer is shown what the functions of a model that branch are given."""
+    stack: list[str] = []
+
+    def on_call(name: str) -> Callable[..., None]:
+        return lambda *_: stack.append(name)
+
+    def on_return(*_: Any) -> None:
+        stack.pop()
+
+    with ExitStack() as open_:
+        for name, module in model.named_modules():
+            open_.callback(module.register_forward_pre_hook(on_call(name)).remove)
+            open_.callback(module.register_forward_hook(on_return, always_call=True).remove)
+        open_.enter_context(_Observing(observer, stack))
+        yield
+
+
+class _Observing(TorchFunctionMode):
+    """Sees every function of torch that a model calls. `stack`: the modules that are being called."""
+
+    def __init__(self, observer: Observer, stack: list[str]) -> None:
+        super().__init__()
+        self.observer, self.stack = observer, stack
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        with torch._C.DisableTorchFunction():
+            self._see(getattr(func, "__name__", ""), args, given)
+        return func(*args, **given)
+
+    def _see(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        where = self.stack[-1] if self.stack else ""
+        x = args[0] if args else kwargs.get("input")
+        if name in MASKS:
+            mask = _argument(args, kwargs, *MASKS[name], None)
+            if isinstance(mask, torch.Tensor) and mask.ndim:
+                self.observer.mask(where, array(mask))
+        elif name == "embedding" and isinstance(x, torch.Tensor):
+            weight, padding = (
+                _argument(args, kwargs, 1, "weight", None),
+                _argument(args, kwargs, 2, "padding_idx", None),
+            )
+            self.observer.ids(where, array(x), len(weight), None if padding in (None, -1) else padding % len(weight))
+        elif isinstance(x, torch.Tensor) and not x.is_complex() and (limits := _limits(name, args, kwargs)):
+            function = name.rstrip("_")
+            self.observer.kinks("clamp" if name in CLAMPS or name in ENDS else function, where, array(x), *limits)
+
+
+def _limits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float | None, float | None] | None:
+    """Where the lower and the upper kink of a function are; None if they are no numbers, or there are none."""
+    if name in KINKS:
+        return KINKS[name]
+    if name in CLAMPS:
+        found = [_argument(args, kwargs, place, *one) for place, one in enumerate(CLAMPS[name], 1)]
+    elif name in ENDS:
+        limit = _argument(args, kwargs, 1, ENDS[name], None)
+        found = [limit, None] if ENDS[name] == "min" else [None, limit]
+    else:
+        return None
+    numbers = all(limit is None or isinstance(limit, (int, float)) for limit in found)
+    return (found[0], found[1]) if numbers else None
+
+
+def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str, default: Any) -> Any:
+    return args[place] if len(args) > place else kwargs.get(name, default)
