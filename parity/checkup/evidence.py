@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from parity.checkup.ownership import Homes
+
 ROOT = "(model)"
 
 Phase = Literal["forward", "loss", "backward", "update", "other"]
@@ -245,12 +247,14 @@ class Collective(Fact):
 class Waiting(Fact):
     """Where a rank was when the time was over. `ended`: its step was over already.
 
-    `stack`: the lines of its Python stack, the innermost call first.
+    `stack`: the lines of its Python stack, the innermost call first. `homes`: whose files are whose in its process;
+    None if it had not built its program yet.
     """
 
     rank: int
     ended: bool
     stack: list[str]
+    homes: Homes | None = None
 
 
 class Step(Fact):

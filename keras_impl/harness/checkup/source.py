@@ -4,20 +4,20 @@ The built-in models and strategies count as the user's. In a function that AutoG
 that it was converted from.
 """
 
+import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import FrameType, TracebackType
 
+import keras
+import tensorflow as tf
 from tensorflow.python.util import tf_stack  # AutoGraph's source maps have no public door
 
-PROJECT = Path(__file__).parents[3]
-OURS = ("parity", "torch_impl/harness", "keras_impl/harness", "torch_impl/__main__.py", "keras_impl/__main__.py")
-SITES = ("site-packages", "dist-packages")
-STANDARD = (sysconfig.get_path("stdlib"), "<")
-FRAMEWORKS = ("keras", "tensorflow", "torch", "numpy", "ml_dtypes", "wrapt", "optree", "absl")
+from parity.checkup import ownership
+
+ABOVE = tuple(os.path.join(os.path.dirname(os.path.dirname(each.__file__)), "") for each in (tf, keras))  # the packages
 # Of the frameworks, what merely passes a call of the user's on.
 PASSING = (
     *(f"tensorflow/python/{folder}/" for folder in ("autograph", "eager", "framework", "ops", "util")),
@@ -73,22 +73,18 @@ def text(file: str, number: int) -> str:
     return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{number}"
 
 
-@cache
 def kind(file: str) -> int:
-    """Whose a file is: USER's, or installed by the user; of a LIBRARY that has an aim of its own; or PASSED over."""
-    path = Path(file)
-    for site in SITES:
-        if site in path.parts[:-1]:
-            package = "/".join(path.parts[path.parts.index(site) + 1 :])
-            if package.startswith(PASSING):
-                return PASSED
-            return LIBRARY if package.partition("/")[0].removesuffix(".py") in FRAMEWORKS else _outside(path)
-    return PASSED if file.startswith(STANDARD) or AUTOGRAPH in file else _outside(path)
+    """Whose a file is: USER's; of a LIBRARY that has an aim of its own; or PASSED over."""
+    return _judged(file, ownership.programs())
 
 
-def _outside(path: Path) -> int:
-    """Of what is no framework."""
-    return PASSED if any(path.is_relative_to(PROJECT / ours) for ours in OURS) else USER
+@cache
+def _judged(file: str, _programs: tuple[str, ...]) -> int:
+    owner = "standard" if AUTOGRAPH in file else ownership.owner(file)
+    if owner != "installed":
+        return USER if owner == "user" else PASSED
+    packages = [file.removeprefix(above) for above in ABOVE if file.startswith(above)]
+    return PASSED if any(package.startswith(PASSING) for package in packages) else LIBRARY
 
 
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:
