@@ -9,7 +9,8 @@ from typing import NamedTuple
 class Faulty(NamedTuple):
     """A program with a fault, and its corrected twin (`build_right`, `step_right`).
 
-    `where`: the module that the finding names. `placed`: whether one line is to blame.
+    `where`: the module that the finding names. `placed`: whether one line is to blame. `mended`: whether the fix is
+    a line which, put where the finding says, makes the program right.
     """
 
     side: str
@@ -20,6 +21,7 @@ class Faulty(NamedTuple):
     devices: int = 1
     ranks: int = 1
     placed: bool = True
+    mended: bool = False
 
 
 class Clean(NamedTuple):
@@ -101,6 +103,23 @@ PROGRAMS = [
         devices=2,
         ranks=2,
     ),
+    Faulty("torch", "never_stepped", "learning.no_step", "", LABELLED, mended=True),
+    Faulty("torch", "softmax_head", "loss.softmax_twice", "", LABELLED, mended=True),
+    Faulty("torch", "softmax_in_step", "loss.softmax_twice", "", LABELLED, mended=True),
+    Faulty("torch", "sigmoid_twice", "loss.sigmoid_twice", "", XY, mended=True),
+    Faulty("torch", "nll_of_logits", "loss.not_logarithms", "", LABELLED, mended=True),
+    Faulty("torch", "nll_of_probabilities", "loss.not_logarithms", "", LABELLED, mended=True),
+    Faulty("torch", "clipped_early", "learning.clipped_in_vain", "", X, mended=True),
+    Faulty("torch", "clipped_late", "learning.clipped_in_vain", "", X, mended=True),
+    Faulty("torch", "scheduled_first", "learning.scheduled_first", "", X, mended=True),
+    Faulty("torch", "loss_added_up", "memory.graph_kept", "", X, mended=True),
+    Faulty("torch", "losses_listed", "memory.graph_kept", "", X, mended=True),
+    Faulty("torch", "shuffled_apart", "loss.shuffled_apart", "", LABELLED, mended=True),
+    Faulty("torch", "labels_shuffled", "loss.shuffled_apart", "", [*X, "y=float32[8,1]"], mended=True),
+    Faulty("torch", "absurd_rate", "learning.exploding", "", X, mended=True),
+    Faulty("torch", "loss_detached", "learning.no_gradient", "(model)", X, mended=True),
+    Faulty("torch", "loss_of_argmax", "learning.no_gradient", "(model)", LABELLED, mended=True),
+    Faulty("torch", "detached_unrooted", "learning.no_gradient", "(model)", X, mended=True),
     Faulty("keras", "one_device", "placement.one_device", "(model)", ["x=float32[8,64]"], devices=2),
     Faulty("keras", "lopsided", "placement.lopsided", "(model)", ["x=float32[8,64]"], devices=2),
     Faulty("keras", "unused_device", "placement.unused", "", X, devices=3, placed=False),

@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
@@ -102,8 +104,12 @@ def build():
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """A site-packages folder with a copy of the project's packages in it."""
-    folder = tmp_path_factory.mktemp("installed") / "lib" / "site-packages"
+    """The site-packages of an environment of its own with the project's packages; the others are this one's."""
+    root = tmp_path_factory.mktemp("installed")
+    venv.create(root, with_pip=False)
+    folder = Path(sysconfig.get_path("purelib", vars={"base": str(root)}))
+    others = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    (folder / "others.pth").write_text("\n".join(others))
     for package in ("parity", "torch_impl", "keras_impl"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
@@ -111,8 +117,8 @@ def site(tmp_path_factory) -> Path:
 
 def run(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command of the installed project, from the user's folder."""
-    variables = {**os.environ, "PYTHONPATH": str(site)}
-    command = [sys.executable, "-m", *arguments]
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(site.parents[2] / "bin" / "python"), "-m", *arguments]
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=240)
 
 

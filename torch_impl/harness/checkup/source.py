@@ -7,7 +7,8 @@ from types import CodeType, FrameType, TracebackType
 
 import torch
 
-from parity.checkup import ownership
+from parity.checkup import ownership, rewrite
+from parity.checkup.rewrite import Spot
 
 ABOVE = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "")  # of the package
 # Of torch, what merely passes a call of the user's on.
@@ -28,10 +29,22 @@ USER, PASSED, MOVED, LIBRARY = range(4)
 
 def line(made: object = None) -> str:
     """The user's line that is running, "" if there is none. `made`: not one in a method of this object."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (_kind(frame.f_code) != USER or (made is not None and _self(frame) is made)):
-        frame = frame.f_back
-    return _text(frame.f_code, frame.f_lineno) if frame else ""
+    found = frame(made)
+    return _text(found.f_code, found.f_lineno) if found else ""
+
+
+def frame(made: object = None) -> FrameType | None:
+    """The frame of that line."""
+    found: FrameType | None = sys._getframe(1)
+    while found is not None and (_kind(found.f_code) != USER or (made is not None and _self(found) is made)):
+        found = found.f_back
+    return found
+
+
+def spot(made: object = None) -> Spot | None:
+    """Where in that line the program is."""
+    found = frame(made)
+    return rewrite.spot(found) if found else None
 
 
 def direct(modules: bool = False) -> str:
