@@ -162,6 +162,16 @@ PROGRAMS = [
     Faulty("keras", "log_of_zero", "finite.forward", "(model)", X),
     Faulty("keras", "sqrt_at_zero", "finite.backward", "(model)", X),
     Faulty("keras", "wrong_features", "step.raised", "(model)", ["x=float32[2,8,8,3]"]),
+    Faulty("keras", "never_applied", "learning.no_step", "", X, mended=True),
+    Faulty("keras", "softmax_and_logits", "loss.softmax_twice", "", LABELLED, mended=True),
+    Faulty("keras", "logits_as_probabilities", "loss.raw_logits", "", LABELLED, mended=True),
+    Faulty("keras", "binary_logits", "loss.raw_logits", "", XY, mended=True),
+    Faulty("keras", "softmax_in_loop", "loss.softmax_twice", "", LABELLED, mended=True),
+    Faulty("keras", "sigmoid_twice", "loss.sigmoid_twice", "", [*X, "y=int64[8,1]<2"], mended=True),
+    Faulty("keras", "shuffled_apart", "loss.shuffled_apart", "", LABELLED, mended=True),
+    Faulty("keras", "absurd_rate", "learning.exploding", "", XY, mended=True),
+    Faulty("keras", "loss_of_argmax", "learning.no_gradient", "(model)", LABELLED, mended=True),
+    Faulty("keras", "loss_stopped", "learning.no_gradient", "(model)", X, mended=True),
 ]
 
 CLEAN = [

@@ -182,7 +182,8 @@ class Backward(Fact):
     """One backward pass. `scaled`: its root was just multiplied or divided by a number (loss / k), or is no loss.
 
     `kept`: the parameters that held a gradient not zero when it began, and to which it added. `optimizer`: what the
-    user's code calls the optimizer there. `divided`: the line with the loss divided by a number, of which it has {}.
+    user's code calls the optimizer there; `update`: the line that would make an update of what the pass computed.
+    `divided`: the line with the loss divided by a number, of which it has {}.
     """
 
     source: str
@@ -190,6 +191,7 @@ class Backward(Fact):
     kept: list[str]
     updates: int = 0  # that were made in this step before it
     optimizer: str = ""
+    update: str = ""
     divided: str = ""
 
 

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.util import tf_stack  # AutoGraph's source maps have no public door
 
-from parity.checkup import ownership
+from parity.checkup import ownership, rewrite
 
 ABOVE = tuple(os.path.join(os.path.dirname(os.path.dirname(each.__file__)), "") for each in (tf, keras))  # the packages
 # Of the frameworks, what merely passes a call of the user's on.
@@ -35,11 +35,20 @@ Spot = tuple[str, int]  # a file and a line of it
 
 def line(made: object = None) -> str:
     """The user's line that is running, "" if there is none. `made`: not one in a method of this object."""
-    for frame in _stack(sys._getframe(1)):
-        spot = _spot(frame)
-        if kind(spot[0]) == USER and (made is None or _self(frame) is not made):
-            return text(*spot)
-    return ""
+    found = frame(made)
+    return text(*_spot(found)) if found else ""
+
+
+def frame(made: object = None) -> FrameType | None:
+    """The frame of that line."""
+    users = (each for each in _stack(sys._getframe(1)) if kind(_spot(each)[0]) == USER)
+    return next((each for each in users if made is None or _self(each) is not made), None)
+
+
+def spot(made: object = None) -> rewrite.Spot | None:
+    """Where in that line the program is; not in one that AutoGraph wrote."""
+    found = frame(made)
+    return rewrite.spot(found) if found and AUTOGRAPH not in found.f_code.co_filename else None
 
 
 def direct() -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from parity.checkup.evidence import Event, Evidence, Optimizer
 from parity.checkup.finding import Finding
-from parity.checkup.rules import words
 from parity.checkup.rules.facts import found
 
 GROWN = 100.0  # times their size: an update that does this to the parameters replaces them
@@ -16,7 +15,9 @@ SMALL = 0.01  # root mean square below which parameters count as if they had tha
 def no_step(evidence: Evidence) -> Iterator[Finding]:
     """Backward passes, an optimizer that never makes an update, and parameters that all steps leave as they are."""
     backwards = [backward for step in evidence.steps for backward in step.backwards]
-    optimizers = [optimizer for step in evidence.steps for optimizer in step.optimizers if optimizer.parameters]
+    every = [optimizer for step in evidence.steps for optimizer in step.optimizers]
+    # One of Keras's holds nothing before its first update.
+    optimizers = [optimizer for optimizer in every if optimizer.parameters or evidence.side == "keras"]
     idle = optimizers and not any(optimizer.stepped for optimizer in optimizers)
     failed = evidence.later or any(step.failure for step in evidence.steps)
     if not (evidence.own_step and backwards and idle) or failed or evidence.changed is not False:
@@ -25,14 +26,11 @@ def no_step(evidence: Evidence) -> Iterator[Finding]:
     if last.kept and last.scaled:
         return  # gradients of more steps than were run are accumulated, each divided by their number
     message = (
-        f"{optimizers[-1].kind} holds {words.count(len(optimizers[-1].parameters), 'parameter')} and never makes an "
-        "update: gradients are computed, and no parameter has changed after all steps."
+        f"{optimizers[-1].kind} never makes an update: gradients are computed, and no parameter has changed after all "
+        "steps."
     )
-    name = last.optimizer or "optimizer"
-    fix = f"{name}.step()  # after this line"
-    if evidence.side == "keras":
-        fix = f"{name}.apply_gradients(zip(gradients, model.trainable_variables))  # after this line"
-    yield found("error", "learning.no_step", "", last.source, message, fix)
+    generic = "optimizer.step()" if evidence.side == "torch" else "optimizer.apply(gradients, variables)"
+    yield found("error", "learning.no_step", "", last.source, message, f"{last.update or generic}  # after this line")
 
 
 def clipped_in_vain(evidence: Evidence) -> Iterator[Finding]:

@@ -85,6 +85,7 @@ class Training:
         self._events.note("backward")
         noted = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
         noted.optimizer, noted.divided = self._called(), _divided()
+        noted.update = f"{noted.optimizer}.step()"
         self.step.backwards.append(noted)
         self._fresh = True
         before = {name: parameter.grad for name, parameter in self._parameters()}
