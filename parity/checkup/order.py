@@ -32,14 +32,18 @@ def order(given: Rows, seen: Rows) -> list[int] | None:
 
 
 def compared(batch: dict[str, Rows], fed: Sequence[Rows], target: Rows) -> Literal["", "together", "apart"]:
-    """Return how targets stand to what the model was fed, both taken from a batch; "" if that is not known."""
-    for seen in fed:
-        for name, given in batch.items():
-            numbers = order(given, seen)
-            labels = [other for key, other in batch.items() if key != name and sorted(other) == sorted(target)]
-            if numbers and len(set(target)) > 1 and labels:
-                return "together" if any([each[i] for i in numbers] == target for each in labels) else "apart"
-    return ""
+    """Return how targets stand to what the model was fed, both taken from a batch; "" if that is not known.
+
+    `fed`: what the model got in each of its calls: it is enough that the targets stand in the order of one.
+    """
+    found = [
+        any([each[i] for i in numbers] == target for each in labels)
+        for seen in fed
+        for name, given in batch.items()
+        if (labels := [other for key, other in batch.items() if key != name and sorted(other) == sorted(target)])
+        if len(set(target)) > 1 and (numbers := order(given, seen)) is not None
+    ]
+    return ("together" if any(found) else "apart") if found else ""
 
 
 def mended(of_input: Spot | None, of_target: Spot | None, fallback: str) -> Code | None:

@@ -38,12 +38,12 @@ class Losses:
         self.step, self.calls, self.origins = step, calls, origins
         self._last: dict[int, FrameType] = {}  # the call that runs in each thread
         self._batch = {name: _rows(tensor) for name, tensor in inputs.items()} if len(inputs) > 1 else {}
-        self._fed: list[tuple[order.Rows, Known]] | None = None  # what the model got at its first call
+        self._fed: list[tuple[order.Rows, Known]] = []  # what the model got at each call
 
     def fed(self, module: str, given: Any) -> None:
         """A layer is called with this."""
-        if module == ROOT and self._fed is None and self._batch:
-            self._fed = [(_rows(tensor), self.origins.of(tensor)) for tensor in tensors(given)]
+        if module == ROOT and self._batch:
+            self._fed += [(_rows(tensor), self.origins.of(tensor)) for tensor in tensors(given)]
 
     def see(self, view: View) -> None:
         """An op runs."""
@@ -91,13 +91,13 @@ class Losses:
 
     def _order(self, target: Any) -> tuple[Any, Code | None]:
         """Whether the target's rows belong to what the model got."""
-        fed = [rows for rows, _ in self._fed or ()]
+        fed = [rows for rows, _ in self._fed]
         how = order.compared(self._batch, fed, _rows(target)) if fed else ""
         if how != "apart":
             return how, None
-        spots = [known.picked for _, known in self._fed or () if known.picked]
+        spots = [known.picked for _, known in self._fed if known.picked]
         of_target = self.origins.of(target).picked
-        mended = order.mended(spots[0] if spots else None, of_target, "tf.random.shuffle(tf.range(len(x)))")
+        mended = order.mended(spots[-1] if spots else None, of_target, "tf.random.shuffle(tf.range(len(x)))")
         found = rewrite.expression(of_target)
         return how, mended or Code(source=rewrite.shown(found.file, found.node.lineno) if found else "")
 

@@ -45,13 +45,13 @@ class Losses:
     def __init__(self, step: Step, inputs: dict[str, torch.Tensor], calls: Calls, origins: Origins):
         self.step, self.calls, self.origins = step, calls, origins
         self._batch = {name: _rows(tensor) for name, tensor in inputs.items()} if len(inputs) > 1 else {}
-        self._fed: list[tuple[order.Rows, Spot | None]] | None = None  # what the model got at its first call
+        self._fed: list[tuple[order.Rows, Spot | None]] = []  # what the model got at each call
         self._picked: WeakIdKeyDictionary = WeakIdKeyDictionary()  # where rows were put into another order
 
     def fed(self, module: str, given: Any) -> None:
         """A module is called with this."""
-        if module == ROOT and self._fed is None and self._batch:
-            self._fed = [(_rows(tensor), self._picked.get(tensor)) for tensor in tensors(given)]
+        if module == ROOT and self._batch:
+            self._fed += [(_rows(tensor), self._picked.get(tensor)) for tensor in tensors(given)]
 
     def note(self, function: str, args: tuple, kwargs: dict, result: Any) -> None:
         """A function was called; if it is a loss, the step has it."""
@@ -87,13 +87,13 @@ class Losses:
 
     def _order(self, target: torch.Tensor) -> tuple[Any, Code | None]:
         """Whether the target's rows belong to what the model got."""
-        fed = [rows for rows, _ in self._fed or ()]
+        fed = [rows for rows, _ in self._fed]
         how = order.compared(self._batch, fed, _rows(target)) if fed else ""
         if how != "apart":
             return how, None
-        spots = [spot for _, spot in self._fed or () if spot]
+        spots = [spot for _, spot in self._fed if spot]
         of_target = self._picked.get(target)
-        mended = order.mended(spots[0] if spots else None, of_target, "torch.randperm(len(x))")
+        mended = order.mended(spots[-1] if spots else None, of_target, "torch.randperm(len(x))")
         found = rewrite.expression(of_target)
         line = rewrite.shown(found.file, found.node.lineno) if found else ""
         return how, mended or Code(source=line)
