@@ -143,6 +143,7 @@ class LossCall(Fact):
     what made its input, reshaped at most ("softmax", "log_softmax", "sigmoid"; "" if it is something else).
     `smallest`, `largest`: of the numbers in its input. `sums`: the smallest and the largest sum over the classes.
     `takes`: what the function expects for its input; "" if any numbers will do. `mended`: the line that makes it fit.
+    `squeezed`: the line without the last axis of what has one more; `transposed`: with the classes on axis 1.
     `rows`: whether those of its target stand in the order of those that the model was given; `reordered`: if they do
     not, the line that put them in another one.
     """
@@ -158,17 +159,23 @@ class LossCall(Fact):
     sums: tuple[float, float] | None = None
     takes: Literal["", "logits", "probabilities", "log_probabilities"] = ""
     mended: Code | None = None
+    squeezed: Code | None = None
+    transposed: Code | None = None
     rows: Literal["", "together", "apart"] = ""
     reordered: Code | None = None
 
 
 class Broadcast(Fact):
-    """An elementwise op of the program (not within a library) whose operands had different shapes."""
+    """An elementwise op of the program (not within a library) whose operands had different shapes.
+
+    `squeezed`: the line without the last axis of the one that has more.
+    """
 
     operation: str
     left: Tensor
     right: Tensor
     place: Place
+    squeezed: Code | None = None
 
 
 class Gradient(Fact):

@@ -57,6 +57,10 @@ class Expression(NamedTuple):
         line = _bytes(self.file, node.lineno)
         return line[node.col_offset : node.end_col_offset].decode() if node.lineno == node.end_lineno else ""
 
+    def behind(self) -> str:
+        """The rest of the expression's last line."""
+        return _bytes(self.file, self.node.end_lineno)[self.node.end_col_offset :].decode()
+
     def atom(self, node: Any) -> str:
         """The same, to be followed by a dot."""
         text = self.text(node)
@@ -79,6 +83,13 @@ class Expression(NamedTuple):
             return self.with_text(node, value)
         separator = ", " if self.node.args or self.node.keywords else ""
         return self.with_text(self.node, f"{self.text()[:-1]}{separator}{name}={value})" if self.text() else "")
+
+    def squeezed(self, first: bool, template: str) -> Code | None:
+        """The line with the first or second operand of an operator or a call put through `template`, {} being it."""
+        given = [getattr(self.node, side) for side in ("left", "right") if hasattr(self.node, side)]
+        given = given or list(getattr(self.node, "args", ()))
+        node = given[0 if first else 1] if len(given) > 1 else None
+        return self.with_text(node, template.format(self.atom(node))) if node is not None and self.atom(node) else None
 
     def unwrapped(self) -> Code | None:
         """The line without the call: f(x), x.f() and x.f become x."""

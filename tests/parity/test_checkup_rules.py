@@ -410,7 +410,7 @@ TABLE: list[tuple[Evidence, str, str, str, str, str, Evidence]] = [
     ),
     (
         learns(encoder="none", cuts=[LOGGED, DETACHED]),
-        *("learning.no_gradient", "error", "encoder", "model.py:12", "x = model.encoder(x)  # without .detach()"),
+        *("learning.no_gradient", "error", "encoder", "model.py:12", "# torch's own functions, without .detach()"),
         learns(cuts=[LOGGED, DETACHED]),
     ),
     (not_called(), "learning.no_gradient", "error", "encoder", "model.py:4", "model.encoder(x)", learns()),

@@ -18,7 +18,8 @@ from keras_impl.harness.checkup.frames import View, look
 from keras_impl.harness.checkup.losses import Losses, is_straight, note_activation
 from keras_impl.harness.checkup.origins import MOVES, Known
 from keras_impl.harness.checkup.scopes import Scopes
-from parity.checkup.evidence import Broadcast, Place, Soft
+from parity.checkup import rewrite
+from parity.checkup.evidence import Broadcast, Code, Place, Soft
 
 PICKS = ("GatherV2", "RandomShuffle", "RandomShuffleV2")
 COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual", "Maximum", "Minimum")
@@ -118,6 +119,7 @@ class Ops:
                 left=described[0],
                 right=described[1],
                 place=self.calls.place(view),
+                squeezed=_squeezed(left.shape.rank, right.shape.rank),
             )
             self.step.broadcasts.append(broadcast)
 
@@ -154,6 +156,13 @@ class Ops:
     def _is_same(self, before: tf.Tensor, after: tf.Tensor) -> bool:
         """Whether neither type nor device changed."""
         return before.dtype == after.dtype and self.origins.device(before) == self.origins.device(after)
+
+
+def _squeezed(left: int, right: int) -> Code | None:
+    """The user's line without the last axis of the operand that has one more than the other."""
+    if abs(left - right) != 1:
+        return None
+    return rewrite.code(source.spot(), lambda op: op.squeezed(left > right, "tf.squeeze({}, -1)"))
 
 
 def _is_scaled(operation: str, tensor: tf.Tensor, inputs: tuple, before: list[Known], view: View) -> bool:

@@ -57,6 +57,9 @@ def _reached(evidence: Evidence, lack: Lack, cut: Cut | None) -> str:
         return cut.mended.fix
     if cut and cut.what == "integers":
         return "loss = F.cross_entropy(scores, labels)" if evidence.side == "torch" else SCORES
+    if cut and cut.what in ("detach", "numpy"):
+        framework = "torch" if evidence.side == "torch" else "tf"
+        return f"x = {framework}.tanh(x)  # {framework}'s own functions, {CUTS[cut.what][1]}"
     if cut:
         return f"x = {layer}(x)  # {CUTS.get(cut.what, ('', 'without ' + cut.what))[1]}"
     if evidence.side == "keras":

@@ -1,5 +1,6 @@
 """Where the way of a gradient ends in the program's own lines, and how such a line reads without that."""
 
+import re
 import weakref
 from types import FrameType
 from typing import Any
@@ -14,6 +15,7 @@ from torch_impl.harness.checkup.calls import Calls
 from torch_impl.harness.checkup.origins import Origins, tensors
 
 CUTS = ("detach", "detach_", "tensor")  # torch.tensor(x) copies the numbers alone
+READ = re.compile(r"(\.cpu\(\))?\.(numpy|tolist|item)\(")
 
 
 class Cuts:
@@ -41,7 +43,7 @@ class Cuts:
         """A cut of a tensor that carries a gradient, if it stands in the user's own line."""
         if not tensor.requires_grad or not torch.is_grad_enabled() or not (line := source.direct()):
             return None
-        mended = rewrite.code(source.spot(), Expression.unwrapped) if what != "integers" else None
+        mended = rewrite.code(source.spot(), _uncut) if what != "integers" else None
         place = self.calls.place(line)
         self.step.cuts.append(Cut(what=what, tensor=self.origins.describe(tensor), place=place, mended=mended))
         return self.step.cuts[-1]
@@ -52,6 +54,11 @@ class Cuts:
         for cut, scores, shape in self._whole:
             if scores() is not None and frame is not None:
                 cut.mended = _of_scores(frame, root, rewrite.name(frame, scores()), shape)
+
+
+def _uncut(cut: Expression) -> Code | None:
+    """The line without the cut; none where NumPy comes behind it, which takes no tensor with a graph."""
+    return None if READ.match(cut.behind()) else cut.unwrapped()
 
 
 def _are_whole(results: Any) -> bool:

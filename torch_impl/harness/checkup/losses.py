@@ -83,6 +83,8 @@ class Losses:
             inside = without if call.takes == "logits" else None
             call.mended = inside or _followed(INVERSE.get(activation, logarithm))
         call.rows, call.reordered = self._order(target)
+        call.squeezed = squeezed(given, target)
+        call.transposed = _followed("transpose(1, -1)") if given.dim() > 2 and call.straight else None
         return call
 
     def _order(self, target: torch.Tensor) -> tuple[Any, Code | None]:
@@ -112,6 +114,13 @@ class Losses:
         module = self.calls.running[-1] if self.calls.running else None
         made = self.calls.building.spots.get(module) if module is not None else None
         return rewrite.code(made, _identity)
+
+
+def squeezed(left: torch.Tensor, right: torch.Tensor) -> Code | None:
+    """The user's line without the last axis of the operand that has one more than the other."""
+    if abs(left.dim() - right.dim()) != 1:
+        return None
+    return rewrite.code(source.spot(), lambda call: call.squeezed(left.dim() > right.dim(), "{}.squeeze(-1)"))
 
 
 def _identity(made: Expression) -> Code | None:

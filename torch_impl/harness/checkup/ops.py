@@ -16,7 +16,7 @@ from torch_impl.harness.checkup.calls import Calls
 from torch_impl.harness.checkup.copies import Copies
 from torch_impl.harness.checkup.cuts import Cuts
 from torch_impl.harness.checkup.graphs import Graphs
-from torch_impl.harness.checkup.losses import Losses
+from torch_impl.harness.checkup.losses import Losses, squeezed
 from torch_impl.harness.checkup.origins import ATTRIBUTES, Origins, tensors
 
 ELEMENTWISE = frozenset(
@@ -96,7 +96,9 @@ class Ops(TorchFunctionMode):
         if line := source.direct():
             left, right = map(self.origins.describe, operands)
             place = self.calls.place(line)
-            self.step.broadcasts.append(Broadcast(operation=name.strip("_"), left=left, right=right, place=place))
+            wide = Broadcast(operation=name.strip("_"), left=left, right=right, place=place)
+            wide.squeezed = squeezed(*operands)
+            self.step.broadcasts.append(wide)
 
     def _mark(self, results: Any) -> None:
         """The graph's new nodes know where they were made, for when they run in the backward pass."""
