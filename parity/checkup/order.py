@@ -41,7 +41,7 @@ def compared(batch: dict[str, Rows], fed: Sequence[Rows], target: Rows) -> Liter
         for seen in fed
         for name, given in batch.items()
         if (labels := [other for key, other in batch.items() if key != name and sorted(other) == sorted(target)])
-        if len(set(target)) > 1 and (numbers := order(given, seen)) is not None
+        if len(set(target)) > 1 and len(target) == len(seen) and (numbers := order(given, seen)) is not None
     ]
     return ("together" if any(found) else "apart") if found else ""
 

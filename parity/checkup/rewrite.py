@@ -5,6 +5,7 @@ user's own line that way, with the user's own names. Nothing is found by looking
 """
 
 import ast
+import contextlib
 import linecache
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -125,15 +126,19 @@ def name(frame: FrameType | None, wanted: Any) -> str:
     if frame is None:
         return ""
     for names in (frame.f_locals, frame.f_globals):
-        for key, value in names.items():
-            if value is wanted:
-                return key
-        for key, value in names.items():
-            if not isinstance(value, (ModuleType, type)):
-                for attribute, part in getattr(value, "__dict__", {}).items():
-                    if part is wanted:
-                        return f"{key}.{attribute}"
+        found = next((key for key, value in names.items() if value is wanted), "")
+        if found := found or next((f"{key}.{part}" for key, part in _attributes(names, wanted)), ""):
+            return found
     return ""
+
+
+def _attributes(names: dict[str, Any], wanted: Any) -> Iterator[tuple[str, str]]:
+    """Variables, and those of their attributes that are an object; modules and classes are none of the program's."""
+    for key, value in list(names.items()):
+        if not isinstance(value, (ModuleType, type)):
+            with contextlib.suppress(AttributeError, TypeError):  # objects without attributes, or with odd ones
+                held = object.__getattribute__(value, "__dict__")
+                yield from ((key, name) for name, part in list(held.items()) if part is wanted)
 
 
 def call_with(frame: FrameType | None, function: str, argument: str) -> Expression | None:
