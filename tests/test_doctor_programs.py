@@ -6,6 +6,7 @@ is no GPU. All programs of a side run in one process, as far as they leave it al
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,16 +63,21 @@ def named(programs: list) -> list:
 
 def examine(backend: Backend, program: Faulty | Clean, right: bool, folder: Path) -> list[Finding]:
     """What the doctor says of a program, or of its corrected twin."""
-    job = Examination(
+    job = job_of(program, function(program, "build", right), function(program, "step", right))
+    return examined(backend, job, folder)[0]
+
+
+def job_of(program: Faulty | Clean, build: str, step: str) -> Examination:
+    """An examination of these functions, on the inputs and devices of the program."""
+    return Examination(
         folder="",
-        build=function(program, "build", right),
-        step=function(program, "step", right),
+        build=build,
+        step=step,
         inputs=[parse(text) for text in program.inputs],
         devices=program.devices,
         ranks=program.ranks,
         timed=False,
     )
-    return examined(backend, job, folder)[0]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +85,8 @@ def examinations(request, backends, tmp_path_factory) -> Iterator[dict[Key, "Fut
     """Those that the selected tests ask for, begun at once: a thread for each side."""
     folder = tmp_path_factory.mktemp("programs")
     items = [item for item in request.session.items if item.module is request.module]
-    asked = [item.callspec.params["program"] for item in items if "examinations" in item.fixturenames]
+    programs = [item.callspec.params["program"] for item in items if "examinations" in item.fixturenames]
+    asked = {(program.side, program.name): program for program in programs}.values()
     with contextlib.ExitStack() as stack:
         begun = {}
         for backend in backends:
@@ -109,6 +116,51 @@ def check(findings: list[Finding], program: Faulty) -> None:
 def test_a_fault_is_named_and_its_correction_is_clean(program, examinations):
     check(examinations[program.side, program.name, False].result(), program)
     assert serious(examinations[program.side, program.name, True].result()) == []
+
+
+@pytest.fixture(scope="module")
+def mender(tmp_path_factory) -> Iterator[tuple[list[Backend], Path]]:
+    """Processes that find programs in a folder of their own, and the folder."""
+    folder = tmp_path_factory.mktemp("mended")
+    backends = [Backend(side, "", folder) for side in ("torch", "keras")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder))
+        with running(backends):
+            yield backends, folder
+
+
+def mended(text: str, finding: Finding) -> str:
+    """The program with the advice applied at the place that the finding names."""
+    lines, number = text.splitlines(), int(finding.source.rpartition(":")[2]) - 1
+    indent = lines[number][: len(lines[number]) - len(lines[number].lstrip())]
+    fix, _, where = finding.fix.partition("  # ")
+    if where == "before this line":
+        lines.insert(number, indent + fix)
+    elif where == "after this line":
+        lines.insert(number + 1, indent + fix)
+    elif moved := re.fullmatch(r"moved (before|after) line (\d+)", where):
+        target = int(moved[2]) - (moved[1] == "before")
+        lines[number] = f"{indent}pass"
+        behind = lines[target - (moved[1] == "after")]
+        deeper = "    " * behind.rstrip().endswith(":")
+        lines.insert(target, behind[: len(behind) - len(behind.lstrip())] + deeper + fix)
+    else:
+        lines[number] = indent + finding.fix
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("program", named([program for program in PROGRAMS if program.mended]))
+def test_the_advice_mends_the_program(program, examinations, mender):
+    findings = examinations[program.side, program.name, False].result()
+    (found,) = [finding for finding in findings if finding.id == program.finding]
+    backends, folder = mender
+    name = f"mended_{program.side}_{program.name}"
+    (folder / program.side).mkdir(exist_ok=True)
+    (folder / f"{name}.py").write_text(mended(source_file(program).read_text(), found))
+    (backend,) = [backend for backend in backends if backend.name == program.side]
+    build, step = (function(program, which, False).rpartition(":")[2] for which in ("build", "step"))
+    job = job_of(program, f"{name}:{build}", f"{name}:{step}" if step else "")
+    assert serious(examined(backend, job, folder / program.side / program.name)[0]) == [], found
 
 
 @pytest.mark.parametrize("program", named(CLEAN))

@@ -46,6 +46,19 @@ def test_a_command_ends_well(command, folder, monkeypatch):
     assert "Traceback" not in ended.stderr
 
 
+def test_the_doctor_says_what_is_shown_of_the_program_that_is_shown(tmp_path, monkeypatch):
+    """All but the times, and the share of a step that waiting takes, where it is worth a word."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (tmp_path / "train.py").write_text(re.search(r"```python\n(# train\.py\n.*?)```", README, re.DOTALL)[1])
+    command, shown = re.search(r"```text\n\$ python (-m parity\.doctor .*?)\n(.*?)```", README, re.DOTALL).groups()
+    ended = subprocess.run(
+        [sys.executable, *shlex.split(command)], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 1, ended.stderr
+    told = [line for line in shown.splitlines() if line.startswith(("error", "warning", "  fix")) or "finding" in line]
+    assert [line for line in ended.stdout.splitlines() if line in told] == told, ended.stdout
+
+
 def test_the_picture_of_the_house_is_true():
     for name in re.findall(r"^ +(\w+(?:\.py|/)) ", README.partition("## How it is built")[2], re.MULTILINE):
         assert list(ROOT.glob(f"*/{name}")) or (ROOT / name).exists(), name

@@ -20,6 +20,7 @@ from keras_impl.harness.checkup.functions import Functions
 from keras_impl.harness.checkup.observer import Observer
 from keras_impl.harness.checkup.state import kept
 from keras_impl.harness.checkup.timing import timed
+from keras_impl.harness.checkup.training import sizes
 from keras_impl.harness.pretend import pretend
 from parity.checkup.clock import Clock
 from parity.checkup.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps
@@ -46,8 +47,10 @@ def examine(job: Examination) -> None:
         clock = Clock(tf.test.experimental.sync_devices if rank.of == 1 else lambda: None)  # not for remote devices
         clocked = functools.partial(timed, clock, program.model)
         shapes: set[Any] = set()
-        context = functools.partial(_context, job, evidence, observer, functions, clocked, shapes)
+        start: list[float] = []  # the size of each parameter before anything was updated
+        context = functools.partial(_context, job, evidence, observer, functions, clocked, shapes, start)
         evidence.later = outcome(Drive(program, context, files, rank.of, steps(job)), source.line_of)
+        evidence.changed = sizes(program.model) != start
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, observer.optimizers)
         evidence.moves = building.moves
@@ -86,12 +89,13 @@ def _context(
     functions: Functions,
     clocked: Clocked,
     shapes: set[Any],
+    start: list[float],
     number: int,
     batch: Any,
 ) -> AbstractContextManager[Any]:
-    """What a step runs in. `shapes`: receives those of its batch."""
+    """What a step runs in. `shapes`: receives those of its batch; `start`: the sizes of the parameters."""
     if number < OBSERVED:
-        return _observed(evidence, observer, batch)
+        return _observed(evidence, observer, start, batch)
     shapes.add(tuple(tuple(tensor.shape) for tensor in built_in.named(batch).values()))
     if number < OBSERVED + WARM or not job.timed:
         return functions
@@ -101,14 +105,15 @@ def _context(
 
 
 @contextmanager
-def _observed(evidence: Evidence, observer: Observer, batch: Any) -> Iterator[None]:
+def _observed(evidence: Evidence, observer: Observer, start: list[float], batch: Any) -> Iterator[None]:
     # It runs eagerly, where all can be seen; the program goes on as if it had not.
     with kept():
-        start = time.perf_counter()
+        begun = time.perf_counter()
         with observer.step(built_in.named(batch)) as step:
             evidence.steps.append(step)
             yield
-            step.seconds = time.perf_counter() - start
+            step.seconds = time.perf_counter() - begun
+    start[:] = start or sizes(observer.model)  # which a model may have only now
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from parity.checkup.ownership import Homes
+
 ROOT = "(model)"
 
 Phase = Literal["forward", "loss", "backward", "update", "other"]
@@ -48,6 +50,13 @@ class Place(Fact):
     module: str = ""
     source: str = ""
     phase: Phase = "other"
+
+
+class Code(Fact):
+    """A line of the user's, and how it should read."""
+
+    source: str = ""
+    fix: str = ""
 
 
 class Module(Fact):
@@ -122,6 +131,7 @@ class Copy(Fact):
     bytes: int = 0
     seconds: float = 0.0
     again: int = 0
+    mended: Code | None = None  # the line without it, where it is a call that can be left out
     pinned: bool = True  # of a copy from the host to a GPU
     contiguous: bool = True
 
@@ -129,7 +139,13 @@ class Copy(Fact):
 class LossCall(Fact):
     """A loss function by its PyTorch or Keras name ("mse_loss", "cross_entropy").
 
-    `straight`: its input is what a linear layer made, reshaped at most, so that classes stand last.
+    `straight`: its input is what a linear layer made, reshaped at most, so that classes stand last. `activation`:
+    what made its input, reshaped at most ("softmax", "log_softmax", "sigmoid"; "" if it is something else).
+    `smallest`, `largest`: of the numbers in its input. `sums`: the smallest and the largest sum over the classes.
+    `takes`: what the function expects for its input; "" if any numbers will do. `mended`: the line that makes it fit.
+    `squeezed`: the line without the last axis of what has one more; `transposed`: with the classes on axis 1.
+    `rows`: whether those of its target stand in the order of those that the model was given; `reordered`: if they do
+    not, the line that put them in another one.
     """
 
     function: str
@@ -137,15 +153,29 @@ class LossCall(Fact):
     target: Tensor
     place: Place
     straight: bool = False
+    activation: str = ""
+    smallest: float | None = None
+    largest: float | None = None
+    sums: tuple[float, float] | None = None
+    takes: Literal["", "logits", "probabilities", "log_probabilities"] = ""
+    mended: Code | None = None
+    squeezed: Code | None = None
+    transposed: Code | None = None
+    rows: Literal["", "together", "apart"] = ""
+    reordered: Code | None = None
 
 
 class Broadcast(Fact):
-    """An elementwise op of the program (not within a library) whose operands had different shapes."""
+    """An elementwise op of the program (not within a library) whose operands had different shapes.
+
+    `squeezed`: the line without the last axis of the one that has more.
+    """
 
     operation: str
     left: Tensor
     right: Tensor
     place: Place
+    squeezed: Code | None = None
 
 
 class Gradient(Fact):
@@ -158,13 +188,33 @@ class Gradient(Fact):
 class Backward(Fact):
     """One backward pass. `scaled`: its root was just multiplied or divided by a number (loss / k), or is no loss.
 
-    `kept`: the parameters that held a gradient not zero when it began, and to which it added.
+    `kept`: the parameters that held a gradient not zero when it began, and to which it added. `optimizer`: what the
+    user's code calls the optimizer there; `update`: the line that would make an update of what the pass computed.
+    `divided`: the line with the loss divided by a number, of which it has {}.
     """
 
     source: str
     scaled: bool
     kept: list[str]
     updates: int = 0  # that were made in this step before it
+    optimizer: str = ""
+    update: str = ""
+    divided: str = ""
+
+
+class Event(Fact):
+    """A part of the training, in the order in which they came; `statement`: the user's, if it is one line."""
+
+    what: Literal["backward", "clip", "update", "clear", "schedule"]
+    source: str
+    statement: str = ""
+
+
+class Held(Fact):
+    """A loss whose graph was still there when the step after it was over. `mended`: the line that kept it."""
+
+    place: Place
+    mended: Code | None = None
 
 
 class Optimizer(Fact):
@@ -174,18 +224,25 @@ class Optimizer(Fact):
     source: str
     parameters: list[str]
     stepped: bool
+    # The root mean square of the parameters before and after an update: the one after which they had grown most.
+    before: float | None = None
+    after: float | None = None
+    rate: float | None = None  # of learning, then
+    slower: Code | None = None  # the line that made it, with another rate
 
 
 class Cut(Fact):
     """Where the way of a gradient ended: "detach", "data", "no_grad", "numpy", "send", "receive", "stop_gradient".
 
-    In TensorFlow also "no_tape" and "stop_recording": a module ran while no tape recorded.
-    `tensor`: what went in, which had a gradient to carry.
+    In TensorFlow also "no_tape" and "stop_recording": a module ran while no tape recorded. "integers": an op made
+    whole numbers of it, as argmax does. `tensor`: what went in, which had a gradient to carry. `mended`: the line
+    without the cut.
     """
 
     what: str
     tensor: Tensor
     place: Place
+    mended: Code | None = None
 
 
 class InPlace(Fact):
@@ -245,12 +302,14 @@ class Collective(Fact):
 class Waiting(Fact):
     """Where a rank was when the time was over. `ended`: its step was over already.
 
-    `stack`: the lines of its Python stack, the innermost call first.
+    `stack`: the lines of its Python stack, the innermost call first. `homes`: whose files are whose in its process;
+    None if it had not built its program yet.
     """
 
     rank: int
     ended: bool
     stack: list[str]
+    homes: Homes | None = None
 
 
 class Step(Fact):
@@ -264,6 +323,8 @@ class Step(Fact):
     backwards: list[Backward] = []
     optimizers: list[Optimizer] = []
     cuts: list[Cut] = []
+    events: list[Event] = []
+    held: Held | None = None
     in_places: list[InPlace] = []
     soft: list[Soft] = []
     not_finite: NotFinite | None = None
@@ -321,6 +382,7 @@ class Evidence(Fact):
     moves: list[Move] = []
     steps: list[Step] = []
     later: Failure | None = None  # what a step raised that was not observed any more
+    changed: bool | None = None  # a parameter that is to be trained, by all steps together; None if it is not known
     retraces: list[Retrace] = []
     eager: list[Eager] = []
     times: list[Time] = []

@@ -1,8 +1,8 @@
 """The folder of an examination: what each rank writes there while it runs, and the parent reads afterwards.
 
 RANK.evidence: what it saw, when it is over. RANK.calls: a line for each call that waits for other ranks, written
-before the call. RANK.stack: where it is, if the parent has to ask. RANK.built: its program is. RANK.step-N:
-it has ended its step N. Each of them is progress, after which the parent's patience begins anew.
+before the call. RANK.stack: where it is, if the parent has to ask. RANK.built: its program is, and whose files are
+whose. RANK.step-N: it has ended its step N. Each of them is progress, after which the parent's patience begins anew.
 """
 
 import faulthandler
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from parity.checkup import ownership
 from parity.checkup.evidence import Collective, Evidence, Waiting
 
 POLL = 0.005  # seconds
@@ -25,6 +26,7 @@ class Files:
         self.evidence = folder / f"{rank}.evidence"
         self.calls = folder / f"{rank}.calls"
         self.stack = folder / f"{rank}.stack"
+        self._built = folder / f"{rank}.built"
 
     def answer_where(self) -> None:
         """From now on the parent's question is answered, even while the process waits in a library."""
@@ -33,8 +35,13 @@ class Files:
         faulthandler.register(signal.SIGUSR1, self._open, all_threads=False)
 
     def built(self) -> None:
-        """The program is built."""
-        (self.folder / f"{self.rank}.built").touch()
+        """The program is built, and it is known whose files are whose."""
+        self._built.write_bytes(msgspec.json.encode(ownership.here()))
+
+    def homes(self) -> ownership.Homes | None:
+        """Whose files are whose in the rank's process; None if its program is not built."""
+        written = self._built.read_bytes() if self._built.exists() else b""
+        return msgspec.json.decode(written, type=ownership.Homes) if written else None
 
     def ended(self, step: int | str) -> None:
         """This rank has ended its step, or all that are watched ("all")."""
@@ -85,4 +92,6 @@ class Files:
 def waiting(ranks: list[Files]) -> list[Waiting]:
     """Where each rank was; one that is further than another has ended the step that the other is in."""
     first = min(rank.steps() for rank in ranks)
-    return [Waiting(rank=rank.rank, ended=rank.steps() > first, stack=rank.where()) for rank in ranks]
+    return [
+        Waiting(rank=rank.rank, ended=rank.steps() > first, stack=rank.where(), homes=rank.homes()) for rank in ranks
+    ]

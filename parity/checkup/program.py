@@ -9,7 +9,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-import parity
+from parity.checkup import ownership
 from parity.errors import UsageError, nearest
 
 PATH = tuple(sys.path)  # before any program's folders are added
@@ -29,6 +29,7 @@ def load(
         raise UsageError(f"{flag}={text}: expected module:function, e.g. my_package.model:build")
     places = list(dict.fromkeys([*search, os.getcwd()]))
     _look_in(places)
+    ownership.claim(module)
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -62,16 +63,9 @@ def _look_in(places: list[str]) -> None:
     for name in own & {name.partition(".")[0] for name in sys.modules}:
         known = getattr(sys.modules.get(name), "__file__", None)
         found = PathFinder.find_spec(name, places)
-        if known and found and found.origin and known != found.origin and _is_users(known):
+        if known and found and found.origin and known != found.origin and ownership.owner(known) == "user":
             for each in [each for each in sys.modules if f"{each}.".startswith(f"{name}.")]:
                 del sys.modules[each]
-
-
-def _is_users(file: str) -> bool:
-    """Whether a module is neither Python's, nor installed, nor this project's."""
-    above = Path(parity.__file__).parents[1]
-    ours = any(Path(file).is_relative_to(above / package) for package in ("parity", "torch_impl", "keras_impl"))
-    return not ours and not Path(file).is_relative_to(sys.base_prefix) and not Path(file).is_relative_to(sys.prefix)
 
 
 def _mismatch(function: Callable[..., Any], arguments: tuple[str, ...], named: Collection[str]) -> str:

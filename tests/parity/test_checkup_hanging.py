@@ -8,6 +8,7 @@ from checkup_evidence import evidence, failed, step
 import parity
 from parity.checkup.evidence import Collective, Waiting
 from parity.checkup.finding import Finding
+from parity.checkup.ownership import Homes
 from parity.checkup.rules import findings, hanging
 
 TORCH = "/usr/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
@@ -23,9 +24,11 @@ def waits(rank: int, line: int = 7, ended: bool = False) -> Waiting:
     return Waiting(rank=rank, ended=ended, stack=[f'File "{TORCH}", line 2000 in wait', user])
 
 
-def left(rank: int, copy: Path = Path(parity.__file__).parents[1]) -> Waiting:
-    """Where ranks wait for those that are still in the step."""
-    return Waiting(rank=rank, ended=True, stack=[f'File "{copy}/parity/checkup/files.py", line 9 in meet'])
+def left(rank: int, copy: Path | None = None) -> Waiting:
+    """Where ranks wait for those that are still in the step; a rank's process may have another copy of the project."""
+    homes = Homes([f"{copy}/parity"], [], [], []) if copy else None
+    file = f"{copy or Path(parity.__file__).parents[1]}/parity/checkup/files.py"
+    return Waiting(rank=rank, ended=True, stack=[f'File "{file}", line 9 in meet'], homes=homes)
 
 
 def found(*logs: list[Collective], waiting: list[Waiting]) -> Finding:

@@ -20,6 +20,7 @@ from checkup_evidence import (
     tensor,
     weight,
 )
+from checkup_training_rows import ROWS
 
 from parity.checkup import rules
 from parity.checkup.evidence import (
@@ -409,7 +410,7 @@ TABLE: list[tuple[Evidence, str, str, str, str, str, Evidence]] = [
     ),
     (
         learns(encoder="none", cuts=[LOGGED, DETACHED]),
-        *("learning.no_gradient", "error", "encoder", "model.py:12", "x = model.encoder(x)  # without .detach()"),
+        *("learning.no_gradient", "error", "encoder", "model.py:12", "# torch's own functions, without .detach()"),
         learns(cuts=[LOGGED, DETACHED]),
     ),
     (not_called(), "learning.no_gradient", "error", "encoder", "model.py:4", "model.encoder(x)", learns()),
@@ -500,6 +501,8 @@ TABLE: list[tuple[Evidence, str, str, str, str, str, Evidence]] = [
     (in_place(True), "autograd.in_place", "error", "encoder", "model.py:12", "out = out + x", in_place(False)),
     (raised(True), "step.raised", "error", "out", "m.py:3", "", raised(False)),
 ]
+
+TABLE += ROWS
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[f"{row[1]}-{number}" for number, row in enumerate(TABLE)])

@@ -21,7 +21,7 @@ from parity.checkup.evidence import Evidence, Time
 from parity.checkup.files import Files
 from parity.runtime.job import Examination
 from torch_impl.harness import devices
-from torch_impl.harness.checkup import built_in, source, users
+from torch_impl.harness.checkup import built_in, source, users, values
 from torch_impl.harness.checkup.build import Building
 from torch_impl.harness.checkup.collectives import Collectives
 from torch_impl.harness.checkup.observer import Observer
@@ -45,7 +45,9 @@ def examine(job: Examination) -> None:
         clock = Clock(functools.partial(_wait, job))
         clocked = functools.partial(timed, clock, program.model)
         context = functools.partial(_context, job, evidence, observer, clocked, files)
+        before = values.root_mean_squares(program.model)
         evidence.later = outcome(Drive(program, context, files, rank.of, steps(job)), source.line_of)
+        evidence.changed = values.root_mean_squares(program.model) != before
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, observer.optimizers)
         evidence.moves = building.moves

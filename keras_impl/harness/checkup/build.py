@@ -14,6 +14,7 @@ from keras_impl.harness.checkup.names import Variable, named, registered, variab
 from keras_impl.harness.checkup.scopes import Scopes
 from keras_impl.harness.pretend import name
 from parity.checkup.evidence import ROOT, Module, Move, Tensor, Weight
+from parity.checkup.rewrite import Spot
 
 Optimizer = keras.optimizers.Optimizer
 
@@ -25,6 +26,9 @@ class Building:
         self.lines: WeakKeyDictionary[keras.Layer, str] = WeakKeyDictionary()
         self.trainings: WeakKeyDictionary[keras.Layer, bool] = WeakKeyDictionary()  # when they were first called
         self.optimizers: WeakKeyDictionary[Optimizer, str] = WeakKeyDictionary()  # the line that made each
+        # Where in these lines optimizers and losses were made, and models were compiled.
+        self.spots: WeakKeyDictionary[Any, Spot | None] = WeakKeyDictionary()
+        self.compiled: WeakKeyDictionary[keras.Model, Spot | None] = WeakKeyDictionary()
         self._within: WeakKeyDictionary[keras.Layer, list[Move]] = WeakKeyDictionary()  # the open tf.device scopes
         self._names: dict[str, keras.Layer] = {}
         self._scopes = Scopes()
@@ -34,6 +38,8 @@ class Building:
         self._patches.enter_context(self._scopes)
         self._patches.enter_context(mock.patch.object(keras.Layer, "__new__", self._making(keras.Layer.__new__)))
         self._patches.enter_context(self.noting_optimizers())
+        self._patches.enter_context(mock.patch.object(keras.losses.Loss, "__init__", self._noting_losses()))
+        self._patches.enter_context(mock.patch.object(keras.Model, "compile", self._noting_compile()))
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -45,9 +51,27 @@ class Building:
 
         def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             make(optimizer, *args, **kwargs)
-            self.optimizers[optimizer] = source.line(optimizer)
+            self.optimizers[optimizer], self.spots[optimizer] = source.line(optimizer), source.spot(optimizer)
 
         return mock.patch.object(Optimizer, "__init__", made)
+
+    def _noting_losses(self) -> Callable[..., None]:
+        make = keras.losses.Loss.__init__
+
+        def made(loss: keras.losses.Loss, *args: Any, **kwargs: Any) -> None:
+            make(loss, *args, **kwargs)
+            self.spots[loss] = source.spot(loss)
+
+        return made
+
+    def _noting_compile(self) -> Callable[..., Any]:
+        compile_ = keras.Model.compile
+
+        def compiled(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
+            self.compiled[model] = source.spot()
+            return compile_(model, *args, **kwargs)
+
+        return compiled
 
     def modules(self, model: Any) -> list[Module]:
         """All layers; after the first step, since Keras makes some when they are first called."""

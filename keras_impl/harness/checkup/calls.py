@@ -14,6 +14,7 @@ from keras_impl.harness.checkup import names, source
 from keras_impl.harness.checkup.build import Building
 from keras_impl.harness.checkup.frames import View
 from keras_impl.harness.checkup.origins import Known, Origins, tensors
+from parity.checkup import rewrite
 from parity.checkup.evidence import Call, Cut, Phase, Place, Step
 
 
@@ -34,6 +35,7 @@ class Calls:
         self.model, self.building, self.origins = model, building, origins
         self.half = ""  # the first layer that computed in float16
         self.failing: tuple[BaseException, Place] | None = None  # an exception, and where it came from
+        self.outside: tuple[Cut, rewrite.Expression | None] | None = None  # the last call that no tape recorded
         self._paths: dict[int, tuple[keras.Layer, str]] = {}
         self._here = _Thread()
 
@@ -48,8 +50,10 @@ class Calls:
         return self._here.modules[-1] if self._here.modules else ""
 
     @contextmanager
-    def watched(self, step: Step, returned: Callable[[list[Any]], None]) -> Iterator[None]:
-        """Within it, calls are noted in the step, and `returned` is told what layers return."""
+    def watched(
+        self, step: Step, given: Callable[[str, Any], None], returned: Callable[[list[Any]], None]
+    ) -> Iterator[None]:
+        """Within it, calls are noted in the step; `given` is told what layers take, `returned` what they return."""
         self._here, self.failing = _Thread(), None
         self._learn()
         call, resolve = keras.Layer.__call__, keras.Layer._resolve_and_populate_arg
@@ -59,6 +63,7 @@ class Calls:
             path = "" if _is_symbolic((args, kwargs)) else self._path(layer)
             if not path:
                 return call(layer, *args, **kwargs)
+            given(path, (args, kwargs))
             noted = Call(module=path, source=source.line(), inputs=self._described((args, kwargs)))
             step.calls.append(noted)
             with self._inside(path, layer):
@@ -144,9 +149,9 @@ class Calls:
         if layer.trainable_variables:
             what = "stop_recording" if self._here.stopped else "no_tape"
             trained = self.origins.describe(layer.trainable_variables[0])
-            step.cuts.append(
-                Cut(what=what, tensor=trained, place=Place(module=self._path(layer), source=source.line()))
-            )
+            place = Place(module=self._path(layer), source=source.line())
+            step.cuts.append(Cut(what=what, tensor=trained, place=place))
+            self.outside = step.cuts[-1], rewrite.statement(source.spot())
 
     def _described(self, value: Any) -> list[Any]:
         return [self.origins.describe(tensor) for tensor in tensors(value)]

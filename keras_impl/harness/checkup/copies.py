@@ -4,9 +4,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_impl.harness.checkup import source
 from keras_impl.harness.checkup.calls import Calls
 from keras_impl.harness.checkup.frames import View
 from keras_impl.harness.checkup.origins import CONSTANT, Known, Origins, size
+from parity.checkup import rewrite
 from parity.checkup.evidence import Copy, Place, Step, What
 
 HOST = "CPU:0"
@@ -39,6 +41,8 @@ class Copies:
         if key not in self._kinds:
             described = self.origins.describe(tensor)
             self._kinds[key] = Copy(what=what, source=ways[0], target=ways[1], tensor=described, place=place, count=0)
+            if what in ("item", "cpu", "numpy"):
+                self._kinds[key].mended = rewrite.code(source.spot(), rewrite.Expression.unwrapped)
             self.step.copies.append(self._kinds[key])
         copy = self._kinds[key]
         copy.count += 1

@@ -13,7 +13,9 @@ from keras_impl.harness.checkup import source
 from keras_impl.harness.checkup.build import Building
 from keras_impl.harness.checkup.calls import Calls
 from keras_impl.harness.checkup.copies import Copies
+from keras_impl.harness.checkup.cuts import Cuts
 from keras_impl.harness.checkup.finite import Finite
+from keras_impl.harness.checkup.losses import Losses
 from keras_impl.harness.checkup.ops import Ops
 from keras_impl.harness.checkup.origins import Origins, tensors
 from keras_impl.harness.checkup.reads import Reads
@@ -41,14 +43,15 @@ class Observer:
         """One step. An exception of the program's ends it, and is told in `failure`."""
         step, calls = Step(distributed=self._strategy()), Calls(self.model, self.building, self._origins)
         copies, finite = Copies(step, calls, self._origins), Finite(step, calls, self._origins)
-        training = Training(step, calls, self._origins, finite)
+        losses, cuts = Losses(step, inputs, calls, self._origins), Cuts(step, calls, self._origins)
+        training = Training(step, calls, self._origins, finite, cuts)
         self._origins.note_inputs(inputs)
         watches = (
             _eagerly(),
-            calls.watched(step, finite.returned),
+            calls.watched(step, losses.fed, finite.returned),
             training.watched(),
             Reads(copies).watched(),
-            Ops(copies, finite, self.devices).watched(),
+            Ops(copies, finite, self.devices, losses, cuts).watched(),
         )
         try:
             with ExitStack() as watching:

@@ -10,14 +10,18 @@ from tensorflow.python import pywrap_tfe  # what a tape records, and by which fu
 from tensorflow.python.eager import backprop, context
 from tensorflow.python.framework import op_callbacks
 
+from keras_impl.harness.checkup import source
 from keras_impl.harness.checkup.copies import NO_NUMBERS, Copies
+from keras_impl.harness.checkup.cuts import Cuts
 from keras_impl.harness.checkup.finite import Finite
 from keras_impl.harness.checkup.frames import View, look
-from keras_impl.harness.checkup.losses import Losses, is_straight
+from keras_impl.harness.checkup.losses import Losses, is_straight, note_activation
 from keras_impl.harness.checkup.origins import MOVES, Known
 from keras_impl.harness.checkup.scopes import Scopes
-from parity.checkup.evidence import Broadcast, Cut, Place, Soft
+from parity.checkup import rewrite
+from parity.checkup.evidence import Broadcast, Code, Place, Soft
 
+PICKS = ("GatherV2", "RandomShuffle", "RandomShuffleV2")
 COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual", "Maximum", "Minimum")
 ARITHMETIC = ("AddV2", "Sub", "Mul", "RealDiv", "DivNoNan", "FloorDiv", "FloorMod", "Pow", "SquaredDifference")
 READS = ("ReadVariableOp",)
@@ -27,10 +31,10 @@ SCALES = ("Mul", "RealDiv", "DivNoNan")
 class Ops:
     """Sees every op that is executed; in eager mode, also those of a backward pass."""
 
-    def __init__(self, copies: Copies, finite: Finite, devices: list[str]):
+    def __init__(self, copies: Copies, finite: Finite, devices: list[str], losses: Losses, cuts: Cuts):
         self.copies, self.finite = copies, finite
         self.step, self.calls, self.origins = copies.step, copies.calls, copies.origins
-        self.losses = Losses(self.step, self.calls, self.origins)
+        self.losses, self.cuts = losses, cuts
         self.devices = ["CPU:0", *devices]
         self._scopes = Scopes()
         self._forward = threading.local()  # `place`: of the op whose gradient is being computed
@@ -115,6 +119,7 @@ class Ops:
                 left=described[0],
                 right=described[1],
                 place=self.calls.place(view),
+                squeezed=_squeezed(left.shape.rank, right.shape.rank),
             )
             self.step.broadcasts.append(broadcast)
 
@@ -124,9 +129,7 @@ class Ops:
             return
         if operation == "Cast" and outputs[0].dtype == tf.float16 and not self.step.half:
             self.step.half = view.line
-        if operation == "StopGradient" and self.origins.of(inputs[0]).recorded:  # now the tape is told not to look
-            tensor = self.origins.describe(inputs[0])
-            self.step.cuts.append(Cut(what="stop_gradient", tensor=tensor, place=self.calls.place(view)))
+        self.cuts.see(operation, inputs, outputs, view)
 
     def _note_outputs(self, operation: str, inputs: tuple, outputs: list, view: View, place: Place) -> None:
         before = [self.calls.variable(each) if operation in READS else self.origins.of(each) for each in inputs]
@@ -142,12 +145,24 @@ class Ops:
             known.origin = known.origin or ("loss" if view.loss else "")
             known.recorded = recorded and tensor.dtype.is_floating
             known.straight = is_straight(operation, before)
+            note_activation(known, operation, before, view.direct)
+            if operation in PICKS and self.calls.phase != "backward":
+                known.picked = source.spot()
+            elif moved:
+                known.picked = before[first].picked
             known.scaled = _is_scaled(operation, tensor, inputs, before, view)
             self.origins.note(tensor, known)
 
     def _is_same(self, before: tf.Tensor, after: tf.Tensor) -> bool:
         """Whether neither type nor device changed."""
         return before.dtype == after.dtype and self.origins.device(before) == self.origins.device(after)
+
+
+def _squeezed(left: int, right: int) -> Code | None:
+    """The user's line without the last axis of the operand that has one more than the other."""
+    if abs(left - right) != 1:
+        return None
+    return rewrite.code(source.spot(), lambda op: op.squeezed(left > right, "tf.squeeze({}, -1)"))
 
 
 def _is_scaled(operation: str, tensor: tf.Tensor, inputs: tuple, before: list[Known], view: View) -> bool:

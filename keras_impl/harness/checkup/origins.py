@@ -17,6 +17,7 @@ from tensorflow.python.framework import ops  # the class of tensors that have va
 from keras_impl.harness import pretend
 from keras_impl.harness.checkup.names import Variable
 from parity.checkup import evidence
+from parity.checkup.rewrite import Spot
 
 MOVES = ("Identity", "Cast", "Reshape", "Transpose", "Squeeze", "ExpandDims", "StridedSlice", "Split")
 CONSTANT = "constant"
@@ -31,6 +32,9 @@ class Known:
     module: str = ""  # that ran the op
     recorded: bool = False  # by a tape, so that it carries a gradient
     straight: bool = False  # made by a linear layer, reshaped at most
+    activation: str = ""  # that made it, reshaped at most: "softmax"
+    without: evidence.Code | None = None  # the user's line without it
+    picked: Spot | None = None  # where its rows were put into another order
     scaled: bool = False  # a number, multiplied or divided by another in the user's line
     fault: evidence.NotFinite | None = None  # what made it not finite
     copied: set[str] = field(default_factory=set)  # the devices that have a copy

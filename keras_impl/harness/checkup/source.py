@@ -4,20 +4,20 @@ The built-in models and strategies count as the user's. In a function that AutoG
 that it was converted from.
 """
 
+import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import FrameType, TracebackType
 
+import keras
+import tensorflow as tf
 from tensorflow.python.util import tf_stack  # AutoGraph's source maps have no public door
 
-PROJECT = Path(__file__).parents[3]
-OURS = ("parity", "torch_impl/harness", "keras_impl/harness", "torch_impl/__main__.py", "keras_impl/__main__.py")
-SITES = ("site-packages", "dist-packages")
-STANDARD = (sysconfig.get_path("stdlib"), "<")
-FRAMEWORKS = ("keras", "tensorflow", "torch", "numpy", "ml_dtypes", "wrapt", "optree", "absl")
+from parity.checkup import ownership, rewrite
+
+ABOVE = tuple(os.path.join(os.path.dirname(os.path.dirname(each.__file__)), "") for each in (tf, keras))  # the packages
 # Of the frameworks, what merely passes a call of the user's on.
 PASSING = (
     *(f"tensorflow/python/{folder}/" for folder in ("autograph", "eager", "framework", "ops", "util")),
@@ -35,11 +35,20 @@ Spot = tuple[str, int]  # a file and a line of it
 
 def line(made: object = None) -> str:
     """The user's line that is running, "" if there is none. `made`: not one in a method of this object."""
-    for frame in _stack(sys._getframe(1)):
-        spot = _spot(frame)
-        if kind(spot[0]) == USER and (made is None or _self(frame) is not made):
-            return text(*spot)
-    return ""
+    found = frame(made)
+    return text(*_spot(found)) if found else ""
+
+
+def frame(made: object = None) -> FrameType | None:
+    """The frame of that line."""
+    users = (each for each in _stack(sys._getframe(1)) if kind(_spot(each)[0]) == USER)
+    return next((each for each in users if made is None or _self(each) is not made), None)
+
+
+def spot(made: object = None) -> rewrite.Spot | None:
+    """Where in that line the program is; not in one that AutoGraph wrote."""
+    found = frame(made)
+    return rewrite.spot(found) if found and AUTOGRAPH not in found.f_code.co_filename else None
 
 
 def direct() -> str:
@@ -73,22 +82,18 @@ def text(file: str, number: int) -> str:
     return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{number}"
 
 
-@cache
 def kind(file: str) -> int:
-    """Whose a file is: USER's, or installed by the user; of a LIBRARY that has an aim of its own; or PASSED over."""
-    path = Path(file)
-    for site in SITES:
-        if site in path.parts[:-1]:
-            package = "/".join(path.parts[path.parts.index(site) + 1 :])
-            if package.startswith(PASSING):
-                return PASSED
-            return LIBRARY if package.partition("/")[0].removesuffix(".py") in FRAMEWORKS else _outside(path)
-    return PASSED if file.startswith(STANDARD) or AUTOGRAPH in file else _outside(path)
+    """Whose a file is: USER's; of a LIBRARY that has an aim of its own; or PASSED over."""
+    return _judged(file, ownership.programs())
 
 
-def _outside(path: Path) -> int:
-    """Of what is no framework."""
-    return PASSED if any(path.is_relative_to(PROJECT / ours) for ours in OURS) else USER
+@cache
+def _judged(file: str, _programs: tuple[str, ...]) -> int:
+    owner = "standard" if AUTOGRAPH in file else ownership.owner(file)
+    if owner != "installed":
+        return USER if owner == "user" else PASSED
+    packages = [file.removeprefix(above) for above in ABOVE if file.startswith(above)]
+    return PASSED if any(package.startswith(PASSING) for package in packages) else LIBRARY
 
 
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:

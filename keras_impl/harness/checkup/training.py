@@ -10,21 +10,24 @@ import numpy as np
 import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from tensorflow.python.eager import context  # who sees an op has no public door
 
 from keras_impl.harness.checkup import names, source
 from keras_impl.harness.checkup.calls import Calls
+from keras_impl.harness.checkup.cuts import Cuts
 from keras_impl.harness.checkup.finite import Finite, is_finite
 from keras_impl.harness.checkup.origins import Known, Origins, copies, tensors
-from parity.checkup import evidence
+from parity.checkup import evidence, rewrite
 
 
 class Training:
     """Notes them in the step."""
 
-    def __init__(self, step: evidence.Step, calls: Calls, origins: Origins, finite: Finite):
-        self.step, self.calls, self.origins, self.finite = step, calls, origins, finite
+    def __init__(self, step: evidence.Step, calls: Calls, origins: Origins, finite: Finite, cuts: Cuts):
+        self.step, self.calls, self.origins, self.finite, self.cuts = step, calls, origins, finite, cuts
         self._gradients: dict[int, Any] = {}  # by the id of TensorFlow's variable: what the last tape gave
         self._stepped: dict[int, tuple[keras.Optimizer, list[Any]]] = {}
+        self._growth: dict[int, tuple[float, float, float]] = {}  # rates, and parameters before and after
         self._updates = 0
 
     @contextmanager
@@ -33,6 +36,8 @@ class Training:
         with self.calls.building.noting_optimizers(), ExitStack() as patches:
             gradient = self._differentiated(tf.GradientTape.gradient)
             patches.enter_context(mock.patch.object(tf.GradientTape, "gradient", gradient))
+            entered = self.cuts.entered(tf.GradientTape.__enter__)
+            patches.enter_context(mock.patch.object(tf.GradientTape, "__enter__", entered))
             for kind in (BaseOptimizer, LossScaleOptimizer):
                 patches.enter_context(mock.patch.object(kind, "apply", self._applied(kind.apply)))
             yield
@@ -76,9 +81,17 @@ class Training:
             each.origin = each.origin or "loss"
             self.finite.reached(tensor)
         scaled = any(each.scaled for each in known)
-        self.step.backwards.append(
-            evidence.Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
-        )
+        noted = evidence.Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
+        noted.optimizer = self._called()
+        noted.update = _update(noted.optimizer)
+        self.step.backwards.append(noted)
+        for target in targets:
+            self.cuts.explain_whole(target)
+
+    def _called(self) -> str:
+        """What the user's line may call the optimizer by."""
+        names = (rewrite.name(source.frame(), optimizer) for optimizer in self.calls.building.optimizers)
+        return next(filter(None, names), "optimizer")
 
     def _note(self, variable: Any, value: Any) -> None:
         """A gradient, if it is a variable's; that of an embedding has rows only."""
@@ -104,21 +117,70 @@ class Training:
             self.step.loss_scaled = self.step.loss_scaled or isinstance(optimizer, LossScaleOptimizer)
             behind = "update" if self.calls.phase == "update" else "other"
             with self.calls.within("update", behind):
+                held = _held(optimizer, trainable_variables) if tf.executing_eagerly() else []
+                before = root_mean_square(held)
                 apply(optimizer, grads, trainable_variables)
+                self._note_growth(optimizer, before, root_mean_square(held))
             self._stepped[id(optimizer)] = optimizer, list(trainable_variables or ())
             self._updates += 1
 
         return called
 
+    def _note_growth(self, optimizer: keras.Optimizer, before: float, after: float) -> None:
+        _, least, most = self._growth.get(id(optimizer), (0.0, 1.0, 0.0))
+        if before and not after * least <= most * before:  # also if it is not a number
+            self._growth[id(optimizer)] = float(_value(optimizer.learning_rate)), before, after
+
     def _optimizer(self, optimizer: keras.Optimizer, named: dict[int, str]) -> evidence.Optimizer:
         _, given = self._stepped.get(id(optimizer), (None, []))
         held = {id(variable) for variable in (*getattr(optimizer, "_trainable_variables", ()), *given)}
+        rate, before, after = self._growth.get(id(optimizer), (None, None, None))
+        made = self.calls.building.spots.get(optimizer)
         return evidence.Optimizer(
             kind=type(optimizer).__name__,
             source=self.calls.building.optimizers.get(optimizer, ""),
             parameters=[name for key, name in named.items() if key in held],
             stepped=id(optimizer) in self._stepped,
+            before=before,
+            after=after,
+            rate=rate,
+            slower=rewrite.code(made, lambda call: call.with_keyword("learning_rate", "1e-3", 0)),
         )
+
+
+def _update(optimizer: str) -> str:
+    """The line behind the user's that applies the gradients which that one computes; "" if they have no name."""
+    call, statement = rewrite.expression(source.spot()), rewrite.statement(source.spot())
+    if call is None or statement is None or call.function != "gradient" or len(call.node.args) < 2:
+        return ""
+    names = [statement.text(target) for target in getattr(statement.node, "targets", ())]
+    return f"{optimizer}.apply({names[0]}, {call.text(call.node.args[1])})" if names else ""
+
+
+def root_mean_square(variables: Any) -> float:
+    """Of all numbers in them together."""
+    arrays = [_value(variable).astype("float64") for variable in variables]
+    total = sum(array.size for array in arrays)
+    return float(np.sqrt(sum(float(np.square(array).sum()) for array in arrays) / max(total, 1)))
+
+
+def _value(variable: Any) -> np.ndarray:
+    """The numbers, without a read that the program could have made: of several copies those of the first."""
+    first, thread = copies(variable)[0], context.context()._thread_local_data
+    callbacks, thread.op_callbacks = thread.op_callbacks, []  # nobody sees it
+    try:
+        return (first if isinstance(first, tf.Tensor) else first._read_variable_op())._numpy()
+    finally:
+        thread.op_callbacks = callbacks
+
+
+def sizes(model: Any) -> list[float]:
+    """The root mean square of each parameter that is to be trained."""
+    return [root_mean_square([variable]) for variable in getattr(model, "trainable_variables", ())]
+
+
+def _held(optimizer: keras.Optimizer, given: Any) -> list[Any]:
+    return list(given or getattr(optimizer, "_trainable_variables", ()))
 
 
 def _is_first_replica() -> bool:

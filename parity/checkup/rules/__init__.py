@@ -13,11 +13,13 @@ from parity.checkup.rules import (
     finite,
     functions,
     learning,
+    losses,
     modes,
     placement,
     shapes,
     strays,
     syncs,
+    training,
     updates,
 )
 from parity.checkup.rules.hanging import Logs, hanging
@@ -57,6 +59,15 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     updates.frozen,
     updates.not_cleared,
     updates.not_normalised,
+    training.no_step,
+    training.clipped_in_vain,
+    training.scheduled_first,
+    training.exploding,
+    training.graph_kept,
+    losses.activated_twice,
+    losses.not_logarithms,
+    losses.raw_logits,
+    losses.shuffled_apart,
     modes.in_eval,
     modes.in_train,
     shapes.sequence_first,
@@ -71,6 +82,9 @@ CONSEQUENCES = {
     "learning.no_gradient": ("sync.numpy", "sync.cpu", "copy.constant"),
     "type.float_ids": ("type.float64_input",),
 }
+
+# What comes with another finding wherever that is.
+EVERYWHERE = {"learning.exploding": ("finite.forward", "finite.backward", "learning.zero_gradient")}
 
 
 def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] = ()) -> list[Finding]:
@@ -111,7 +125,9 @@ def _of_rank(evidence: Evidence) -> list[Finding]:
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:
-    """Whether it is told by another finding of the same line: by a cause, or as what made the step fail."""
+    """Whether it is told by another finding: by what spoils all behind it, by a cause or a failure of the same line."""
+    if finding.id in EVERYWHERE.get(cause.id, ()):
+        return True
     if cause.source != finding.source or cause is finding:
         return False
     worse = cause.severity == "error" != finding.severity

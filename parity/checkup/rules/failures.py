@@ -12,6 +12,8 @@ Explanation = Callable[[Evidence, Step, Failure], Finding | None]
 
 OUT_OF_PLACE = {"add": "+", "iadd": "+", "sub": "-", "isub": "-", "mul": "*", "imul": "*", "div": "/", "itruediv": "/"}
 
+NO_GRADIENTS = ("No gradients provided for any variable", "does not require grad and does not have a grad_fn")
+
 
 def failed(evidence: Evidence) -> Iterator[Finding]:
     """One finding for the failure of each step."""
@@ -53,14 +55,19 @@ def _fits(change: InPlace, message: str) -> int:
     return 2 * (sizes == change.shape) + (2 * (plain == made[0]) or (plain == made[1]))
 
 
-def no_gradients(_: Evidence, step: Step, failure: Failure) -> Finding | None:
-    """Keras's optimizers want one gradient at least."""
-    if "No gradients provided for any variable" not in failure.message:
+def no_gradients(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
+    """Keras's optimizers want one gradient at least, PyTorch's backward pass a loss with a graph."""
+    if not any(text in failure.message for text in NO_GRADIENTS):
         return None
-    cut = next((cut for cut in step.cuts if cut.what in ("no_tape", "stop_gradient", "numpy")), None)
-    source = cut.place.source if cut else failure.place.source
-    message = f"No gradient reaches any parameter: the update at {failure.place.source} has nothing to apply."
+    cuts = sorted(step.cuts, key=lambda cut: cut.what == "integers")  # those may be an accuracy's
+    cut = next(iter(cuts), None)
+    source = (cut.mended or cut.place).source if cut else failure.place.source
+    message = f"No gradient reaches any parameter: the line {failure.place.source} has nothing to work with."
     fix = "with tf.GradientTape() as tape: output = model(x, training=True)  # the forward pass within the tape"
+    if cut and cut.mended:
+        fix = cut.mended.fix
+    elif evidence.side == "torch":
+        fix = "loss = criterion(model(x), target)  # of what the model returned, by differentiable ops alone"
     return found("error", "learning.no_gradient", ROOT, source, message, fix)
 
 

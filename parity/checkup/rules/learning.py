@@ -15,9 +15,11 @@ CUTS = {
     "stop_gradient": ("tf.stop_gradient", "without tf.stop_gradient"),
     "stop_recording": ("tape.stop_recording()", "outside of tape.stop_recording()"),
     "no_tape": ("code outside of the tape", "within the tape"),
+    "integers": ("whole numbers, as argmax makes, which have no gradients", "with a loss of the scores"),
     "send": ("a send, which has no backward", "and send its gradient back"),
     "receive": ("a receive, which has no backward", "and send its gradient back"),
 }
+SCORES = "loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)"
 LOGGED = ("loss", "gradient")  # cut off to be looked at
 
 
@@ -44,18 +46,30 @@ def _without_gradient(evidence: Evidence, lacks: list[Lack], cut: Cut | None) ->
         message += f": {words.tensor(cut.tensor)} goes through {CUTS.get(cut.what, (cut.what,))[0]}."
     else:
         message += "." if called is not None or not whole else ": it is not called in the step."
-    source = cut.place.source if cut else called or source_of(evidence, first.module)
+    source = _source(cut) if cut else called or source_of(evidence, first.module)
     severity: Severity = "error" if whole else "warning"
     return found(severity, "learning.no_gradient", first.module, source, message, _reached(evidence, first, cut))
 
 
 def _reached(evidence: Evidence, lack: Lack, cut: Cut | None) -> str:
     layer = words.code(lack.module)
+    if cut and cut.mended:
+        return cut.mended.fix
+    if cut and cut.what == "integers":
+        return "loss = F.cross_entropy(scores, labels)" if evidence.side == "torch" else SCORES
+    if cut and cut.what in ("detach", "numpy"):
+        framework = "torch" if evidence.side == "torch" else "tf"
+        return f"x = {framework}.tanh(x)  # {framework}'s own functions, {CUTS[cut.what][1]}"
     if cut:
         return f"x = {layer}(x)  # {CUTS.get(cut.what, ('', 'without ' + cut.what))[1]}"
     if evidence.side == "keras":
         return f"x = {layer}(x)  # within the tape, or {layer}.trainable = False"
     return f"x = {layer}(x)  # in forward, or {layer}.requires_grad_(False)"
+
+
+def _source(cut: Cut) -> str:
+    """The line that is to be changed."""
+    return cut.mended.source if cut.mended else cut.place.source
 
 
 def _in_every_step(evidence: Evidence, states: tuple[str, ...]) -> set[str]:
@@ -70,7 +84,10 @@ def _in_every_step(evidence: Evidence, states: tuple[str, ...]) -> set[str]:
 
 def _explains(evidence: Evidence, lack: Lack) -> Cut | None:
     """The cut behind a module: of its output, or in it; else the only one there is."""
-    cuts = [cut for step in evidence.steps for cut in step.cuts if cut.tensor.origin not in LOGGED]
+    every = [cut for step in evidence.steps for cut in step.cuts]
+    cuts = [cut for cut in every if cut.tensor.origin not in LOGGED and cut.what != "integers"]
+    if lack.module == ROOT and lack.whole and not cuts:
+        cuts = every  # the loss itself is cut off, or made of whole numbers: no accuracy beside it
     for cut in cuts:
         made = words.owner(cut.tensor)
         if made and made != ROOT and (below(lack.module, made) or below(made, lack.module)):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from parity.checkup.evidence import Broadcast, Call, Evidence, Step, Tensor
+from parity.checkup.evidence import Broadcast, Call, Code, Evidence, Step, Tensor
 from parity.checkup.finding import Finding
 from parity.checkup.rules import words
 from parity.checkup.rules.facts import found, is_input, module, root_call, source_of
@@ -53,10 +53,10 @@ def loss_broadcast(evidence: Evidence) -> Iterator[Finding]:
             # Keras's own losses take the axis away by themselves.
             elementwise = any(word in call.function.lower() for word in ELEMENTWISE)
             if evidence.side == "torch" and elementwise and _stretched(call.input, call.target):
-                yield _all_pairs(evidence, call.function, call.input, call.target, call.place.source)
+                yield _all_pairs(evidence, call.function, call.input, call.target, call.place.source, call.squeezed)
         for wide in step.broadcasts:
             if _in_loss(wide) and _stretched(wide.left, wide.right):
-                yield _all_pairs(evidence, wide.operation, wide.left, wide.right, wide.place.source)
+                yield _all_pairs(evidence, wide.operation, wide.left, wide.right, wide.place.source, wide.squeezed)
 
 
 def _in_loss(wide: Broadcast) -> bool:
@@ -69,7 +69,9 @@ def _stretched(left: Tensor, right: Tensor) -> bool:
     return bool(short) and long == [*short, 1] and short[-1] > 1
 
 
-def _all_pairs(evidence: Evidence, function: str, left: Tensor, right: Tensor, source: str) -> Finding:
+def _all_pairs(
+    evidence: Evidence, function: str, left: Tensor, right: Tensor, source: str, squeezed: Code | None
+) -> Finding:
     column = left if len(left.shape) > len(right.shape) else right
     row = right if column is left else left
     result = [*column.shape[:-1], row.shape[-1]]
@@ -79,7 +81,7 @@ def _all_pairs(evidence: Evidence, function: str, left: Tensor, right: Tensor, s
     )
     name = words.variable(column, "target" if words.variable(row, "") == "" and column is right else "output")
     fix = f"{name} = {name}.squeeze(-1)" if evidence.side == "torch" else f"{name} = tf.squeeze({name}, -1)"
-    return found("error", "shape.loss_broadcast", "", source, message, fix)
+    return found("error", "shape.loss_broadcast", "", source, message, squeezed.fix if squeezed else fix)
 
 
 def class_axis(evidence: Evidence) -> Iterator[Finding]:
@@ -93,5 +95,6 @@ def class_axis(evidence: Evidence) -> Iterator[Finding]:
                     f"{call.function} takes axis 1 of {words.typed(call.input)} for the classes; a linear layer made "
                     f"them on the last axis. It passes only because both have {shape[1]}."
                 )
-                fix = f"loss = F.{call.function}(output.transpose(1, -1), target)"
+                generic = f"loss = F.{call.function}(output.transpose(1, -1), target)"
+                fix = call.transposed.fix if call.transposed else generic
                 yield found("warning", "shape.class_axis", call.place.module, call.place.source, message, fix)

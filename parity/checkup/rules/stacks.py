@@ -4,14 +4,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import parity
+from parity.checkup import ownership
 from parity.checkup.evidence import Waiting
 
 FRAMES = 4  # of a stack that are shown
 FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+),? in (?P<function>.*)')
-ABOVE = Path(parity.__file__).parents[1]
-OWN = re.compile(r".*/((parity|(torch|keras)_impl/harness)/.*|(torch|keras)_impl/__main__\.py)")
-LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python\d[^/]*/|^<")
 
 
 def ended(rank: int, waiting: Sequence[Waiting]) -> bool:
@@ -30,13 +27,8 @@ def _frames(known: Waiting) -> list[re.Match[str]]:
 
 
 def _users(known: Waiting) -> list[re.Match[str]]:
-    return [frame for frame in _frames(known) if not LIBRARY.search(frame["file"]) and not _own(frame["file"])]
-
-
-def _own(file: str) -> bool:
-    """One of this project's: a process may have found another copy of it first, in its working directory."""
-    known = OWN.match(file)
-    return known is not None and (ABOVE / known[1]).exists()
+    homes = known.homes or ownership.here()  # those of its process, which may be another interpreter's
+    return [frame for frame in _frames(known) if homes.owner(frame["file"]) == "user"]
 
 
 def _told(frame: re.Match[str]) -> str:

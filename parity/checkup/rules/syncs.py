@@ -42,9 +42,8 @@ def waits(evidence: Evidence) -> Iterator[Finding]:
                 f"{words.tensor(copy.tensor)} is {HOW[copy.what]}, {words.times(copy.count)} in a step "
                 f"({words.size(copy.bytes)}): the host waits for {copy.source}{_share(evidence, copy)}."
             )
-            yield found(
-                "warning", f"sync.{copy.what}", copy.place.module, copy.place.source, message, _fix(evidence, copy)
-            )
+            fix = copy.mended.fix if copy.mended else _fix(evidence, copy)
+            yield found("warning", f"sync.{copy.what}", copy.place.module, copy.place.source, message, fix)
 
 
 def _share(evidence: Evidence, copy: Copy) -> str:

@@ -55,7 +55,8 @@ def not_cleared(evidence: Evidence) -> Iterator[Finding]:
             "each step adds to those of all steps before."
         )
         source = second.backwards[0].source
-        yield found("error", "learning.not_cleared", "", source, message, "optimizer.zero_grad()")
+        fix = f"{second.backwards[0].optimizer or 'optimizer'}.zero_grad()  # before this line"
+        yield found("error", "learning.not_cleared", "", source, message, fix)
 
 
 def not_normalised(evidence: Evidence) -> Iterator[Finding]:
@@ -74,4 +75,6 @@ def not_normalised(evidence: Evidence) -> Iterator[Finding]:
                 f"the gradients are {number} times those of one batch."
             )
             fix = f"(loss / {number}).backward()" if evidence.side == "torch" else f"loss = loss / {number}"
+            divided = next((b.divided for b in together if b.source == source and b.divided), "")
+            fix = divided.replace("{}", str(number)) or fix
             yield found("warning", "learning.not_normalised", "", source, message, fix)

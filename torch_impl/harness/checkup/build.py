@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from parity.checkup.evidence import ROOT, Module, Move, Weight
+from parity.checkup.rewrite import Spot
 from torch_impl.harness.checkup import source
 from torch_impl.harness.checkup.origins import Origins, device, tensors
 from torch_impl.harness.checkup.structure import first, hidden, inner
@@ -29,6 +30,8 @@ class Building:
         self.lines: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
         self.trainings: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # when they were first called
         self.optimizers: dict[Optimizer, str] = {}  # the line that made each
+        # Where in these lines each was made.
+        self.spots: WeakKeyDictionary[nn.Module | Optimizer, Spot | None] = WeakKeyDictionary()
         self.half = ""  # the line that made parameters float16
         self._moves: list[tuple[nn.Module, str, str]] = []  # module, device, line
         self._names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
@@ -57,7 +60,7 @@ class Building:
 
         def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             make(optimizer, *args, **kwargs)
-            self.optimizers[optimizer] = source.line(optimizer)
+            self.optimizers[optimizer], self.spots[optimizer] = source.line(optimizer), source.spot(optimizer)
 
         return mock.patch.object(Optimizer, "__init__", made)
 
@@ -109,7 +112,7 @@ class Building:
     def _making(self, make: Any) -> Any:
         def made(module: nn.Module, *args: Any, **kwargs: Any) -> None:
             make(module, *args, **kwargs)
-            self.lines[module] = source.line(module)
+            self.lines[module], self.spots[module] = source.line(module), source.spot(module)
 
         return made
 

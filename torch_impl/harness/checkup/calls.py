@@ -10,7 +10,8 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
-from parity.checkup.evidence import ROOT, Call, Cut, Failure, Phase, Place, Step, Tensor
+from parity.checkup import rewrite
+from parity.checkup.evidence import ROOT, Call, Code, Cut, Failure, Phase, Place, Step, Tensor
 from torch_impl.harness.checkup import source
 from torch_impl.harness.checkup.build import Building
 from torch_impl.harness.checkup.origins import Origins, tensors
@@ -25,16 +26,18 @@ class Calls:
         self.names = building.names(model)
         self.phase: Phase = "other"
         self.modules: list[str] = []  # that are being called, the innermost last
+        self.running: list[nn.Module] = []  # themselves
         self.failing: tuple[BaseException, Failure] | None = None
         self._cut = False  # the module that is being called makes no graph
         self._called: WeakSet[nn.Module] = WeakSet()  # in this step, making a graph
         self._graphed: WeakSet[nn.Module] = WeakSet()  # in any step
 
     @contextmanager
-    def watched(self, step: Step, returned: Callable[[Any], None]) -> Iterator[None]:
-        """Within it, calls are noted in the step; `returned` gets what each returns."""
+    def watched(self, step: Step, given: Callable[[str, Any], None], returned: Callable[[Any], None]) -> Iterator[None]:
+        """Within it, calls are noted in the step; `given` gets what each module takes, `returned` what it returns."""
         self.phase, self.failing, self._cut = "other", None, False
         self.modules.clear()
+        self.running.clear()
         self._called.clear()
         thread, call, replicate = threading.get_ident(), nn.Module.__call__, nn.DataParallel.replicate
 
@@ -44,6 +47,7 @@ class Calls:
                 step.distributed = distributed(module)
             if name is None or threading.get_ident() != thread:
                 return call(module, *args, **kwargs)
+            given(name, (args, kwargs))
             with self._inside(name, step, module, (args, kwargs)) as noted:
                 outputs = call(module, *args, **kwargs)
                 self.origins.note_output(name, outputs)
@@ -98,6 +102,7 @@ class Calls:
             self._note_cut(step, module, given)
         cut, self._cut = self._cut, not torch.is_grad_enabled()
         self.modules.append(name)
+        self.running.append(module)
         try:
             yield noted
         except Exception as error:
@@ -105,6 +110,7 @@ class Calls:
             raise
         finally:
             self.modules.pop()
+            self.running.pop()
             self._cut = cut
             if forward and not self.modules:
                 self.phase = "loss"
@@ -124,7 +130,12 @@ class Calls:
         trained = [tensor for tensor in (*tensors(given), *module.parameters()) if tensor.requires_grad]
         if trained and not source.within("torch/utils/checkpoint.py"):
             step.cuts.append(
-                Cut(what="no_grad", tensor=self.origins.describe(trained[0]), place=self.place(source.line()))
+                Cut(
+                    what="no_grad",
+                    tensor=self.origins.describe(trained[0]),
+                    place=self.place(source.line()),
+                    mended=_with_gradients(),
+                )
             )
 
     def _note_replica(self, module: nn.Module, replica: nn.Module) -> None:
@@ -135,3 +146,12 @@ class Calls:
                 self.names[copy] = name
                 for key, tensor in getattr(copy, "_former_parameters", {}).items():
                     self.origins.note(tensor, f"parameter {key if name == ROOT else f'{name}.{key}'}")
+
+
+def _with_gradients() -> Code | None:
+    """The user's line within enable_grad."""
+    found = rewrite.statement(source.spot())
+    if found is None:
+        return None
+    home = next((name for name, value in found.names.items() if value is torch), "torch")
+    return found.with_text(found.node, f"with {home}.enable_grad(): {found.text()}")

@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from parity.checkup.evidence import Copy, Step, What
+from parity.checkup import rewrite
+from parity.checkup.evidence import Code, Copy, Step, What
+from parity.checkup.rewrite import Expression
 from torch_impl.harness.checkup import source
 from torch_impl.harness.checkup.calls import Calls
 from torch_impl.harness.checkup.origins import CONSTANT, Origins, device
@@ -96,6 +98,8 @@ class Copies:
             seen.device = HOST
         uploaded = seen.device == HOST and isinstance(tensor, torch.Tensor) and device(tensor) == HOST
         copy = Copy(what=what, source=seen.device, target=there, tensor=seen, place=self.calls.place(line), count=0)
+        if what in ("item", "cpu", "numpy"):
+            copy.mended = rewrite.code(source.spot(), _kept)
         copy = self._found.setdefault((what, line, seen.device, there), copy)
         copy.count += 1
         copy.bytes += seen.bytes
@@ -103,6 +107,12 @@ class Copies:
         copy.again += again
         copy.pinned &= not uploaded or tensor.is_pinned()
         copy.contiguous &= tensor.is_contiguous()
+
+
+def _kept(read: Expression) -> Code | None:
+    """The line with the tensor where it is, without its graph, in place of what reads it on the host."""
+    tensor = read.operand()
+    return read.with_text(read.node, f"{read.atom(tensor)}.detach()") if tensor is not None else None
 
 
 def _by_mask(function: str, args: tuple, given: list[torch.Tensor]) -> bool:

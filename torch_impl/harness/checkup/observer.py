@@ -14,6 +14,7 @@ from parity.checkup.evidence import Place, Step
 from torch_impl.harness.checkup import source
 from torch_impl.harness.checkup.build import Building
 from torch_impl.harness.checkup.calls import Calls
+from torch_impl.harness.checkup.cuts import Cuts
 from torch_impl.harness.checkup.finite import Below
 from torch_impl.harness.checkup.ops import Ops
 from torch_impl.harness.checkup.origins import tensors
@@ -27,8 +28,10 @@ class Observer:
         self.building = building
         self.origins = building.origins(model)
         self.calls = Calls(model, building, self.origins)
-        self.ops, self.below = Ops(self.calls, self.origins, devices), Below(self.calls, self.origins)
-        self.training = Training(model, building, self.calls, self.origins)
+        cuts = Cuts(self.calls, self.origins)
+        self.training = Training(model, building, self.calls, self.origins, cuts)
+        self.ops = Ops(self.calls, self.origins, devices, cuts, self.training.graphs)
+        self.below = Below(self.calls, self.origins)
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -41,12 +44,12 @@ class Observer:
         step = Step()
         for name, tensor in inputs.items():
             self.origins.note(tensor, f"input {name}")
-        self.ops.begin(step)
+        self.ops.begin(step, inputs)
         self.below.begin(step)
         with (
             self._loaders(),
             self.training.watched(step, self.below.reached),
-            self.calls.watched(step, self.below.reached),
+            self.calls.watched(step, self.ops.losses.fed, self.below.reached),
         ):
             try:
                 with self.below, self.ops:

@@ -10,10 +10,13 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from parity.checkup.evidence import Broadcast, Cut, Step
-from torch_impl.harness.checkup import losses, source
+from parity.checkup.evidence import Broadcast, Step
+from torch_impl.harness.checkup import source
 from torch_impl.harness.checkup.calls import Calls
 from torch_impl.harness.checkup.copies import Copies
+from torch_impl.harness.checkup.cuts import Cuts
+from torch_impl.harness.checkup.graphs import Graphs
+from torch_impl.harness.checkup.losses import Losses, squeezed
 from torch_impl.harness.checkup.origins import ATTRIBUTES, Origins, tensors
 
 ELEMENTWISE = frozenset(
@@ -24,7 +27,6 @@ ELEMENTWISE = frozenset(
     )
 )
 BACKWARDS = ("backward", "grad")
-CUTS = ("detach", "detach_", "tensor")  # torch.tensor(x) copies the numbers alone
 # What only looks at a tensor.
 LOOKS = frozenset(("__set__", "dim", "size", "stride", "__len__", "numel", "is_floating_point", "is_pinned"))
 MARK = "doctor"  # what a node of the graph has in its metadata: the place that made it
@@ -33,15 +35,16 @@ MARK = "doctor"  # what a node of the graph has in its metadata: the place that 
 class Ops(TorchFunctionMode):
     """Sees the program's own ops, from `begin` on."""
 
-    def __init__(self, calls: Calls, origins: Origins, gpus: list[str]):
+    def __init__(self, calls: Calls, origins: Origins, gpus: list[str], cuts: Cuts, graphs: Graphs):
         super().__init__()
-        self.calls, self.origins = calls, origins
+        self.calls, self.origins, self.cuts, self.graphs = calls, origins, cuts, graphs
         self.copies = Copies(calls, origins, gpus)
         self.step = Step()
 
-    def begin(self, step: Step) -> None:
-        """What is seen from now on is of this step."""
-        self.step = step
+    def begin(self, step: Step, inputs: dict[str, torch.Tensor]) -> None:
+        """What is seen from now on is of this step, which is given these."""
+        self.step, self.losses = step, Losses(step, inputs, self.calls, self.origins)
+        self.cuts.begin(step)
         self.copies.begin()
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -62,9 +65,9 @@ class Ops(TorchFunctionMode):
         seconds = time.perf_counter() - start
         self.origins.made(name, given, results)
         self.copies.note(name, args, given, results, seconds)
-        losses.note(self.step, name, args, kwargs, results, self.calls, self.origins)
-        if name in CUTS and given:
-            self._note_cut("detach", given[0])
+        self.losses.note(name, args, kwargs, results)
+        self.cuts.see(name, given, results)
+        self.graphs.note_sum(name, results, self.calls.place(""))
         if name in ELEMENTWISE:
             self._note_broadcast(name, args)
         self._mark(results)
@@ -77,7 +80,7 @@ class Ops(TorchFunctionMode):
             if getattr(torch.Tensor, name) is func.__self__:
                 self.origins.made(name, [args[0]], results)
                 if name == "data":
-                    self._note_cut(name, args[0])
+                    self.cuts.note(name, args[0])
         return results
 
     def _note_failure(self, error: Exception, name: str, given: list[torch.Tensor]) -> None:
@@ -86,10 +89,6 @@ class Ops(TorchFunctionMode):
             place.phase = "backward"
         self.calls.failed(error, name, [self.origins.describe(tensor) for tensor in given], place)
 
-    def _note_cut(self, what: str, tensor: torch.Tensor) -> None:
-        if tensor.requires_grad and torch.is_grad_enabled() and (line := source.direct()):
-            self.step.cuts.append(Cut(what=what, tensor=self.origins.describe(tensor), place=self.calls.place(line)))
-
     def _note_broadcast(self, name: str, args: tuple) -> None:
         operands = [each for each in args[:2] if isinstance(each, torch.Tensor) and each.dim()]
         if len(operands) < 2 or operands[0].shape == operands[1].shape:
@@ -97,7 +96,9 @@ class Ops(TorchFunctionMode):
         if line := source.direct():
             left, right = map(self.origins.describe, operands)
             place = self.calls.place(line)
-            self.step.broadcasts.append(Broadcast(operation=name.strip("_"), left=left, right=right, place=place))
+            wide = Broadcast(operation=name.strip("_"), left=left, right=right, place=place)
+            wide.squeezed = squeezed(*operands)
+            self.step.broadcasts.append(wide)
 
     def _mark(self, results: Any) -> None:
         """The graph's new nodes know where they were made, for when they run in the backward pass."""

@@ -1,21 +1,16 @@
 """Which line of the user's is running: the innermost frame that is neither of a framework nor of the doctor."""
 
 import os
-import site
 import sys
-import sysconfig
+from functools import cache
 from types import CodeType, FrameType, TracebackType
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-OURS = tuple(
-    os.path.join(ROOT, *path) for path in (("parity", ""), ("torch_impl", "harness", ""), ("torch_impl", "__main__.py"))
-)
-SITES = tuple(
-    os.path.join(path, "")
-    for path in {*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("purelib")}
-)
-STANDARD = (os.path.join(sysconfig.get_path("stdlib"), ""), "<")
-FRAMEWORKS = ("torch", "torchvision", "torchaudio", "keras", "tensorflow", "numpy", "functorch")
+import torch
+
+from parity.checkup import ownership, rewrite
+from parity.checkup.rewrite import Spot
+
+ABOVE = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "")  # of the package
 # Of torch, what merely passes a call of the user's on.
 PASSING = tuple(
     os.path.join("torch", *path)
@@ -30,15 +25,26 @@ PASSING = tuple(
 MODULE = os.path.join("torch", "nn", "modules", "module.py")
 
 USER, PASSED, MOVED, LIBRARY = range(4)
-_kinds: dict[str, int] = {}  # by file
 
 
 def line(made: object = None) -> str:
     """The user's line that is running, "" if there is none. `made`: not one in a method of this object."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (_kind(frame.f_code) != USER or (made is not None and _self(frame) is made)):
-        frame = frame.f_back
-    return _text(frame.f_code, frame.f_lineno) if frame else ""
+    found = frame(made)
+    return _text(found.f_code, found.f_lineno) if found else ""
+
+
+def frame(made: object = None) -> FrameType | None:
+    """The frame of that line."""
+    found: FrameType | None = sys._getframe(1)
+    while found is not None and (_kind(found.f_code) != USER or (made is not None and _self(found) is made)):
+        found = found.f_back
+    return found
+
+
+def spot(made: object = None) -> Spot | None:
+    """Where in that line the program is."""
+    found = frame(made)
+    return rewrite.spot(found) if found else None
 
 
 def direct(modules: bool = False) -> str:
@@ -71,22 +77,18 @@ def line_of(traceback: TracebackType | None) -> str:
 
 
 def _kind(code: CodeType) -> int:
-    file = code.co_filename
-    if file not in _kinds:
-        _kinds[file] = _judged(file)
-    return _kinds[file]
+    return _judged(code.co_filename, ownership.programs())
 
 
-def _judged(file: str) -> int:
-    for home in SITES:
-        if file.startswith(home):
-            package = file[len(home) :]
-            if package.startswith(PASSING):
-                return PASSED
-            if package == MODULE:
-                return MOVED
-            return LIBRARY if package.split(os.sep)[0] in FRAMEWORKS else USER
-    return PASSED if file.startswith((*OURS, *STANDARD)) else USER
+@cache
+def _judged(file: str, _programs: tuple[str, ...]) -> int:
+    owner = ownership.owner(file)
+    if owner != "installed":
+        return USER if owner == "user" else PASSED
+    package = file.removeprefix(ABOVE)
+    if package.startswith(PASSING):
+        return PASSED
+    return MOVED if package == MODULE else LIBRARY
 
 
 def _self(frame: FrameType) -> object:

@@ -10,11 +10,15 @@ from torch import nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer, optimizer
 
+from parity.checkup import rewrite
 from parity.checkup.evidence import Backward, Gradient, Step
 from parity.checkup.evidence import Optimizer as Seen
 from torch_impl.harness.checkup import source, values
 from torch_impl.harness.checkup.build import Building
 from torch_impl.harness.checkup.calls import Calls
+from torch_impl.harness.checkup.cuts import Cuts
+from torch_impl.harness.checkup.events import Events
+from torch_impl.harness.checkup.graphs import Graphs
 from torch_impl.harness.checkup.origins import Origins
 from torch_impl.harness.checkup.structure import inner
 
@@ -26,9 +30,11 @@ SCALES = ("MulBackward", "DivBackward")
 class Training:
     """Watches the training in a step."""
 
-    def __init__(self, model: nn.Module, building: Building, calls: Calls, origins: Origins):
+    def __init__(self, model: nn.Module, building: Building, calls: Calls, origins: Origins, cuts: Cuts):
         self.model, self.building, self.calls, self.origins = inner(model), building, calls, origins
+        self.cuts = cuts
         self.names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        self.graphs = Graphs()
 
     @contextmanager
     def watched(self, step: Step, reached: Callable[[Any], None]) -> Iterator[None]:
@@ -37,6 +43,8 @@ class Training:
         self._states = dict.fromkeys(self.names.values(), "none")
         self._fresh = False  # there are gradients that nobody has looked at
         self._stepped: dict[Optimizer, None] = {}
+        self._growth: dict[Optimizer, tuple[float, float, float]] = {}  # rates, and parameters before and after
+        self._events = Events(step)
         self._updates = 0
         self._unscaled: list[tuple[torch.Tensor, torch.Tensor]] = []  # losses as a GradScaler made them, and before
         with ExitStack() as stack:
@@ -55,6 +63,7 @@ class Training:
         self.step.gradients += [Gradient(parameter=name, state=state) for name, state in self._states.items()]
         self.step.optimizers += map(self._seen, self.building.optimizers)
         self.step.half = self.step.half or self._half_parameters()
+        self.graphs.finish(self.step)
         self._unscaled.clear()
 
     def _patches(self) -> list[Any]:
@@ -66,13 +75,17 @@ class Training:
             _patch(GradScaler, "scale", self._scale),
             _patch(GradScaler, "step", self._scaled_update),
             _patch(torch.autocast, "__enter__", self._autocast),
+            *self._events.patches(),
         ]
 
     def _backward(self, run: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
         if self.calls.phase == "backward":
             return run(roots, *args, **kwargs)  # a checkpoint's
         scaled = any(map(self._is_scaled, roots))
+        self._events.note("backward")
         noted = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
+        noted.optimizer, noted.divided = self._called(), _divided()
+        noted.update = f"{noted.optimizer}.step()"
         self.step.backwards.append(noted)
         self._fresh = True
         before = {name: parameter.grad for name, parameter in self._parameters()}
@@ -80,6 +93,8 @@ class Training:
         self.reached(roots)
         for root in roots:
             self.origins.note(root, "loss")
+            self.graphs.note_root(root, self.calls.place(noted.source))
+            self.cuts.explain_whole(root)
         with self.calls.within("backward", "update" if self.calls.phase == "update" else "other"):
             results = run(roots, *args, **kwargs)
         for name, parameter in self._parameters():
@@ -90,6 +105,7 @@ class Training:
 
     def _clear(self, clear: Callable[..., Any], owner: Any, *args: Any, **kwargs: Any) -> Any:
         self._look_at_gradients()
+        self._events.note("clear")
         return clear(owner, *args, **kwargs)
 
     def _scale(self, scale: Callable[..., Any], scaler: GradScaler, outputs: Any) -> Any:
@@ -114,12 +130,25 @@ class Training:
         self._note_step(stepping)
         self._look_at_gradients()
         self.calls.phase = "update"
+        self._size = values.root_mean_square(_held(stepping))
 
-    def _on_updated(self, *_: Any) -> None:
+    def _on_updated(self, stepping: Optimizer, *_: Any) -> None:
         self._updates += 1
         self.calls.phase = "other"
+        rate = float(stepping.param_groups[0].get("lr", 0))
+        before, after = self._size, values.root_mean_square(_held(stepping))
+        _, least, most = self._growth.get(stepping, (0.0, 1.0, 0.0))
+        if not after * least <= most * before:  # also if it is not a number
+            self._growth[stepping] = rate, before, after
+
+    def _called(self) -> str:
+        """What the user's line may call the optimizer by."""
+        names = (rewrite.name(source.frame(), optimizer) for optimizer in self.building.optimizers)
+        return next(filter(None, names), "optimizer")
 
     def _note_step(self, stepping: Optimizer) -> None:
+        if stepping not in self._stepped or self.step.events[-1].what != "update":
+            self._events.note("update")
         self._stepped[stepping] = None
         self.building.optimizers.setdefault(stepping, "")
 
@@ -148,12 +177,16 @@ class Training:
         return sum(before is not None for before, _ in node.next_functions) == 1
 
     def _seen(self, known: Optimizer) -> Seen:
-        held = [parameter for group in known.param_groups for parameter in group["params"]]
+        rate, before, after = self._growth.get(known, (None, None, None))
         return Seen(
             kind=type(known).__name__,
             source=self.building.optimizers[known],
-            parameters=[self.names[id(parameter)] for parameter in held if id(parameter) in self.names],
+            parameters=[self.names[id(parameter)] for parameter in _held(known) if id(parameter) in self.names],
             stepped=known in self._stepped,
+            before=before,
+            after=after,
+            rate=rate,
+            slower=rewrite.code(self.building.spots.get(known), lambda made: made.with_keyword("lr", "1e-3", 1)),
         )
 
     def _half_parameters(self) -> str:
@@ -163,6 +196,18 @@ class Training:
             if any(parameter.dtype == torch.float16 and parameter.requires_grad for parameter in own):
                 return self.building.half or self.building.lines.get(module, "")
         return ""
+
+
+def _held(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _divided() -> str:
+    """The user's line with its loss divided by {}."""
+    call = rewrite.expression(source.spot())
+    loss = call.operand() if call else None
+    divided = call.with_text(loss, f"({call.text(loss)} / {{}})") if call and loss is not None else None
+    return divided.fix if divided else ""
 
 
 def _patch(owner: Any, name: str, function: Callable[..., Any]) -> Any:

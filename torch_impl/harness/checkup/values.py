@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from torch.distributed.tensor import DTensor
+from torch.nn.parameter import is_lazy
 
 from torch_impl.harness.virtual_devices import VirtualTensor
 
@@ -65,6 +66,23 @@ def extent(tensors: list[torch.Tensor]) -> tuple[float, float] | None:
         pairs = [torch.aminmax(real(tensor)) for tensor in tensors]
         lows, highs = [float(low) for low, _ in pairs], [float(high) for _, high in pairs]
     return (math.nan, math.nan) if any(map(math.isnan, lows)) else (min(lows), max(highs))
+
+
+def root_mean_square(tensors: list[torch.Tensor]) -> float:
+    """Of all numbers in them together."""
+    with quiet():
+        squares = [float(torch.linalg.vector_norm(real(tensor), dtype=_wide(tensor))) ** 2 for tensor in tensors]
+    return math.sqrt(sum(squares) / max(sum(tensor.numel() for tensor in tensors), 1))
+
+
+def root_mean_squares(model: torch.nn.Module) -> list[float]:
+    """Of each parameter that is to be trained, and has its shape."""
+    trained = (each for each in model.parameters() if each.requires_grad and not is_lazy(each))
+    return [root_mean_square([parameter]) for parameter in trained]
+
+
+def _wide(tensor: torch.Tensor) -> torch.dtype:
+    return torch.complex128 if tensor.is_complex() else torch.float64
 
 
 def storage(tensor: torch.Tensor) -> int:

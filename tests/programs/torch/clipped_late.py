@@ -1,0 +1,27 @@
+"""Gradients are clipped when the update has used them."""
+
+import torch
+from torch import nn
+
+
+def build():
+    model = nn.Linear(16, 4).to("cuda:0")
+    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model
+
+
+def step(model, inputs):
+    model.optimizer.zero_grad()
+    loss = model(inputs["x"].to("cuda:0")).square().mean()
+    loss.backward()
+    model.optimizer.step()
+    nn.utils.clip_grad_value_(model.parameters(), 0.5)  # fault
+
+
+def step_right(model, inputs):
+    """In parts, each of them clipped."""
+    model.optimizer.zero_grad()
+    for part in inputs["x"].to("cuda:0").chunk(2):
+        (model(part).square().mean() / 2).backward()
+        nn.utils.clip_grad_value_(model.parameters(), 0.5)
+    model.optimizer.step()
