@@ -16,6 +16,7 @@ from parity.pairs.weights.links import Link, link
 from parity.pairs.weights.units import Unit, telling
 
 FEW = 4  # siblings that names assign, and that a crossing is looked for among
+CROSSED = -2  # what names say of two links whose ends should be exchanged
 CHOICES = 12  # of a doubt that is about order and about orientation
 Group = list[Placed]
 Doubts = list[tuple[str, list[list[Entry]]]]  # with the path of the first of torch's modules
@@ -32,7 +33,7 @@ def named(placed: list[Placed], image: Image) -> list[Placed]:
         order = _told(group) if 1 < len(group) <= FEW else None
         if order and order != tuple(range(len(group))):
             changed |= {one.torch: one for one in _reordered(group, order, image)}
-    return _by_equal_names([changed.get(one.torch, one) for one in placed], image)
+    return _uncrossed(_by_equal_names([changed.get(one.torch, one) for one in placed], image), image)
 
 
 def _by_equal_names(placed: list[Placed], image: Image) -> list[Placed]:
@@ -49,6 +50,29 @@ def _by_equal_names(placed: list[Placed], image: Image) -> list[Placed]:
                     found[number], found[place] = exchanged
                 break
     return found
+
+
+def _uncrossed(placed: list[Placed], image: Image) -> list[Placed]:
+    """With the ends of two links exchanged where that is what the names of all four say."""
+    groups: dict[object, list[int]] = {}
+    for number, one in enumerate(placed):
+        if _simple(one):
+            groups.setdefault(_signature(one), []).append(number)
+    found = list(placed)
+    for group in groups.values():
+        for one, other in itertools.combinations(group, 2):
+            if _says(found[one], found[other]) == CROSSED:
+                exchanged = list(_reordered([found[one], found[other]], (1, 0), image))
+                if len(exchanged) == 2:
+                    found[one], found[other] = exchanged
+    return found
+
+
+def _says(one: Placed, other: Placed) -> int:
+    """What the names that somebody chose say of two links: 2 that they are right, -2 that they are crossed."""
+    ends = [(one.link.torch[0].chosen, other.link.torch[0].chosen)]
+    ends += [(one.link.keras[0].chosen, other.link.keras[0].chosen)]
+    return names.says(*ends)
 
 
 def _path(label: str) -> tuple[str, ...]:
@@ -178,6 +202,8 @@ def _settled(group: Group) -> bool:
         return True
     ordered = all(before.keras < after.keras for before, after in itertools.pairwise(group))
     if ordered and all(_counted(labels) for labels in _labels(group)):
+        return True
+    if all(_says(*pair) == -CROSSED for pair in itertools.combinations(group, 2)):
         return True
     pairs = itertools.combinations(group, 2)
     return all(_nearer(*pair) for pair in pairs if ordered or pair[0].keras > pair[1].keras)
