@@ -102,6 +102,7 @@ class CaseResult(Result):
     matched: Matched | None = None
     mapping: Mapping | None = None
     undecided: list[str] = msgspec.field(default_factory=list)
+    assumptions: list[str] = msgspec.field(default_factory=list)
     lifted: list[str] = msgspec.field(default_factory=list)
     casts: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
     devices: dict[str, list[str]] = msgspec.field(default_factory=dict)

@@ -48,9 +48,20 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
         result.mapping = candidate.manifest.mapping
         if candidate.manifest.matching:
             result.matched = summary(candidate.manifest.matching)
+        _tell_assumptions(result)
         _name_sums(result)
         judge_expected(result, reference.case.model.expect)
     return result
+
+
+def _tell_assumptions(result: CaseResult) -> None:
+    """What the mapping took for granted; where the order of creation says otherwise, nobody said which is which."""
+    if result.mapping is None:
+        return
+    result.assumptions = result.mapping.assumptions
+    if result.mapping.contradicted and result.verdict in ("match", "subprecision"):
+        result.verdict = "inconclusive"
+        result.reason = f"{result.mapping.contradicted[0]}; name the layers, or say in [[weights]] which is which"
 
 
 def _name_sums(result: CaseResult) -> None:

@@ -28,13 +28,17 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     """All weights of both sides.
 
-    `constants`: torch's buffers that have no counterpart. `ignored`: by the user's wish, both sides.
+    `constants`: torch's buffers that have no counterpart. `ignored`: by the user's wish, both sides. `assumptions`: in
+    sentences, what was taken to belong together although no name says so; `contradicted`: those of them that are
+    not the order in which both sides create what they do not name.
     """
 
     entries: list[Entry]
     unplaced: list[Unplaced] = []
     constants: list[str] = []
     ignored: list[str] = []
+    assumptions: list[str] = []
+    contradicted: list[str] = []
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):

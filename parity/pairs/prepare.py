@@ -11,6 +11,7 @@ from parity.errors import BackendError, UsageError
 from parity.pairs import survey
 from parity.pairs.activations.dropping import in_training
 from parity.pairs.activations.matching import match
+from parity.pairs.assume import assume
 from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves, Mapping
 from parity.pairs.schema import Pair
@@ -66,7 +67,11 @@ def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Sur
     proposal = propose(reference, structure[0], file.case.model)
     if proposal.mapping.unplaced:
         raise UsageError(f"{file.case.name}: weights without a counterpart:\n{complaint(proposal.mapping)}")
-    settled = settle(proposal, reference, values, lambda mapping: _survey_keras(file, backend, folder, mapping))
+
+    def run(mapping: Mapping) -> Surveyed:
+        return _survey_keras(file, backend, folder, mapping)
+
+    settled = assume(settle(proposal, reference, values, run), reference, values, run)
     matching = match(reference, values, settled.survey, settled.values, settled.mapping)
     if file.case.model.train:
         matching = in_training(matching, reference, settled.survey)

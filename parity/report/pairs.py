@@ -30,6 +30,7 @@ def lines(case: CaseResult) -> Iterator[str]:
     ):
         if names:
             yield f"{what}: {_few(names)}"
+    yield from (f"assumed: {sentence}" for sentence in case.assumptions)
     for cause in case.expected:
         yield f"accepted: {cause['id']} at {cause['where']}: {cause['reason']}"
 

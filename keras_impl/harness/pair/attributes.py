@@ -11,7 +11,8 @@ import keras
 import tensorflow as tf
 from keras.src.utils.naming import to_snake_case
 
-LISTS = ("_layers", "_operations", "_functional", "_metrics", "_tracked")  # where Keras itself lists what it holds
+# Where Keras and the tracking of TensorFlow list what a layer holds.
+LISTS = ("_layers", "_operations", "_operations_by_depth", "_functional", "_metrics", "_tracked")
 COUNTED = re.compile(r"variable(_\d+)?")
 
 
@@ -19,7 +20,7 @@ def attributes(layer: Any) -> dict[int, str]:
     """By the id of each layer or variable the attribute that holds it, as "blocks/0" where it is in a list or dict."""
     found: dict[int, str] = {}
     for name, value in vars(layer).items():
-        if name not in LISTS:
+        if name not in LISTS and not name.startswith("_self_"):
             for place, held in _within(name.lstrip("_"), value):
                 found.setdefault(id(held), place)
     return found

@@ -24,10 +24,14 @@ ONE_BIAS = "PyTorch's GRU is one with reset_after=True: this one has reset_after
 
 
 class Doubt(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights of the module at `place` (torch's). Each of the choices replaces the entries of its Keras variables."""
+    """Weights of the module at `place` (torch's). Each of the choices replaces the entries of its Keras variables.
+
+    `counted`: they are siblings, and the first choice puts together what both sides create and name in this order.
+    """
 
     place: str
     choices: list[list[Entry]]
+    counted: bool = False
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,13 +51,15 @@ def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
     placed = siblings.named(align(here, there, image), image)
     rest = leftovers.single(here, there, placed)
     rest += leftovers.buffers(torch, there, [*placed, *rest], skipped[0])
-    doubtful = [(rule.module, rule.choices) for rule in rules if rule.choices]
+    doubtful = [siblings.Doubtful(rule.module, rule.choices) for rule in rules if rule.choices]
     doubtful += siblings.doubts(placed, image)
-    doubtful += [(one.link.torch[0].module, one.link.doubts[0]) for one in rest if one.link.doubts]
+    doubtful += [siblings.Doubtful(one.link.torch[0].module, one.link.doubts[0]) for one in rest if one.link.doubts]
     found = [entry for one in [*placed, *rest] for entry in _marked(one, placed)]
     entries = leftovers.copied([rule.entry for rule in rules] + found)
     order = execution(torch)
-    doubts = [Doubt(place=place, choices=leftovers.free(choices, found)) for place, choices in doubtful]
+    doubts = [
+        Doubt(place=one.place, choices=leftovers.free(one.choices, found), counted=one.counted) for one in doubtful
+    ]
     doubts.sort(key=lambda doubt: order.get(doubt.place, (0, 0)))
     return Proposal(mapping=_mapping(torch, keras, entries, skipped), doubts=doubts)
 

@@ -7,6 +7,7 @@ key), names tell; where they do not and the order is no evidence, every order is
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from parity.pairs.mapping import Entry
 from parity.pairs.weights import names
@@ -19,7 +20,14 @@ FEW = 4  # siblings that names assign, and that a crossing is looked for among
 CROSSED = -2  # what names say of two links whose ends should be exchanged
 CHOICES = 12  # of a doubt that is about order and about orientation
 Group = list[Placed]
-Doubts = list[tuple[str, list[list[Entry]]]]  # with the path of the first of torch's modules
+
+
+class Doubtful(NamedTuple):
+    """What can be one way or another, at a module of torch's. `counted`: the first choice is in order of creation."""
+
+    place: str
+    choices: list[list[Entry]]
+    counted: bool = False
 
 
 def named(placed: list[Placed], image: Image) -> list[Placed]:
@@ -33,7 +41,8 @@ def named(placed: list[Placed], image: Image) -> list[Placed]:
         order = _told(group) if 1 < len(group) <= FEW else None
         if order and order != tuple(range(len(group))):
             changed |= {one.torch: one for one in _reordered(group, order, image)}
-    return _uncrossed(_by_equal_names([changed.get(one.torch, one) for one in placed], image), image)
+    told = _uncrossed(_by_equal_names([changed.get(one.torch, one) for one in placed], image), image)
+    return _in_order_of_creation(told, image)
 
 
 def _by_equal_names(placed: list[Placed], image: Image) -> list[Placed]:
@@ -75,25 +84,49 @@ def _says(one: Placed, other: Placed) -> int:
     return names.says(*ends)
 
 
+def _in_order_of_creation(placed: list[Placed], image: Image) -> list[Placed]:
+    """With siblings that only Keras's counting tells apart in that order: a functional model calls them in any."""
+    changed: dict[int, Placed] = {}
+    for group in _adjacent(placed):
+        units = [one.link.keras[0] for one in group]
+        order = sorted(range(len(group)), key=lambda number: names.numbers(units[number].label))
+        if _is_counted(group) and order != list(range(len(group))):
+            changed |= {one.torch: one for one in _reordered(group, order, image)}
+    return [changed.get(one.torch, one) for one in placed]
+
+
+def _is_counted(group: Group) -> bool:
+    """Whether torch defines siblings in the order in which it calls them, and Keras named their counterparts."""
+    here, there = ([getattr(one.link, side)[0] for one in group] for side in ("torch", "keras"))
+    defined = [unit.defined for unit in here]
+    return defined == sorted(defined) and all(unit.counted for unit in there) and len(_plain(there)) == 1
+
+
+def _plain(units: Sequence[Unit]) -> set[str]:
+    return {re.sub(r"(_\d+)?$", "", unit.label) for unit in units}
+
+
 def _path(label: str) -> tuple[str, ...]:
     return tuple(re.split(r"[./]", label))
 
 
-def doubts(placed: list[Placed], image: Image) -> Doubts:
+def doubts(placed: list[Placed], image: Image) -> list[Doubtful]:
     """What only running can tell: orders of siblings, together with how their matrices stand."""
-    found: Doubts = []
+    found: list[Doubtful] = []
+    adjacent = list(_adjacent(placed))
     used: set[int] = set()
-    for group in [*_crossing(placed), *_adjacent(placed)]:
+    for group in [*_crossing(placed), *adjacent]:
         places = {one.torch for one in group}
         if len(group) < 2 or used & places or _settled(group):
             continue
         used |= places
-        found.append((group[0].link.torch[0].module, _choices([group], image)))
+        counted = group in adjacent and _is_counted(group)
+        found.append(Doubtful(group[0].link.torch[0].module, _choices([group], image), counted))
     for groups in _branches([one for one in placed if one.torch not in used]):
         used |= {one.torch for group in groups for one in group}
-        found.append((groups[0][0].link.torch[0].module, _choices(groups, image)))
+        found.append(Doubtful(groups[0][0].link.torch[0].module, _choices(groups, image)))
     own = (
-        (one.link.torch[0].module, one.link.doubts[0]) for one in placed if one.torch not in used and one.link.doubts
+        Doubtful(one.link.torch[0].module, one.link.doubts[0]) for one in placed if one.torch not in used and one.link.doubts
     )
     return [*found, *own]
 

@@ -7,7 +7,7 @@ a module of no known kind are a unit each too, unless their names say which is t
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -44,8 +44,8 @@ TORCH_LAYER = re.compile(r"(weight_ih|weight_hh|bias_ih|bias_hh)_l(\d+)(_reverse
 class Unit:
     """Weights by common role. `label`: the name that it is known by, its module's and what tells it from others there.
 
-    `chosen`: what of the label somebody chose, without the names that a framework counted. `alias`: torch ties its
-    weight to another unit's.
+    `chosen`: what of the label somebody chose, without the names that a framework counted. `defined`: the number of
+    its module in the order of definition. `alias`: torch ties its weight to another unit's.
     """
 
     label: str
@@ -55,7 +55,13 @@ class Unit:
     certain: bool
     facts: dict[str, Any]
     weights: dict[str, Weight]
+    defined: int = 0
     alias: bool = False
+
+    @property
+    def counted(self) -> bool:
+        """Whether nobody chose its last name."""
+        return self.label.rpartition("/")[2] != self.chosen.rpartition("/")[2]
 
     @functools.cached_property
     def signature(self) -> tuple[Any, ...]:
@@ -70,12 +76,14 @@ def units(survey: Survey, taken: Iterable[str] = ()) -> list[Unit]:
     left = [weight for weight in survey.weights if weight.name not in elsewhere and not weight.constant]
     left += _aliases(survey, {weight.name: weight for weight in left})
     modules = {module.path: module for module in survey.modules}
+    defined = {path: number for number, path in enumerate(modules)}
     by_module: dict[str, list[Weight]] = {}
     for weight in left:
         by_module.setdefault(weight.module, []).append(weight)
     order = execution(survey)
     paths = sorted(by_module, key=lambda path: order.get(path, (len(order), 0)))
-    return [unit for path in paths for unit in _units(survey, modules, path, by_module[path])]
+    found = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
+    return [replace(unit, defined=defined.get(unit.module, 0)) for unit in found]
 
 
 def bare(unit: Unit) -> Iterator[Unit]:
