@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from parity.errors import BackendError, UsageError
 from parity.pairs import survey
 from parity.pairs.activations.dropping import in_training
@@ -72,7 +74,8 @@ def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Sur
         return _survey_keras(file, backend, folder, mapping)
 
     settled = assume(settle(proposal, reference, values, run), reference, values, run)
-    matching = match(reference, values, settled.survey, settled.values, settled.mapping)
+    told = msgspec.structs.replace(settled.survey, rehearsal=structure[0].rehearsal)
+    matching = match(reference, values, told, settled.values, settled.mapping)
     if file.case.model.train:
         matching = in_training(matching, reference, settled.survey)
     halves = Halves(search=file.search, survey=str(torch), mapping=settled.mapping, matching=matching)

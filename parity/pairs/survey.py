@@ -64,13 +64,30 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...]
 
 
+class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """What a forward pass in training mode does beside that in inference, as seen with dropouts that drop nothing.
+
+    `masks`: of each that is drawn, in order, the elements of the tensor that it is for. `drawn`: by the key of each
+    tensor that a module returned, how many had been drawn by then. `changing`: buffers, or variables that are not
+    trained, that are not what they were before; statistics of norms, which always change, are none of them.
+    """
+
+    masks: list[int] = []
+    drawn: dict[str, int] = {}
+    changing: list[str] = []
+
+    def behind(self, key: str, size: int) -> int | None:
+        """How many masks for tensors of this size had been drawn when a tensor was returned; None if it was not."""
+        return self.masks[: self.drawn[key]].count(size) if key in self.drawn else None
+
+
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """One side's half.
 
     `modules` and `weights` in the order of their definition. `called`: modules in the order of their first calls.
     `tied`: further names of a weight, with the name that it has among `weights`. `outputs`: in the order in which
     they were returned, the whole model's last. `arguments`: the shapes of the tensors that went into each module's
-    first call, for those modules that have none within them.
+    first call, for those modules that have none within them. `rehearsal`: of training, where it could run.
     """
 
     side: str
@@ -80,6 +97,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     tied: dict[str, str] = {}
     outputs: list[Seen] = []
     arguments: dict[str, list[tuple[int, ...]]] = {}
+    rehearsal: Rehearsal = Rehearsal()
 
     def kind(self, path: str) -> str:
         """Of a module; "" if there is none of that path."""

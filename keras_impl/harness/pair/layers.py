@@ -1,7 +1,8 @@
 """The layers of a user's model by path, and their variables by name; what each is.
 
 A path is the names of the layers from below the model, joined by slashes, and made unique among siblings. Where Keras
-made a name by counting (dense_1), the attribute that holds the layer or variable is told beside it. What is within a recurrent layer has no calls that are seen; the variables of its cell are the layer's own.
+made a name by counting (dense_1), the attribute that holds the layer or variable is told beside it. What is within a
+recurrent layer has no calls that are seen; the variables of its cell are the layer's own.
 """
 
 from collections import Counter

@@ -12,7 +12,7 @@ from collections import Counter
 import numpy as np
 
 from parity.errors import UsageError
-from parity.pairs.activations.counterparts import Counterparts, Found, is_output, outputs, places
+from parity.pairs.activations.counterparts import Counterparts, Found, drawn_alike, is_output, outputs, places
 from parity.pairs.activations.equal import match_equal
 from parity.pairs.activations.unequal import match_in_gaps, match_owners
 from parity.pairs.activations.values import Order, Shape, Tensor, distance
@@ -30,7 +30,9 @@ def match(
     """Find the counterparts. The whole models' outputs go by their names. Raises UsageError if one is missing."""
     whole = _whole(torch, keras, keras_values)
     apart = outputs_apart(torch, torch_values, keras_values)
-    state = Counterparts(places(torch, torch_values, mapping), places(keras, keras_values, mapping), apart)
+    alike = drawn_alike(torch, keras)
+    ours, theirs = places(torch, torch_values, mapping, alike), places(keras, keras_values, mapping, alike)
+    state = Counterparts(ours, theirs, apart)
     match_equal(state)
     match_owners(state)
     match_in_gaps(state)

@@ -50,14 +50,12 @@ def _every(path: str) -> frozenset[str]:
 
 
 def says(here: tuple[str, str], there: tuple[str, str]) -> int:
-    """What names say of two links, from here[0] to there[0] and from here[1] to there[1], by what tells their ends apart.
+    """What names say of two links, here[0] to there[0] and here[1] to there[1], by the words that tell ends apart.
 
     2: both links have a word (or number) in common that the other end lacks; -2: the links with their ends exchanged
     have; between these: it is no evidence.
     """
-    ours, theirs = (
-        (_every(one) - _every(other), _every(other) - _every(one)) for one, other in (here, there)
-    )
+    ours, theirs = ((_every(one) - _every(other), _every(other) - _every(one)) for one, other in (here, there))
     own = bool(ours[0] & theirs[0]) + bool(ours[1] & theirs[1])
     return own - bool(ours[0] & theirs[1]) - bool(ours[1] & theirs[0])
 

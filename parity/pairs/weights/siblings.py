@@ -126,7 +126,9 @@ def doubts(placed: list[Placed], image: Image) -> list[Doubtful]:
         used |= {one.torch for group in groups for one in group}
         found.append(Doubtful(groups[0][0].link.torch[0].module, _choices(groups, image)))
     own = (
-        Doubtful(one.link.torch[0].module, one.link.doubts[0]) for one in placed if one.torch not in used and one.link.doubts
+        Doubtful(one.link.torch[0].module, one.link.doubts[0])
+        for one in placed
+        if one.torch not in used and one.link.doubts
     )
     return [*found, *own]
 
