@@ -46,7 +46,7 @@ def assume(settled: Settled, torch: Survey, torch_values: Values, run: Run) -> S
     """
     agree = outputs_apart(torch, torch_values, settled.values) <= SAME
     groups = [group for group in _alike(settled) if group.doubts[0].place not in settled.undecided]
-    assumptions, contradicted, runs = [], [], 0
+    assumptions, contradicted, runs = list(settled.mapping.assumptions), [], 0
     for group in groups:
         harmless = None
         if agree and group.other is not None and runs < MOST_RUNS:

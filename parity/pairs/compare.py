@@ -8,17 +8,21 @@ import msgspec
 
 from parity.diagnose.diagnosis import explained
 from parity.errors import BackendError
+from parity.pairs import exposed
 from parity.pairs.activations.matching import summary
 from parity.pairs.expect import judge_expected
 from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.schema import Pair
+from parity.pairs.told import tell
 from parity.results import CaseResult
 from parity.runtime.backend import Backend, feed
 from parity.runtime.job import RUNS, Answer, Job
 from parity.trace import keys
 from parity.trace.manifest import Trace
+
+STATE = "what the optimizers hold differs in form, and is not compared: every parameter and update is"
 
 
 def compared(file: PairFile, backends: Sequence[Backend], folder: Path) -> CaseResult:
@@ -43,35 +47,20 @@ def compared(file: PairFile, backends: Sequence[Backend], folder: Path) -> CaseR
 
 def judged(reference: Trace, candidate: Trace) -> CaseResult:
     """The verdict on two traces; on those of both sides of a pair with regard to what its file accepts."""
-    result = explained(reference, candidate)
-    if isinstance(reference.case.model, Pair) and reference.backend != candidate.backend:
-        result.mapping = candidate.manifest.mapping
-        if candidate.manifest.matching:
-            result.matched = summary(candidate.manifest.matching)
-        _tell_assumptions(result)
-        _name_sums(result)
-        judge_expected(result, reference.case.model.expect)
+    pair, mapping = reference.case.model, candidate.manifest.mapping
+    if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
+        return explained(reference, candidate)
+    ours, theirs, alone = exposed.shown(reference, candidate)
+    result = explained(ours, theirs)
+    if exposed.differs_in_state_alone(result, pair):
+        result = explained(*exposed.without_state(ours, theirs))
+        result.assumptions = [STATE]
+    result.mapping = mapping
+    if candidate.manifest.matching:
+        result.matched = summary(candidate.manifest.matching, alone)
+    tell(result, mapping, reference, candidate)
+    judge_expected(result, pair.expect)
     return result
-
-
-def _tell_assumptions(result: CaseResult) -> None:
-    """What the mapping took for granted; where the order of creation says otherwise, nobody said which is which."""
-    if result.mapping is None:
-        return
-    result.assumptions = result.mapping.assumptions
-    if result.mapping.contradicted and result.verdict in ("match", "subprecision"):
-        result.verdict = "inconclusive"
-        result.reason = f"{result.mapping.contradicted[0]}; name the layers, or say in [[weights]] which is which"
-
-
-def _name_sums(result: CaseResult) -> None:
-    """What becomes of a torch weight that Keras holds only in a sum, as of a recurrent layer's two biases."""
-    entries = result.mapping.entries if result.mapping else []
-    sums = {name: entry for entry in entries if entry.combine == "sum" for name in entry.torch[1:]}
-    for cause in result.causes:
-        if entry := sums.get(str(cause["where"])):
-            cause |= {"id": "weights.sum", "torch": "moves each", "keras": "moves their sum"}
-            cause["evidence"] = f"Keras has {' + '.join(entry.torch)} in one weight"
 
 
 def recorded(file: PairFile, backend: Backend, folder: Path) -> Answer:

@@ -42,7 +42,8 @@ class Weight(msgspec.Struct, frozen=True, kw_only=True):
     """A parameter or buffer. `role`: its attribute in its module; `also`: other names that the framework gives it.
 
     `statistic`: it is not trained, yet changes in training, as a batch norm's moving average does. `constant`: any
-    other buffer of torch's, such as a table or a mask.
+    other buffer of torch's, such as a table or a mask. `fixed`: a variable of Keras's that is no statistic and was
+    made untrained, in a layer that is not frozen.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Weight(msgspec.Struct, frozen=True, kw_only=True):
     trainable: bool
     statistic: bool = False
     constant: bool = False
+    fixed: bool = False
     also: list[str] = []
 
 

@@ -115,6 +115,7 @@ def _told(layers: dict[str, Any], path: str, role: str, variable: Any) -> survey
         role=role,
         trainable=bool(variable.trainable) and not _is_untracked(layers[path], variable),
         statistic=role in STATISTICS and not _is_frozen(layers[path]),
+        fixed=not variable.trainable and role not in STATISTICS and not _is_frozen(layers[path]),
         also=[own] if own != name else [],
     )
 

@@ -43,12 +43,18 @@ def match(
     )
 
 
-def summary(matching: Matching) -> Matched:
-    """What the report says of a matching."""
+def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Matched:
+    """What the report says of a matching. `alone`: by side what was recorded there only although it is matched."""
     inner = [match for match in matching.matches if not is_output(match.torch)]
     counts = Counter(match.by for match in inner)
     by = {way: counts[way] for way in ("weights", "value", "order") if counts[way]}
-    return Matched(matched=len(inner), by=by, torch_alone=matching.torch_alone, keras_alone=matching.keras_alone)
+    further = alone or {}
+    return Matched(
+        matched=len(inner),
+        by=by,
+        torch_alone=list(dict.fromkeys([*matching.torch_alone, *further.get("torch", [])])),
+        keras_alone=list(dict.fromkeys([*matching.keras_alone, *further.get("keras", [])])),
+    )
 
 
 def outputs_apart(torch: Survey, torch_values: dict[str, Array], keras_values: dict[str, Array]) -> float:

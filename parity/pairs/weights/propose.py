@@ -85,14 +85,30 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
         [weight for weight in survey.weights if weight.name not in used[side] and weight.name not in skipped[side]]
         for side, survey in enumerate((torch, keras))
     ]
-    constants = [weight.name for weight in left[0] if weight.constant]
-    left[0] = [weight for weight in left[0] if weight.name not in constants]
+    free = [weight for weight in left[0] if weight.constant]
+    evolving = [weight for weight in free if weight.name in torch.rehearsal.changing]
+    changing = [weight.name for weight in evolving if "float" in weight.dtype or "complex" in weight.dtype]
+    left[0] = [weight for weight in left[0] if not weight.constant]
+    fixed = [weight.name for weight in left[1] if _is_fixed(weight, keras, left[0])]
+    left[1] = [weight for weight in left[1] if weight.name not in fixed]
     return Mapping(
         entries=entries,
+        changing=changing,
         unplaced=[*_unplaced(torch, left[0], left[1], keras), *_unplaced(keras, left[1], left[0], torch)],
-        constants=constants,
+        constants=[*(weight.name for weight in free if weight.name not in changing), *fixed],
         ignored=skipped[0] + skipped[1],
+        assumptions=[
+            f"{weight.name} of torch, whole numbers that training changes, needs no counterpart"
+            for weight in evolving
+            if weight.name not in changing
+        ],
     )
+
+
+def _is_fixed(weight: Weight, keras: Survey, missing: list[Weight]) -> bool:
+    """Whether a Keras variable is a table of its own: made untrained, never changed, and nothing of torch's is missing."""
+    is_own = weight.fixed and weight.name not in keras.rehearsal.changing
+    return is_own and not any(math.prod(one.shape) == math.prod(weight.shape) for one in missing)
 
 
 def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight], other: Survey) -> Iterator[Unplaced]:

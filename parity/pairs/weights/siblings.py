@@ -68,12 +68,12 @@ def _uncrossed(placed: list[Placed], image: Image) -> list[Placed]:
         if _simple(one):
             groups.setdefault(_signature(one), []).append(number)
     found = list(placed)
-    for group in groups.values():
-        for one, other in itertools.combinations(group, 2):
-            if _says(found[one], found[other]) == CROSSED:
-                exchanged = list(_reordered([found[one], found[other]], (1, 0), image))
+    for numbers in groups.values():
+        for first, second in itertools.combinations(numbers, 2):
+            if _says(found[first], found[second]) == CROSSED:
+                exchanged = list(_reordered([found[first], found[second]], (1, 0), image))
                 if len(exchanged) == 2:
-                    found[one], found[other] = exchanged
+                    found[first], found[second] = exchanged
     return found
 
 
