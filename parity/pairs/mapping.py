@@ -28,10 +28,10 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     """All weights of both sides.
 
-    `constants`: buffers, or Keras variables that are not trained, that need no counterpart. `ignored`: by the user's wish, both sides. `assumptions`: in
-    sentences, what was taken to belong together although no name says so; `contradicted`: those of them that are
-    not the order in which both sides create what they do not name. `changing`: torch's buffers that training changes
-    and Keras has no counterpart of.
+    `constants`: buffers, or Keras variables that are not trained, that need no counterpart. `changing`: torch's buffers
+    that training changes and Keras has no counterpart of. `ignored`: by the user's wish, both sides. `assumptions`: in
+    sentences, what was taken to belong together although no name says so; `contradicted`: those of them that are not
+    the order in which both sides create what they do not name.
     """
 
     entries: list[Entry]

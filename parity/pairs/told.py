@@ -51,7 +51,7 @@ def _name_buffers(result: CaseResult, mapping: Mapping) -> None:
 
 
 def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:
-    """What an optimizer does to weights without a gradient: weight decay moves them where it is zero, not where None."""
+    """What optimizers do to weights without a gradient: weight decay moves those of zero, and none of None."""
     frozen = [cause for cause in result.causes if cause["id"] == "update.frozen"]
     if not frozen:
         return

@@ -106,7 +106,7 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
 
 
 def _is_fixed(weight: Weight, keras: Survey, missing: list[Weight]) -> bool:
-    """Whether a Keras variable is a table of its own: made untrained, never changed, and nothing of torch's is missing."""
+    """Whether a Keras variable is a table of its own: it never changes, and is as large as none that torch misses."""
     is_own = weight.fixed and weight.name not in keras.rehearsal.changing
     return is_own and not any(math.prod(one.shape) == math.prod(weight.shape) for one in missing)
 
