@@ -12,7 +12,10 @@ import tensorflow as tf
 from keras.src.utils.naming import to_snake_case
 
 # Where Keras and the tracking of TensorFlow list what a layer holds.
-LISTS = ("_layers", "_operations", "_operations_by_depth", "_functional", "_metrics", "_tracked")
+LISTS = (
+    "_layers", "_operations", "_operations_by_depth", "_functional", "_metrics", "_tracked", "_trainable_variables",
+    "_non_trainable_variables",
+)  # fmt: skip
 COUNTED = re.compile(r"variable(_\d+)?")
 
 

@@ -40,6 +40,11 @@ class Place(NamedTuple):
     behind: int | None = None
 
 
+def may_be_behind(torch: Place, keras: Place, otherwise: bool = True) -> bool:
+    """Whether as many masks may have been drawn before both; `otherwise`: where that is not known of both sides."""
+    return otherwise if torch.behind is None or keras.behind is None else torch.behind == keras.behind
+
+
 def drops(module: Module) -> bool:
     """Whether a module is a dropout or its like: it does nothing in inference, and something at random in training."""
     return any(part in module.kind.lower() for part in RANDOM) and bool(module.facts.get("rate", 1.0))

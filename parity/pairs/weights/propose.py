@@ -16,6 +16,7 @@ from parity.pairs.survey import Survey, Weight
 from parity.pairs.weights import leftovers, names, siblings
 from parity.pairs.weights.align import Placed, align
 from parity.pairs.weights.families import Images
+from parity.pairs.weights.named import named
 from parity.pairs.weights.rules import ignored, ruled
 from parity.pairs.weights.units import execution, one_bias, units
 
@@ -48,7 +49,7 @@ def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
     here = units(torch, {*skipped[0], *(name for rule in rules for name in rule.entry.torch)})
     there = units(keras, {*skipped[1], *(name for rule in rules for name in rule.entry.keras)})
     image = Images(torch)
-    placed = siblings.named(align(here, there, image), image)
+    placed = named(align(here, there, image), image)
     rest = leftovers.single(here, there, placed)
     rest += leftovers.buffers(torch, there, [*placed, *rest], skipped[0])
     doubtful = [siblings.Doubtful(rule.module, rule.choices) for rule in rules if rule.choices]
