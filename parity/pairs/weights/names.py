@@ -45,19 +45,23 @@ def words(path: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def _every(path: str) -> frozenset[str]:
-    return frozenset(words(path))
+def _plain(path: str) -> frozenset[str]:
+    return frozenset(word for word in words(path) if not word.isdigit())
 
 
 def says(here: tuple[str, str], there: tuple[str, str]) -> int:
-    """What names say of two links, here[0] to there[0] and here[1] to there[1], by the words that tell ends apart.
+    """What names say of two links, here[0] to there[0] and here[1] to there[1], by what tells their ends apart.
 
-    2: both links have a word (or number) in common that the other end lacks; -2: the links with their ends exchanged
-    have; between these: it is no evidence.
+    2: both links have a word in common that the other end lacks, or all their numbers; -2: the links with their ends
+    exchanged have; between these: it is no evidence.
     """
-    ours, theirs = ((_every(one) - _every(other), _every(other) - _every(one)) for one, other in (here, there))
+    ours, theirs = ((_plain(one) - _plain(other), _plain(other) - _plain(one)) for one, other in (here, there))
     own = bool(ours[0] & theirs[0]) + bool(ours[1] & theirs[1])
-    return own - bool(ours[0] & theirs[1]) - bool(ours[1] & theirs[0])
+    crossed = bool(ours[0] & theirs[1]) + bool(ours[1] & theirs[0])
+    counts = tuple(map(numbers, here)), tuple(map(numbers, there))
+    if counts[0][0] != counts[0][1]:  # one side may count from 0 and the other from 1: a single number says nothing
+        own, crossed = own + 2 * (counts[0] == counts[1]), crossed + 2 * (counts[0] == counts[1][::-1])
+    return max(-2, min(2, own - crossed))
 
 
 @functools.cache
