@@ -22,8 +22,6 @@ from parity.runtime.job import RUNS, Answer, Job
 from parity.trace import keys
 from parity.trace.manifest import Trace
 
-STATE = "what the optimizers hold differs in form, and is not compared: every parameter and update is"
-
 
 def compared(file: PairFile, backends: Sequence[Backend], folder: Path) -> CaseResult:
     """Both sides recorded into `folder`, and judged. `backends`: torch's and Keras's.
@@ -50,14 +48,11 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
     pair, mapping = reference.case.model, candidate.manifest.mapping
     if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
         return explained(reference, candidate)
-    ours, theirs, alone = exposed.shown(reference, candidate)
-    result = explained(ours, theirs)
-    if exposed.differs_in_state_alone(result, pair):
-        result = explained(*exposed.without_state(ours, theirs))
-        result.assumptions = [STATE]
-    result.mapping = mapping
+    shown = exposed.shown(reference, candidate, pair)
+    result = explained(shown.reference, shown.candidate)
+    result.mapping, result.assumptions = mapping, shown.told
     if candidate.manifest.matching:
-        result.matched = summary(candidate.manifest.matching, alone)
+        result.matched = summary(candidate.manifest.matching, shown.alone)
     tell(result, mapping, reference, candidate)
     judge_expected(result, pair.expect)
     return result

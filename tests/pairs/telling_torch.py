@@ -134,5 +134,16 @@ class Calls(nn.Module):
         return self.b(y), self.b(z)
 
 
-def momentum(parameters):
-    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+class Momentum(torch.optim.Optimizer):
+    """SGD with momentum, whose state has a name of its own."""
+
+    def __init__(self, parameters, lr=0.01):
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for one in group["params"]:
+                velocity = self.state[one].setdefault("velocity", torch.zeros_like(one))
+                velocity.mul_(0.9).add_(one.grad)
+                one.sub_(group["lr"] * velocity)
