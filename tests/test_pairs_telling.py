@@ -45,13 +45,13 @@ class Row(NamedTuple):
 
 EXCHANGED = {"pair.keras_kwargs.exchanged": True}
 ROWS = [
-    Row("Glu", EXCHANGED),
-    Row("Glu", EXCHANGED, trained=True),
-    Row("Scores", EXCHANGED, more={"inputs.x.shape": [2, 5, 8]}),
-    Row("Heads", EXCHANGED),
+    Row("Glu", EXCHANGED, "weights.exchanged"),
+    Row("Glu", EXCHANGED, "weights.exchanged", trained=True),
+    Row("Scores", EXCHANGED, "weights.exchanged", more={"inputs.x.shape": [2, 5, 8]}),
+    Row("Heads", EXCHANGED, "weights.exchanged"),
     Row("Heads", EXCHANGED, keras="unnamed_heads", verdict="inconclusive"),
-    Row("Blocks", EXCHANGED),
-    Row("Matrices", EXCHANGED),
+    Row("Blocks", EXCHANGED, "weights.exchanged"),
+    Row("Matrices", EXCHANGED, "weights.exchanged"),
     Row("Averaging", {"pair.keras_kwargs.held": False}, "buffer.missing"),
     Row("Averaging", {"pair.keras_kwargs.held": False}, "buffer.missing", trained=True),
     Row("Positions", {"pair.keras_kwargs.step": 1.01}, trained=True),

@@ -4,7 +4,7 @@ A layer that is called in a graph, or twice where the other framework's is calle
 records other tensors than its counterpart. What stands before and behind is judged; what is on one side only is told.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,16 +38,11 @@ def shown(reference: Trace, candidate: Trace, pair: Pair) -> Shown:
     hidden: dict[str, set[str]] = {}
     alone: dict[str, dict[str, None]] = {trace.backend: {} for trace in sides}
     for stem in reference.stems(HIGH):
-        held = [[set(_inner(trace, run, stem)) for run in (HIGH, LOW)] for trace in sides]
-        held[0] = [set(filter(is_comparable, found)) for found in held[0]]
-        every = [found for side in held for found in side]
-        hidden[stem] = every[0].union(*every) - every[0].intersection(*every)
-        for key in sorted(hidden[stem]):
-            side = sides[not any(key in found for found in held[0])]
-            alone[side.backend].setdefault(keys.split(key)[1])
-        hidden[stem] |= {
-            key for trace in sides for key in _listed(trace, HIGH, stem) if _slot(key) in slots[0] ^ slots[1]
-        }
+        for side, key in _one_sided(reference, candidate, stem, is_comparable):
+            hidden.setdefault(stem, set()).add(key)
+            alone[side].setdefault(keys.split(key)[1])
+        strange = {key for trace in sides for key in _listed(trace, HIGH, stem) if _slot(key) in slots[0] ^ slots[1]}
+        hidden[stem] = hidden.get(stem, set()) | strange
     told = [
         f"{', '.join(sorted(own - other))} of {trace.backend}'s optimizer has no counterpart: every update is compared"
         for trace, own, other in zip(sides, slots, slots[::-1], strict=True)
@@ -56,6 +51,16 @@ def shown(reference: Trace, candidate: Trace, pair: Pair) -> Shown:
     if any(hidden.values()):
         sides = _Hiding(reference.folder, hidden), _Hiding(candidate.folder, hidden)
     return Shown(*sides, {side: list(names) for side, names in alone.items() if names}, told)
+
+
+def _one_sided(
+    reference: Trace, candidate: Trace, stem: str, is_comparable: Callable[[str], bool]
+) -> Iterator[tuple[str, str]]:
+    """The modules' tensors of a step that not every run of both sides has: the side that has them, and their keys."""
+    ours = [set(filter(is_comparable, _inner(reference, run, stem))) for run in (HIGH, LOW)]
+    theirs = [set(_inner(candidate, run, stem)) for run in (HIGH, LOW)]
+    for key in sorted(ours[0].union(*ours, *theirs) - ours[0].intersection(*ours, *theirs)):
+        yield (reference if any(key in found for found in ours) else candidate).backend, key
 
 
 class _Hiding(Trace):

@@ -73,7 +73,7 @@ def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Sur
     def run(mapping: Mapping) -> Surveyed:
         return _survey_keras(file, backend, folder, mapping)
 
-    settled = assume(settle(proposal, reference, values, run), reference, values, run)
+    settled = assume(settle(proposal, reference, values, run), proposal.named, reference, values, run)
     told = msgspec.structs.replace(settled.survey, rehearsal=structure[0].rehearsal)
     matching = match(reference, values, told, settled.values, settled.mapping)
     if file.case.model.train:

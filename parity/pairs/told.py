@@ -13,6 +13,7 @@ def tell(result: CaseResult, mapping: Mapping, reference: Trace, candidate: Trac
     _tell_assumptions(result, mapping)
     _name_sums(result, mapping)
     _name_buffers(result, mapping)
+    _name_exchange(result, mapping)
     _name_decay(result, reference, candidate)
 
 
@@ -48,6 +49,16 @@ def _name_buffers(result: CaseResult, mapping: Mapping) -> None:
         }
         for name in mapping.changing
     ]
+
+
+def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
+    """Layers that the port has exchanged, by their names: what else is unknown follows from that."""
+    if mapping.exchanged and result.verdict == "diverged":
+        result.causes = [cause for cause in result.causes if cause["id"] != "unknown"]
+    for place, sentence in mapping.exchanged.items() if result.verdict == "diverged" else ():
+        evidence = f"with {sentence.replace(' were taken to be ', ' as ')} both models return the same"
+        told = {"torch": "as their names say", "keras": "exchanged", "evidence": evidence}
+        result.causes.append({"id": "weights.exchanged", "where": place, **told})
 
 
 def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:

@@ -36,10 +36,11 @@ class Doubt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """`doubts` in the order of execution; the first choice of each is in the mapping."""
+    """`doubts` in the order of execution; the first choice of each is in the mapping. `named`: what names decide."""
 
     mapping: Mapping
     doubts: list[Doubt]
+    named: list[Doubt] = []
 
 
 def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
@@ -62,7 +63,8 @@ def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
         Doubt(place=one.place, choices=leftovers.free(one.choices, found), counted=one.counted) for one in doubtful
     ]
     doubts.sort(key=lambda doubt: order.get(doubt.place, (0, 0)))
-    return Proposal(mapping=_mapping(torch, keras, entries, skipped), doubts=doubts)
+    told = [Doubt(place=one.place, choices=one.choices) for one in siblings.told_apart(placed, image)]
+    return Proposal(mapping=_mapping(torch, keras, entries, skipped), doubts=doubts, named=told)
 
 
 def _marked(one: Placed, placed: list[Placed]) -> Iterator[Entry]:

@@ -59,6 +59,12 @@ def doubts(placed: list[Placed], image: Image) -> list[Doubtful]:
     return [*found, *own]
 
 
+def told_apart(placed: list[Placed], image: Image) -> list[Doubtful]:
+    """The siblings that names tell apart, with every other order of them: a port may have exchanged them."""
+    groups = (group for group in adjacent(placed) if len(group) < FEW and _settled(group))
+    return [Doubtful(group[0].link.torch[0].module, _choices([group], image)) for group in groups]
+
+
 def _crossing(placed: list[Placed]) -> Iterator[Group]:
     """What is called in another order than others of its kind and shape, with the nearest of these."""
     for one in placed:
