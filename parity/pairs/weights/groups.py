@@ -47,7 +47,7 @@ def says(one: Placed, other: Placed) -> int:
 
 def told(group: Group) -> tuple[int, ...] | None:
     """The Keras unit for each of torch's, where each has a name that means the same part; all but one are enough."""
-    here, there = (telling(labels) for labels in labels(group))
+    here, there = map(telling, labels(group))
     shared = [part for part in here if part and here.count(part) == there.count(part) == 1]
     if len(shared) < len(group) - 1 or not shared:
         return None
