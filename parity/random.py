@@ -80,6 +80,11 @@ def keep(
     return kept.reshape(shape)
 
 
+def mask_name(size: int) -> str:
+    """What stands for a module where masks are told apart by their order, among tensors of so many elements."""
+    return f"of {size}"
+
+
 def mask_key(seed: int, name: str, replica: int) -> tuple[int, int]:
     """What the masks of a module in a replica are drawn from, besides step and call: two words of 32 bits."""
     key = int(_key(seed, f"dropout/{replica}/{name}"))

@@ -164,6 +164,7 @@ class CaseResult(Result):
     undecided: list[str] = msgspec.field(default_factory=list)
     variations: list[Variation] = msgspec.field(default_factory=list)
     coverage: Coverage | None = None
+    assumptions: list[str] = msgspec.field(default_factory=list)
     lifted: list[str] = msgspec.field(default_factory=list)
     casts: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
     devices: dict[str, list[str]] = msgspec.field(default_factory=dict)

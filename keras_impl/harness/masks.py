@@ -41,7 +41,6 @@ OTHERS = (
     keras.layers.AdditiveAttention,
 )
 RATES = ("rate", "dropout", "recurrent_dropout", "stddev")
-ORDERED = "dropout"  # the name of all masks that are told apart by their order alone
 # What keras.random.dropout, through which the other layers drop, is not the source of; or in another order.
 UNORDERED = (
     keras.layers.AlphaDropout,
@@ -116,14 +115,15 @@ class Masks:
 
 
 class OrderedMasks:
-    """Draws the masks of a user's model, which runs eagerly: a mask belongs to the number of the draw in the step.
+    """Draws the masks of a user's model, which runs eagerly.
 
-    `axes`: of the layer that is being called, its axes in PyTorch's order, None where they are that.
+    A mask belongs to the number of the draw within the step, among those for tensors of as many elements. `axes`: of a
+    tensor of this shape in the layer that is being called, the axes in PyTorch's order; None where they are that.
     """
 
-    def __init__(self, seed: int, axes: Callable[[], list[int] | None]):
-        self.seed, self.axes = seed, axes
-        self.step, self._calls = 0, 0
+    def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], list[int] | None]):
+        self.seed, self.axes, self.step = seed, axes, 0
+        self._calls: Counter[str] = Counter()
 
     @contextmanager
     def drawn(self, layers: Iterable[tuple[str, Any]]) -> Iterator[None]:
@@ -138,23 +138,31 @@ class OrderedMasks:
 
     def on_step(self) -> None:
         """After an update: the next step draws other masks."""
-        self.step, self._calls = self.step + 1, 0
+        self.step += 1
+        self._calls.clear()
 
     def _drop(
         self, x: tf.Tensor, rate: float, noise_shape: Sequence[int | None] | None = None, *_: Any, **__: Any
     ) -> Any:
         if not rate:
             return x
-        words = tf.constant(random.mask_key(self.seed, ORDERED, 0), tf.int64)
-        key = Key(words, tf.constant(self.step, tf.int64), tf.constant(self._calls, tf.int64))
-        self._calls += 1
-        x, axes = tf.convert_to_tensor(x), self.axes()
-        order = axes if axes and len(axes) == x.shape.rank else None
+        x = tf.convert_to_tensor(x)
         if noise_shape is None:
-            return dropout(x, number(x, order), rate, key)
+            return self._dropped(x, None, rate)
         sizes = [own if size is None else size for own, size in zip(x.shape, noise_shape, strict=True)]
-        ones = tf.ones(sizes, x.dtype)
-        return x * dropout(ones, number(ones, order), rate, key)
+        return self._dropped(x, tf.ones(sizes, x.dtype), rate)
+
+    def _dropped(self, x: tf.Tensor, ones: tf.Tensor | None, rate: float) -> tf.Tensor:
+        """x after the dropout of itself, or times that of the ones."""
+        of = x if ones is None else ones
+        name = random.mask_name(of.shape.num_elements())
+        words = tf.constant(random.mask_key(self.seed, name, 0), tf.int64)
+        key = Key(words, tf.constant(self.step, tf.int64), tf.constant(self._calls[name], tf.int64))
+        self._calls[name] += 1
+        axes = self.axes(tuple(x.shape))
+        order = axes if axes and len(axes) == x.shape.rank else None
+        kept = dropout(of, number(of, order), rate, key)
+        return kept if ones is None else x * kept
 
 
 def _here(replica: int) -> int:

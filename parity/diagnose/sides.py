@@ -22,6 +22,7 @@ from parity.diagnose.observation import (
 )
 from parity.diagnose.wiring import Junction
 from parity.numerics.judge import Unequal
+from parity.pairs.schema import Pair
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
 
@@ -70,8 +71,10 @@ class Side:
         return self._open[place]
 
     def lacks(self, each: Unequal) -> bool:
-        """Whether this side did not record a tensor."""
-        return keys.key(each.kind, each.name) not in self.tensors(each.step, each.replica)
+        """Whether this side did not record a tensor; of a pair, whose sides record zeros then, a gradient of zeros."""
+        tensor = self.tensors(each.step, each.replica).get(keys.key(each.kind, each.name))
+        is_pair = isinstance(self.case.model, Pair)
+        return tensor is None or (is_pair and each.kind == "gradient" and not np.any(tensor))
 
     def value(self, key: str, step: int | None, replica: int = 0, stored: float = 0.0) -> Seen | None:
         """One tensor as evidence; None where there is none, or one too large to be looked at in a few copies."""

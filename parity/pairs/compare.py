@@ -8,15 +8,16 @@ import msgspec
 
 from parity.diagnose.diagnosis import examined
 from parity.errors import BackendError
-from parity.pairs import survey
+from parity.pairs import exposed, survey
 from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
-from parity.pairs.expect import SUM, judge_expected
+from parity.pairs.expect import judge_expected
 from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
-from parity.pairs.schema import UNKNOWN, Pair
+from parity.pairs.schema import Pair
 from parity.pairs.suggest import layout, suggestions
+from parity.pairs.told import tell
 from parity.pairs.untested import not_run
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
@@ -25,8 +26,6 @@ from parity.runtime.backend import Backend, feed
 from parity.runtime.job import RUNS, Answer, Job
 from parity.trace import keys
 from parity.trace.manifest import Trace
-
-UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
 
 
 def compared(file: PairFile, backends: Sequence[Backend], folder: Path, varied: bool = True) -> CaseResult:
@@ -56,34 +55,24 @@ def compared(file: PairFile, backends: Sequence[Backend], folder: Path, varied: 
 
 def judged(reference: Trace, candidate: Trace) -> CaseResult:
     """The verdict on two traces; on those of both sides of a pair with regard to what its file accepts."""
-    found = examined(reference, candidate)
-    result = found.result
-    if isinstance(reference.case.model, Pair) and reference.backend != candidate.backend:
-        result.mapping = candidate.manifest.mapping
-        if candidate.manifest.matching:
-            result.matched = summary(candidate.manifest.matching)
-        result.not_compared = not_run(reference.case.model, reference.manifest.modules)
-        _name_sums(result)
-        evidence = Evidence(reference, candidate, found.unequal)
-        judge_expected(found, reference.case.model.expect, evidence)
-        result.suggestions = suggestions(result, list(reference.manifest.modules))
-        known = reference.case.model.outputs or (result.matched and result.matched.layouts)
-        if result.verdict == "diverged" and not known and len(outputs := evidence.outputs()) == 1:
-            result.suggestions += [one for key in outputs for one in layout(key, *outputs[key])]
+    pair, mapping = reference.case.model, candidate.manifest.mapping
+    if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
+        return examined(reference, candidate).result
+    shown = exposed.shown(reference, candidate, pair)
+    found = examined(shown.reference, shown.candidate)
+    result, matching = found.result, candidate.manifest.matching
+    result.mapping, result.assumptions = mapping, shown.told
+    if matching:
+        result.matched = summary(matching, shown.alone)
+    result.not_compared = not_run(pair, reference.manifest.modules)
+    tell(result, mapping, reference, candidate)
+    evidence = Evidence(shown.reference, shown.candidate, found.unequal)
+    judge_expected(found, pair.expect, evidence)
+    result.suggestions = suggestions(result, list(reference.manifest.modules))
+    known = pair.outputs or (result.matched and result.matched.layouts)
+    if result.verdict == "diverged" and not known and len(outputs := evidence.outputs()) == 1:
+        result.suggestions += [one for key in outputs for one in layout(key, *outputs[key])]
     return result
-
-
-def _name_sums(result: CaseResult) -> None:
-    """What becomes of a torch weight that Keras holds only in a sum, as of a recurrent layer's two biases.
-
-    By the map of weights all that the sum has moved is the first weight's: the others never move on Keras's side.
-    """
-    entries = result.mapping.entries if result.mapping else []
-    sums = {name: entry for entry in entries if entry.combine == "sum" for name in entry.torch[1:]}
-    for cause in result.causes:
-        if (entry := sums.get(str(cause["where"]))) and cause["id"] in UNMOVED:
-            cause |= {"id": SUM, "torch": "moves each", "keras": "moves their sum"}
-            cause["evidence"] = f"Keras has {' + '.join(entry.torch)} in one weight"
 
 
 def recorded(file: PairFile, backend: Backend, folder: Path) -> Answer:

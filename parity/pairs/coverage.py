@@ -111,7 +111,7 @@ def by_mode(survey: Survey, training: bool) -> Iterator[Seen]:
     yield Seen("mode.training", OUTPUT, training)
     yield Seen("mode.inference", OUTPUT, not training)
     for module in survey.modules:
-        if drops(module.kind) and module.facts.get("rate", 1.0):
+        if drops(module):
             yield Seen("dropout.active", module.path, training)
         elif module.kind == "batch_norm":
             yield Seen("batch_norm.batch_statistics", module.path, training)

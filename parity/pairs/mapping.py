@@ -29,13 +29,21 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     """All weights of both sides.
 
-    `constants`: torch's buffers that have no counterpart. `ignored`: by the user's wish, both sides.
+    `constants`: buffers, or Keras variables that are not trained, that need no counterpart. `changing`: torch's buffers
+    that training changes and Keras has no counterpart of. `ignored`: by the user's wish, both sides. `assumptions`: in
+    sentences, what was taken to belong together although no name says so; `contradicted`: those of them that are not
+    the order in which both sides create what they do not name. `exchanged`: by the first of torch's modules, those
+    whose names say which is which, and that return what Keras's model returns only the other way round.
     """
 
     entries: list[Entry]
     unplaced: list[Unplaced] = []
     constants: list[str] = []
+    changing: list[str] = []
     ignored: list[str] = []
+    assumptions: list[str] = []
+    contradicted: list[str] = []
+    exchanged: dict[str, str] = {}
 
 
 class UnmappedError(UsageError):

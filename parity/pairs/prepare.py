@@ -7,10 +7,13 @@ from concurrent.futures import wait
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from parity.errors import BackendError, UsageError
 from parity.pairs import survey
 from parity.pairs.activations.dropping import in_training
 from parity.pairs.activations.matching import match
+from parity.pairs.assume import assume
 from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves, Mapping, UnmappedError
 from parity.pairs.schema import Pair
@@ -71,8 +74,13 @@ def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Sur
     if proposal.mapping.unplaced:
         message = f"{file.case.name}: weights without a counterpart:\n{complaint(proposal.mapping)}"
         raise UnmappedError(message, proposal.mapping)
-    settled = settle(proposal, reference, values, lambda mapping: _survey_keras(file, backend, folder, mapping))
-    matching = match(reference, values, settled.survey, settled.values, settled.mapping)
+
+    def run(mapping: Mapping) -> Surveyed:
+        return _survey_keras(file, backend, folder, mapping)
+
+    settled = assume(settle(proposal, reference, values, run), proposal.named, reference, values, run)
+    told = msgspec.structs.replace(settled.survey, rehearsal=structure[0].rehearsal)
+    matching = match(reference, values, told, settled.values, settled.mapping)
     if file.case.model.train:
         matching = in_training(matching, reference, settled.survey)
     halves = Halves(search=file.search, survey=str(torch), mapping=settled.mapping, matching=matching)

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.owners import SEPARATORS, ancestors
 from parity.pairs.activations.values import CLOSE, SAME, Tensor, could_be_same, fit, glance
@@ -38,6 +39,9 @@ class Doubt(Protocol):
     @property
     def choices(self) -> Sequence[Sequence[Entry]]: ...
 
+    @property
+    def counted(self) -> bool: ...
+
 
 class Proposal(Protocol):
     """A mapping, and its doubts."""
@@ -50,13 +54,18 @@ class Proposal(Protocol):
 
 
 class Settled(NamedTuple):
-    """The mapping, what Keras's model returned with it, and the modules that remain in doubt. `runs`: how many."""
+    """The mapping, what Keras's model returned with it, and the modules that remain in doubt. `runs`: how many.
+
+    `doubts`: in the order of execution; `chosen`: for each the number of its choice.
+    """
 
     mapping: Mapping
     survey: Survey
     values: Values
     undecided: list[str]
     runs: int
+    doubts: Sequence[Doubt] = ()
+    chosen: Chosen = ()
 
 
 def settle(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> Settled:
@@ -65,6 +74,14 @@ def settle(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) ->
     What `run` returned is not looked at again after its next call.
     """
     return _Settling(proposal, torch, torch_values, run).settled()
+
+
+def exchanged(mapping: Mapping, new: Sequence[Entry]) -> Mapping:
+    """The mapping with these entries in place of those of the same Keras variables."""
+    names = {name for entry in new for name in entry.keras}
+    kept = [entry for entry in mapping.entries if not names & set(entry.keras)]
+    first = next((place for place, entry in enumerate(mapping.entries) if names & set(entry.keras)), len(kept))
+    return msgspec.structs.replace(mapping, entries=[*kept[:first], *new, *kept[first:]])
 
 
 class _Settling:
@@ -93,7 +110,8 @@ class _Settling:
                 self._go()
         self._settle_all_if_equal()
         undecided = [doubt.place or OUTPUT for number, doubt in enumerate(self.doubts) if number not in self.decided]
-        return Settled(self._mapping(), self.survey, self.values, list(dict.fromkeys(undecided)), self.runs)
+        told = list(dict.fromkeys(undecided))
+        return Settled(self._mapping(), self.survey, self.values, told, self.runs, self.doubts, self.chosen)
 
     def _settle_all_if_equal(self) -> None:
         """Models that return the same need no further question."""
@@ -112,16 +130,11 @@ class _Settling:
 
     def _mapping(self) -> Mapping:
         """The proposed one with the choices."""
-        entries = list(self.mapping.entries)
+        found = self.mapping
         for number, (doubt, choice) in enumerate(zip(self.doubts, self.chosen, strict=True)):
-            names = {name for entry in doubt.choices[choice] for name in entry.keras}
-            replaced = [place for place, entry in enumerate(entries) if names & set(entry.keras)]
             by = {"by": "run"} if number in self.decided else {}
-            new = [msgspec.structs.replace(entry, **by) for entry in doubt.choices[choice]]
-            first = replaced[0] if replaced else len(entries)
-            rest = [entry for place, entry in enumerate(entries[first:], first) if place not in replaced]
-            entries = [*entries[:first], *new, *rest]
-        return msgspec.structs.replace(self.mapping, entries=entries)
+            found = exchanged(found, [msgspec.structs.replace(entry, **by) for entry in doubt.choices[choice]])
+        return found
 
     def _decide(self, number: int) -> None:
         """Try the choices of a doubt, alone and then with the next ones, as all may have a part in one tensor."""
@@ -167,14 +180,21 @@ class _Settling:
         self.chosen = (*self.chosen[: group.start], *chosen, *self.chosen[group.stop :])
         if (self.chosen, start) not in self.known:
             self._go()
-            window = self.tensors[start : start + LOOK_AHEAD]
-            self.known[self.chosen, start] = [self._distance(tensor) for tensor in window]
+            window = range(start, min(start + LOOK_AHEAD, len(self.tensors)))
+            self.known[self.chosen, start] = [self._distance(place) for place in window]
         return self.known[self.chosen, start]
 
-    def _distance(self, torch: Tensor) -> float:
-        """To the nearest tensor of Keras's last run. One number everywhere says nothing: 0, whatever is chosen."""
+    def _distance(self, place: int) -> float:
+        """To the nearest tensor of Keras's last run. One number everywhere says nothing: 0, whatever is chosen.
+
+        What the whole model returned has a counterpart by its key: of two outputs exchanged both are somewhere.
+        """
+        torch, key = self.tensors[place], self.seen[place].key
         if torch.is_constant:
             return 0.0
+        if is_output(key) and key in self.values:
+            found = fit(torch, Tensor(self.values[key]))
+            return found.distance if found else float("inf")
         if self._is_reproduced(torch):
             return 0.0
         shelf = self.shelves.get(torch.size, [])

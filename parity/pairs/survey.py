@@ -25,18 +25,25 @@ FILE, ACTIVATIONS, WEIGHTS = "survey.json", "activations.safetensors", "weights.
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """A module or layer. `kind`: of the common names (README); `facts`: what else tells modules apart, e.g. heads."""
+    """A module or layer. `kind`: of the common names (README); `facts`: what else tells modules apart, e.g. heads.
+
+    `label`: the path with the names of attributes in place of those that Keras counted (dense_1); `chosen`: without
+    those for which there is no attribute. Both None where they are the path.
+    """
 
     path: str
     kind: str
     facts: dict[str, Any] = {}
+    label: str | None = None
+    chosen: str | None = None
 
 
 class Weight(msgspec.Struct, frozen=True, kw_only=True):
     """A parameter or buffer. `role`: its attribute in its module; `also`: other names that the framework gives it.
 
     `statistic`: it is not trained, yet changes in training, as a batch norm's moving average does. `constant`: any
-    other buffer of torch's, such as a table or a mask.
+    other buffer of torch's, such as a table or a mask. `fixed`: a variable of Keras's that is no statistic and was
+    made untrained, in a layer that is not frozen.
     """
 
     name: str
@@ -47,6 +54,7 @@ class Weight(msgspec.Struct, frozen=True, kw_only=True):
     trainable: bool
     statistic: bool = False
     constant: bool = False
+    fixed: bool = False
     also: list[str] = []
 
 
@@ -58,13 +66,30 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...]
 
 
+class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """What a forward pass in training mode does beside that in inference, as seen with dropouts that drop nothing.
+
+    `masks`: of each that is drawn, in order, the elements of the tensor that it is for. `drawn`: by the key of each
+    tensor that a module returned, how many had been drawn by then. `changing`: buffers, or variables that are not
+    trained, that are not what they were before; statistics of norms, which always change, are none of them.
+    """
+
+    masks: list[int] = []
+    drawn: dict[str, int] = {}
+    changing: list[str] = []
+
+    def behind(self, key: str, size: int) -> int | None:
+        """How many masks for tensors of this size had been drawn when a tensor was returned; None if it was not."""
+        return self.masks[: self.drawn[key]].count(size) if key in self.drawn else None
+
+
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """One side's half.
 
     `modules` and `weights` in the order of their definition. `called`: modules in the order of their first calls.
     `tied`: further names of a weight, with the name that it has among `weights`. `outputs`: in the order in which
     they were returned, the whole model's last. `arguments`: the shapes of the tensors that went into each module's
-    first call, for those modules that have none within them.
+    first call, for those modules that have none within them. `rehearsal`: of training, where it could run.
     """
 
     side: str
@@ -74,6 +99,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     tied: dict[str, str] = {}
     outputs: list[Seen] = []
     arguments: dict[str, list[tuple[int, ...]]] = {}
+    rehearsal: Rehearsal = Rehearsal()
 
     def kind(self, path: str) -> str:
         """Of a module; "" if there is none of that path."""

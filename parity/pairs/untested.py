@@ -2,22 +2,22 @@
 
 from collections.abc import Iterator, Mapping
 
-from parity.pairs.activations.counterparts import drops
+from parity.pairs.activations.counterparts import is_random
 from parity.pairs.schema import Pair
 
 
 def not_run(pair: Pair, modules: Mapping[str, str]) -> list[str]:
-    """A sentence where training mode was not run. `modules`: torch's, with the kind of each."""
+    """Say so where no training step was run. `modules`: torch's, with the kind of each."""
     if pair.train:
         return []
-    return [f"training mode was not run, as the file has no [train]: {', '.join(_in_training(modules))}"]
+    return [f"no training step was run, as the file has no [train]: {', '.join(_in_training(modules))}"]
 
 
 def _in_training(modules: Mapping[str, str]) -> Iterator[str]:
     """What only a training has."""
     yield "neither loss nor optimizer"
     for what, count in (
-        ("dropout", sum(map(drops, modules.values()))),
+        ("dropout", sum(map(is_random, modules.values()))),
         ("batch norm's statistics", list(modules.values()).count("batch_norm")),
     ):
         if count:

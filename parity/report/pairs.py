@@ -36,6 +36,7 @@ def lines(case: CaseResult) -> Iterator[str]:
     ):
         if names:
             yield f"{what}: {_few(names)}"
+    yield from (f"assumed: {sentence}" for sentence in case.assumptions)
     yield from case.not_compared
     yield from _accepted(case.expected)
     yield from coverage.lines(case)

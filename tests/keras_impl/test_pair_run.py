@@ -95,7 +95,7 @@ def test_everything_is_in_torchs_axes(tmp_path):
 
 def test_masks_are_counted_in_torchs_axes(tmp_path):
     _, trace = convolution(tmp_path, "[train]\nsteps = 1\n")
-    kept = random.keep(0, "dropout", 0, 0, 0, (2, 4, 3, 4), 0.5)
+    kept = random.keep(0, random.mask_name(96), 0, 0, 0, (2, 4, 3, 4), 0.5)
     np.testing.assert_allclose(read(trace, "activation/drop"), read(trace, "activation/conv") * kept * 2)
 
 

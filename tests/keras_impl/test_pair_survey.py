@@ -206,3 +206,74 @@ def test_complex_numbers_are_pairs(tmp_path):
     made, told = surveyed(tmp_path, "def build(): return L.Lambda(lambda x: tf.complex(x, 2 * x))\n")
     assert told.outputs[-1].shape == (2, 4, 3, 2)
     np.testing.assert_allclose(made.activations()["(model)"], np.stack([inputs(made), 2 * inputs(made)], -1))
+
+
+NAMED = """
+class Gates(L.Layer):
+    def __init__(self):
+        super().__init__()
+        self.gate, self._up, self.named = L.Dense(3), L.Dense(3), L.Dense(3, name="down")
+    def build(self, shape):
+        self.first = self.add_weight(shape=(3,))
+        self.second = self.add_weight(shape=(3,), name="shift")
+    def call(self, x):
+        return self.named(self.gate(x) * self._up(x)) * self.first + self.second
+
+class build(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.blocks = [Gates(), keras.Sequential([L.Dense(3)])]
+    def call(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+"""
+
+
+def test_attributes_are_told_where_keras_counts(tmp_path):
+    _, told = surveyed(tmp_path, NAMED)
+    assert {one.path: (one.label, one.chosen) for one in told.modules} == {
+        "": ("", ""),
+        "gates": ("blocks/0", "blocks/0"),
+        "gates/dense": ("blocks/0/gate", "blocks/0/gate"),
+        "gates/dense_1": ("blocks/0/up", "blocks/0/up"),
+        "gates/down": ("blocks/0/down", "blocks/0/down"),
+        "sequential": ("blocks/1", "blocks/1"),
+        "sequential/dense_2": ("blocks/1/dense_2", "blocks/1"),
+    }
+    own = {one.name: one.role for one in told.weights if one.module == "gates"}
+    assert own == {"gates/variable": "first", "gates/shift": "shift"}
+
+
+REHEARSED = """
+class build(keras.Model):
+    def __init__(self, fails=False):
+        super().__init__()
+        self.a, self.drop, self.none, self.b = L.Dense(4), L.Dropout(0.5), L.Dropout(0.0), L.Dense(2)
+        self.mean = self.add_weight(shape=(2,), initializer="zeros", trainable=False, name="mean")
+        self.table = self.add_weight(shape=(2,), trainable=False, name="table")
+        self.fails = fails
+    def call(self, x, training=False):
+        if training and self.fails:
+            raise ValueError("not here")
+        y = self.b(self.none(self.drop(self.a(x), training=training)))
+        if training:
+            y = keras.random.dropout(y, 0.5)
+            self.mean.assign(ops.mean(y, (0, 1)))
+        return y + self.table
+"""
+
+
+def test_what_training_would_draw_and_change(tmp_path):
+    _, told = surveyed(tmp_path, REHEARSED)
+    rehearsal = told.rehearsal
+    assert rehearsal.masks == [2 * 4 * 4, 2 * 4 * 2]
+    assert rehearsal.drawn == {"dense": 0, "dropout": 1, "dropout_1": 1, "dense_1": 1}
+    assert rehearsal.changing == ["mean"]
+    assert [one.name for one in told.weights if one.fixed] == ["mean", "table"]
+    assert (rehearsal.behind("dropout", 32), rehearsal.behind("dropout", 16), rehearsal.behind("x", 32)) == (1, 0, None)
+
+
+def test_a_model_that_cannot_be_rehearsed_is_surveyed_all_the_same(tmp_path):
+    _, told = surveyed(tmp_path, REHEARSED.replace("fails=False", "fails=True"))
+    assert told.rehearsal.drawn == {} and told.called

@@ -8,7 +8,7 @@ from pair_surveys import MATRIX, NORM, PAIR, Model, both, conv, conv_k, dense, k
 from pair_zoo import MODELS
 
 from parity.pairs.show import complaint
-from parity.pairs.survey import Survey
+from parity.pairs.survey import Rehearsal, Survey
 from parity.pairs.weights import names
 from parity.pairs.weights.propose import propose
 
@@ -292,3 +292,75 @@ def test_modules_with_nothing_but_a_bias() -> None:
 def test_nothing_on_either_side() -> None:
     assert placed(torch(), keras()) == {}
     assert unplaced(torch(linear("a", 4, 4)), keras()) == ["a.weight", "a.bias"]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "said"),
+    [
+        (("gate", "up"), ("gate_dense", "up_dense"), 2),
+        (("gate", "up"), ("up_dense", "gate_dense"), -2),
+        (("head_a", "head_b"), ("b/out", "a/out"), -2),
+        (("gate", "up"), ("gate", "other"), 1),
+        (("mean", "spread"), ("apple", "pear"), 0),
+        (("fc1", "fc2"), ("dense2", "dense1"), -2),
+        (("blocks.0.fc", "blocks.1.fc"), ("block_1/fc", "block_0/fc"), -2),
+        (("h.0.fc", "h.1.fc"), ("block_1/fc", "block_2/fc"), 0),  # the one counts from 0, the other from 1
+        (("h.5.e.7", "h.4.e.8"), ("h6/e8", "h5/e9"), 0),
+        (("a1", "b2"), ("a2", "b1"), 0),  # words and numbers contradict each other
+    ],
+)
+def test_what_names_say_of_two_links(here: tuple[str, str], there: tuple[str, str], said: int) -> None:
+    assert names.says(here, there) == said
+    assert names.says(here, there[::-1]) == -said
+
+
+def labelled(survey: Survey, **attributes: str) -> Survey:
+    """Keras's survey with layers that it has counted; `attributes`: those that somebody holds by one."""
+    modules = [
+        replace(one, label=attributes.get(one.path, one.path), chosen=attributes.get(one.path, ""))
+        for one in survey.modules
+    ]
+    return replace(survey, modules=modules)
+
+
+@pytest.mark.parametrize("called", [["dense", "dense_1"], ["dense_1", "dense"]])
+def test_attributes_are_names(called: list[str]) -> None:
+    """Whatever the order of calls, and without a doubt."""
+    here = torch(linear("head_a", 4, 4), linear("head_b", 4, 4))
+    there = keras(dense("dense", 4, 4), dense("dense_1", 4, 4), called=called)
+    proposal = propose(here, labelled(there, dense="b_of_two", dense_1="a_of_two"), PAIR)
+    found = {entry.torch[0]: entry.keras[0] for entry in proposal.mapping.entries}
+    assert found["head_a.weight"] == "dense_1/kernel" and not proposal.doubts
+
+
+@pytest.mark.parametrize("called", [["dense", "dense_1"], ["dense_1", "dense"]])
+def test_what_nobody_names_is_in_order_of_creation_and_in_doubt(called: list[str]) -> None:
+    """A functional model calls its layers in any order."""
+    here = torch(linear("head_a", 4, 4), linear("head_b", 4, 4))
+    there = labelled(keras(dense("dense", 4, 4), dense("dense_1", 4, 4), called=called))
+    (doubt,) = propose(here, there, PAIR).doubts
+    assert doubt.counted and len(doubt.choices) == 2
+    assert next(one.keras for one in doubt.choices[0] if one.torch == ["head_a.weight"]) == ["dense/kernel"]
+    (named,) = propose(here, keras(dense("x", 4, 4), dense("y", 4, 4)), PAIR).doubts
+    assert not named.counted
+
+
+def test_a_buffer_that_training_changes_is_no_constant() -> None:
+    here = torch(line("m", "Averaging", pe=(4,), position_ids=(1, 6)), linear("a", 4, 4))
+    there = keras(dense("a", 4, 4))
+    changed = replace(here, rehearsal=Rehearsal(changing=["m.pe", "m.position_ids"]))
+    mapping = propose(changed, there, PAIR).mapping
+    assert (mapping.changing, mapping.constants) == (["m.pe"], ["m.position_ids"])  # whole numbers are not recorded
+    assert ["m.position_ids" in sentence for sentence in mapping.assumptions] == [True]
+    assert propose(here, there, PAIR).mapping.changing == []
+
+
+def test_a_table_of_kerass_own_needs_no_counterpart() -> None:
+    there = keras(dense("a", 4, 4), line("pos", "Positions", pe=(6, 4)))
+    fixed = replace(there, weights=[*there.weights[:-1], replace(there.weights[-1], trainable=False, fixed=True)])
+    here = torch(linear("a", 4, 4))
+    assert propose(here, fixed, PAIR).mapping.constants == ["pos/pe"]
+    assert unplaced(here, replace(fixed, rehearsal=Rehearsal(changing=["pos/pe"]))) == ["pos/pe"]
+    assert unplaced(here, there) == ["pos/pe"], "what is trained is no table"
+    missed = torch(linear("a", 4, 4), line("pos", "Positions", weight=(3, 8)))
+    assert "pos/pe" in unplaced(missed, fixed), "it may be what torch misses"

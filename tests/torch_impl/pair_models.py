@@ -292,3 +292,24 @@ def momentum(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
 
 def no_optimizer(parameters: list[nn.Parameter]) -> None:
     return None
+
+
+class Rehearsed(nn.Module):
+    """Drops by a module and by a function; training changes one of its buffers, and the first pass fills another."""
+
+    def __init__(self, fails: bool = False) -> None:
+        super().__init__()
+        self.first, self.drop, self.none, self.last = nn.Linear(3, 4), nn.Dropout(), nn.Dropout(0.0), nn.Linear(4, 2)
+        self.fails = fails
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("kept", torch.zeros(2))
+        self.register_buffer("table", torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training and self.fails:
+            raise ValueError("not here")
+        y = self.last(self.none(self.drop(self.first(x))))
+        self.kept.fill_(3.0)
+        if self.training:
+            self.mean += y.detach().mean(0)
+        return functional.dropout(y, 0.5, self.training) * self.table

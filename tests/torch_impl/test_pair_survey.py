@@ -157,3 +157,15 @@ def test_facts_are_no_objects():
     module = nn.Module()
     module.groups, module.stride, module.num_heads, module.eps = nn.ModuleList(), torch.ones(2), 3, None
     assert kinds.facts(module) == {"heads": 3}
+
+
+def test_what_training_would_draw_and_change(tmp_path):
+    rehearsal = surveyed(case("Rehearsed"), tmp_path)[0].rehearsal
+    assert rehearsal.masks == [5 * 4, 5 * 2]
+    assert rehearsal.drawn == {"first": 0, "drop": 1, "none": 1, "last": 1}
+    assert rehearsal.changing == ["mean"]  # what every pass makes anew is none that changes
+
+
+def test_a_model_that_cannot_be_rehearsed_is_surveyed_all_the_same(tmp_path):
+    told = surveyed(case("Rehearsed", kwargs={"fails": True}), tmp_path)[0]
+    assert told.rehearsal.drawn == {} and told.called

@@ -26,15 +26,15 @@ from parity.errors import UsageError
 from torch_impl.dropout import Key, dropout, number
 
 SUPPORTED = "shared masks are for nn.Dropout, F.dropout, F.scaled_dot_product_attention and nn.MultiheadAttention"
-ORDERED = "dropout"  # the name of all masks that are told apart by their order alone
 OTHERS = ("dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
 class Masks:
     """Draws the masks of one run. `replica`: this process's; None where each device is one (nn.DataParallel).
 
-    `ordered`: a mask belongs to the number of the draw within the step, and not to a module, whose name the other
-    framework does not know. Then whatever file calls a function of nn.functional drops so.
+    `ordered`: a mask belongs to the number of the draw within the step, among those for tensors of as many elements,
+    and not to a module, whose name the other framework does not know. Then whatever file calls a function of
+    nn.functional drops so.
     """
 
     def __init__(self, seed: int, replica: int | None, ordered: bool = False):
@@ -67,7 +67,7 @@ class Masks:
         name = self._stack[-1] if self._stack else ""
         if torch._C._current_graph_task_id() != -1:  # as torch.utils.checkpoint tells; a call more, other masks
             raise UsageError(f"{name}: activations are recomputed; shared masks are drawn once, so do not checkpoint")
-        name = ORDERED if self.ordered else name
+        name = random.mask_name(x.numel()) if self.ordered else name
         replica = x.device.index if self.replica is None else self.replica
         call = self._calls[name, replica]
         self._calls[name, replica] += 1

@@ -1,7 +1,8 @@
 """The layers of a user's model by path, and their variables by name; what each is.
 
-A path is the names of the layers from below the model, joined by slashes, and made unique among siblings. What is
-within a recurrent layer has no calls that are seen; the variables of its cell are the layer's own.
+A path is the names of the layers from below the model, joined by slashes, and made unique among siblings. Where Keras
+made a name by counting (dense_1), the attribute that holds the layer or variable is told beside it. What is within a
+recurrent layer has no calls that are seen; the variables of its cell are the layer's own.
 """
 
 from collections import Counter
@@ -10,11 +11,22 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
+from msgspec.structs import replace
 
 from keras_impl.harness import kinds
+from keras_impl.harness.pair.attributes import attributes, chosen, role_of
 from parity.pairs import survey
 
 STATISTICS = ("moving_mean", "moving_variance")
+
+
+class _Place(NamedTuple):
+    """A layer at a path; `label`, `chosen`: as a survey tells them."""
+
+    path: str
+    label: str
+    chosen: str
+    layer: Any
 
 
 class Held(NamedTuple):
@@ -26,17 +38,20 @@ class Held(NamedTuple):
 
 def named(model: Any) -> dict[str, Any]:
     """Every layer or module by its first path; the model has ""."""
-    found: dict[int, tuple[str, Any]] = {}
-    for path, layer in _placed(model, ""):
-        found.setdefault(id(layer), (path, layer))
-    return dict(found.values())
+    return {place.path: place.layer for place in _first(model)}
 
 
 def modules(model: Any) -> list[survey.Module]:
     """All of them, told."""
     return [
-        survey.Module(path=path, kind=kinds.kind(layer), facts=kinds.facts(layer))
-        for path, layer in named(model).items()
+        survey.Module(
+            path=place.path,
+            kind=kinds.kind(place.layer),
+            facts=kinds.facts(place.layer),
+            label=place.label,
+            chosen=place.chosen,
+        )
+        for place in _first(model)
     ]
 
 
@@ -64,10 +79,12 @@ def variables(model: Any) -> list[Held]:
     layers = named(model)
     for path, layer in layers.items():
         names: Counter[str] = Counter()
+        held = attributes(layer)
         for role, variable in _own(layer):
             names[role] += 1
             name = role if names[role] == 1 else f"{role}_{names[role] - 1}"
-            found.setdefault(id(variable), Held(_told(layers, path, name, variable), variable))
+            told = _told(layers, path, name, variable)
+            found.setdefault(id(variable), Held(replace(told, role=role_of(variable, name, held)), variable))
     return list(found.values())
 
 
@@ -75,9 +92,9 @@ def tied(model: Any) -> dict[str, str]:
     """Further names of variables that several layers hold, or of layers that stand in several places."""
     first = {id(held.variable): held.told.name for held in variables(model)}
     further = {}
-    for path, layer in _placed(model, ""):
-        for role, variable in _own(layer):
-            name = _join(path, role)
+    for place in _placed(model):
+        for role, variable in _own(place.layer):
+            name = _join(place.path, role)
             if (known := first[id(variable)]) != name and not known.startswith(f"{name}_"):
                 further[name] = known
     return further
@@ -98,6 +115,7 @@ def _told(layers: dict[str, Any], path: str, role: str, variable: Any) -> survey
         role=role,
         trainable=bool(variable.trainable) and not _is_untracked(layers[path], variable),
         statistic=role in STATISTICS and not _is_frozen(layers[path]),
+        fixed=not variable.trainable and role not in STATISTICS and not _is_frozen(layers[path]),
         also=[own] if own != name else [],
     )
 
@@ -112,13 +130,23 @@ def _is_frozen(layer: Any) -> bool:
     return not getattr(layer, "trainable", True)
 
 
-def _placed(layer: Any, path: str) -> Iterator[tuple[str, Any]]:
-    yield path, layer
-    names: Counter[str] = Counter()
+def _first(model: Any) -> list[_Place]:
+    """Every layer or module once, at its first path."""
+    found: dict[int, _Place] = {}
+    for place in _placed(model):
+        found.setdefault(id(place.layer), place)
+    return list(found.values())
+
+
+def _placed(layer: Any, path: str = "", label: str = "", own: str = "") -> Iterator[_Place]:
+    yield _Place(path, label, own, layer)
+    counts: Counter[str] = Counter()
+    held = attributes(layer)
     for name, child in _children(layer):
-        names[name] += 1
-        unique = name if names[name] == 1 else f"{name}_{names[name] - 1}"
-        yield from _placed(child, _join(path, unique))
+        counts[name] += 1
+        unique = name if counts[name] == 1 else f"{name}_{counts[name] - 1}"
+        name = chosen(child, unique, held)
+        yield from _placed(child, _join(path, unique), _join(label, name or unique), _join(own, name))
 
 
 def _children(layer: Any) -> Iterator[tuple[str, Any]]:
@@ -154,4 +182,4 @@ def _is_variable(value: Any) -> bool:
 
 
 def _join(path: str, name: str) -> str:
-    return f"{path}/{name}" if path else name
+    return f"{path}/{name}" if path and name else path or name

@@ -11,7 +11,9 @@ from keras_impl.harness import kinds, lift
 from keras_impl.harness.pair import layers, values
 from keras_impl.harness.pair.calls import Called, watch
 from parity.pairs import survey
+from parity.pairs.activations.counterparts import is_output
 from parity.pairs.mapping import Match
+from parity.pairs.schema import Pair
 from parity.runtime.drive import Run
 
 
@@ -39,6 +41,8 @@ class Probe:
         self._outputs: Counter[str] = Counter()  # of this forward pass, by the path of Keras's layer
         self._inputs: Counter[str] = Counter()  # calls, by the path of torch's module
         self._stored: dict[int, _Stored] = {}
+        self._axes: dict[tuple[int, ...], list[int]] = {}
+        self._usual = usual(run.case.model, matches)
         watch(model, self._see)
 
     def inputs(self, tensors: list[np.ndarray]) -> None:
@@ -77,10 +81,17 @@ class Probe:
             for name, array in weights.slots(optimizer):
                 self._add("optimizer_state", name, array)
 
-    def axes(self) -> list[int] | None:
-        """Of what the layer that is being called returns: its axes in torch's order, if that is known."""
-        match = self._matches.get(lift.running[-1]) if lift.running else None
-        return match.axes if match else None
+    def axes(self, shape: tuple[int, ...]) -> list[int] | None:
+        """Of a tensor of this shape in the layer that is being called: its axes in torch's order, if that is known.
+
+        Those of what the layer returns, or else of the last tensor of this shape that corresponds to one of torch's, or
+        of most tensors with as many axes.
+        """
+        running = lift.running[-1] if lift.running else survey.OUTPUT
+        match = self._matches.get(running) if running != survey.OUTPUT else None
+        if match and len(match.axes) == len(shape):
+            return match.axes
+        return self._axes.get(shape) or self._usual.get(len(shape))
 
     def _see(self, call: Called) -> None:
         """One call of a layer: what corresponds to something of torch's."""
@@ -91,6 +102,7 @@ class Probe:
             if match is None:
                 continue
             self.modules[self._owners[match.torch]] = self._kinds[call.path]
+            self._axes[tuple(tensor.shape)] = match.axes
             if not self.recorder.wants("activation"):
                 continue
             if number == first and match.inputs is not None:
@@ -121,6 +133,16 @@ class Probe:
     def _add(self, kind: str, name: str, array: np.ndarray) -> None:
         if self.recorder.wants(kind):
             self.recorder.add(kind, name, array)
+
+
+def usual(pair: Pair, matches: list[Match]) -> dict[int, list[int]]:
+    """By the number of axes of a tensor of Keras's the order that makes most of them torch's; the inputs' count too."""
+    seen = [tuple(match.axes) for match in matches if not is_output(match.torch)]
+    for one in pair.inputs.values():
+        canonical, _, own = (side.split() for side in one.keras_layout.partition("->"))
+        if sorted(own) == sorted(canonical):
+            seen.append(tuple(own.index(axis) for axis in canonical))
+    return {len(axes): list(axes) for axes, _ in reversed(Counter(seen).most_common())}
 
 
 def _moved(array: np.ndarray, axes: list[int], shape: tuple[int, ...]) -> np.ndarray:

@@ -109,7 +109,10 @@ class _Course:
         by_name = zip((held.told.name for held in self.variables), gradients, strict=True)
         found = {name: gradient for name, gradient in by_name if gradient is not None}
         named_inputs = zip(floats, of_inputs, strict=True)
-        own = {name: self._canonical_input(name, each) for name, each in named_inputs if each is not None}
+        own = {
+            name: self._canonical_input(name, tf.zeros_like(floats[name]) if each is None else each)
+            for name, each in named_inputs
+        }
         self.probe.gradients(self.weights, found, own)
         return gradients
 

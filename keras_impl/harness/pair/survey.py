@@ -7,12 +7,14 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from msgspec.structs import replace
 
 from keras_impl.harness import precision
 from keras_impl.harness.lift import lifted
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.calls import Called, watch
 from keras_impl.harness.pair.outputs import named
+from keras_impl.harness.pair.rehearsal import Rehearsing
 from parity.numerics.precision import HIGH
 from parity.pairs import survey as surveys
 from parity.pairs.inputs import PairData
@@ -36,10 +38,13 @@ def survey(job: SurveyJob) -> None:
         if halves.mapping:
             torch = Path(halves.survey)
             values.Weights(model, halves.mapping, surveys.read(torch)).load(surveys.Initial(torch))
-        activations = _Activations(folder)
-        watch(model, activations.see)
+        activations, rehearsing = _Activations(folder), Rehearsing(job.case)
+        watchers = [activations.see]
+        watch(model, lambda call: watchers[-1](call))
         activations.see_outputs(named(pair, build.call(model, pair, inputs)))
-    surveys.write(folder, activations.close(model))
+        watchers.append(rehearsing.see)
+        rehearsal = rehearsing.rehearse(model, job.case, inputs)
+    surveys.write(folder, replace(activations.close(model), rehearsal=rehearsal))
 
 
 class _Activations:

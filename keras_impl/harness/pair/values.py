@@ -41,7 +41,7 @@ class Weights:
         self.placed = [
             Placed(entry, [by_name[name] for name in entry.keras], self._shapes(entry.torch)) for entry in found.entries
         ]
-        self._ignored = set(found.ignored)
+        self._ignored = {*found.ignored, *found.constants}
 
     def check(self) -> None:
         """Raises BackendError where a weight would stay at its random values."""
@@ -82,23 +82,23 @@ class Weights:
     def gradients(self, values: dict[str, tf.Tensor]) -> Iterator[tuple[str, Array]]:
         """By canonical name, from those of the variables, by their names, that have one.
 
-        Of a sum, parts that torch does not train are left out: its variable has a gradient for all of them.
+        Where none has one, those that torch trains have zeros. Of a sum, parts that torch does not train are left out:
+        its variable has a gradient for all of them.
         """
         for entry, held, shapes in self.placed:
-            if any(each.told.name in values for each in held):
+            only_trained = entry.combine == "sum" or not any(each.told.name in values for each in held)
+            if any(not only_trained or self.told[name].trainable for name in entry.torch):
                 arrays = [_gradient(each, values) for each in held]
                 found = zip(entry.torch, transfer.gradients_to_torch(entry, arrays, shapes), strict=True)
-                is_sum = entry.combine == "sum"
-                yield from ((name, one) for name, one in found if not is_sum or self.told[name].trainable)
+                yield from ((name, one) for name, one in found if not only_trained or self.told[name].trainable)
 
     def slots(self, optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[str, Array]]:
         """The learning rate of the next step, and `parameter.slot`; of a sum only the first has any."""
         yield "learning_rate", np.asarray(optimizer.learning_rate, np.float64)
         slots = {slot: held for slot, attribute in SLOTS.items() if (held := getattr(optimizer, attribute, None))}
         for entry, held, shapes in self.placed:
-            for slot, of_all in slots.items() if all(each.told.trainable for each in held) else ():
-                arrays = [array(of_all[optimizer._get_variable_index(each.variable)]) for each in held]
-                yield from self._slot(entry, slot, arrays, shapes)
+            for slot, of_all in slots.items() if any(self.told[name].trainable for name in entry.torch) else ():
+                yield from self._slot(entry, slot, [_slot(of_all, optimizer, each) for each in held], shapes)
 
     def _slot(
         self, entry: Entry, slot: str, arrays: list[Array], shapes: list[tuple[int, ...]]
@@ -128,8 +128,15 @@ def array(tensor: Any) -> Array:
     return values.astype(np.int32 if values.dtype.itemsize < 4 else np.int64)
 
 
+def _slot(slots: list[Any], optimizer: keras.optimizers.Optimizer, held: Held) -> Array:
+    """Zeros of what Keras does not train."""
+    if held.told.trainable:
+        return array(slots[optimizer._get_variable_index(held.variable)])
+    return np.zeros(held.told.shape, held.told.dtype)
+
+
 def _gradient(held: Held, values: dict[str, tf.Tensor]) -> Array:
-    """Zeros where another part of the same torch weight has a gradient, and this one none."""
+    """Zeros where it has none."""
     if held.told.name in values:
         return array(values[held.told.name])
     return np.zeros(held.told.shape, held.told.dtype)

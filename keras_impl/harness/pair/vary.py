@@ -16,6 +16,7 @@ from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.branches import embeddings, observed
 from keras_impl.harness.pair.calls import Called, watch, whole
 from keras_impl.harness.pair.outputs import named
+from keras_impl.harness.pair.probe import usual
 from parity.pairs import survey
 from parity.pairs.coverage import Draw, Observer
 from parity.random import Floats
@@ -46,7 +47,7 @@ class Instance:
     def __init__(self, job: VaryJob, model: Any, weights: values.Weights) -> None:
         self.case, self.pair, self.model = job.case, job.case.model, model
         matches = job.pair.matching.matches if job.pair.matching else []
-        self._axes = {match.keras: match.axes for match in matches}
+        self._axes, self._usual = {match.keras: match.axes for match in matches}, usual(self.pair, matches)
         buffers = [one.variable for one in weights.variables if not one.told.trainable]
         self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
         self._layers = layers.called(model)
@@ -72,9 +73,10 @@ class Instance:
         for variable, value in self._buffers:
             variable.assign(value)
 
-    def _axes_here(self) -> list[int] | None:
-        """Of the layer that is being called, its axes in torch's order, if that is known."""
-        return self._axes.get(lift.running[-1]) if lift.running else None
+    def _axes_here(self, shape: tuple[int, ...]) -> list[int] | None:
+        """Of a tensor of this shape in the layer that is being called: its axes in torch's order, if that is known."""
+        axes = self._axes.get(lift.running[-1]) if lift.running else None
+        return axes if axes and len(axes) == len(shape) else self._usual.get(len(shape))
 
     def _see(self, called: Called) -> None:
         if self._observer is not None:
@@ -84,7 +86,7 @@ class Instance:
 class _Told(OrderedMasks):
     """Shared masks in the order of their draws, of each of which the observer is told."""
 
-    def __init__(self, seed: int, axes: Callable[[], list[int] | None], observer: Observer) -> None:
+    def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], list[int] | None], observer: Observer) -> None:
         super().__init__(seed, axes)
         self.observer = observer
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from parity.pairs.activations.owners import SEPARATORS, ancestors, owned
 from parity.pairs.activations.values import SAME, Fit, Order, Shape, Tensor, fit
 from parity.pairs.mapping import Mapping
-from parity.pairs.survey import OUTPUT, Array, Survey
+from parity.pairs.survey import OUTPUT, Array, Module, Survey
 
 By = Literal["weights", "value", "order"]
 NOTHING: frozenset[int] = frozenset()
@@ -24,7 +24,8 @@ AHEAD, RECOVERED = 8, 6
 class Place(NamedTuple):
     """A tensor that a module returned. `number`: in the order of execution. `owns`: entries of the mapping.
 
-    `fused`: its module has an activation within it, as Keras's Dense may have.
+    `fused`: its module has an activation within it, as Keras's Dense may have. `behind`: how many masks training has
+    drawn for tensors of its size when it is returned; None where that is not known of both sides alike.
     """
 
     number: int
@@ -35,15 +36,22 @@ class Place(NamedTuple):
     fused: bool
     owns: frozenset[int]
     tensor: Tensor
-
-    @property
-    def is_random(self) -> bool:
-        """A dropout or its like, by its kind."""
-        return self.leaf and drops(self.kind)
+    is_random: bool = False
+    behind: int | None = None
 
 
-def drops(kind: str) -> bool:
-    """Whether a kind of module does nothing in inference, and something at random in training."""
+def may_be_behind(torch: Place, keras: Place, otherwise: bool = True) -> bool:
+    """Whether as many masks may have been drawn before both; `otherwise`: where that is not known of both sides."""
+    return otherwise if torch.behind is None or keras.behind is None else torch.behind == keras.behind
+
+
+def drops(module: Module) -> bool:
+    """Whether a module is a dropout or its like: it does nothing in inference, and something at random in training."""
+    return is_random(module.kind) and bool(module.facts.get("rate", 1.0))
+
+
+def is_random(kind: str) -> bool:
+    """Whether modules of a kind do something at random in training."""
     return any(part in kind.lower() for part in RANDOM)
 
 
@@ -154,8 +162,15 @@ class Counterparts:
         return modules
 
 
-def places(survey: Survey, values: dict[str, Array], mapping: Mapping) -> list[Place]:
-    """A side's tensors, without the whole model's."""
+def drawn_alike(torch: Survey, keras: Survey) -> bool:
+    """Whether both sides draw masks for tensors of the same sizes."""
+    masks = torch.rehearsal.masks, keras.rehearsal.masks
+    return all(side.rehearsal.drawn for side in (torch, keras)) and sorted(masks[0]) == sorted(masks[1])
+
+
+def places(survey: Survey, values: dict[str, Array], mapping: Mapping, alike: bool) -> list[Place]:
+    """A side's tensors, without the whole model's. `alike`: both sides draw masks alike."""
+    random = {module.path for module in survey.modules if drops(module)}
     kinds = {module.path: module.kind for module in survey.modules}
     fused = {module.path for module in survey.modules if "activation" in module.facts and _is_plain(module.kind)}
     separator = SEPARATORS[survey.side]
@@ -172,6 +187,8 @@ def places(survey: Survey, values: dict[str, Array], mapping: Mapping) -> list[P
             one.module in fused,
             owners.get(one.module, NOTHING),
             Tensor(values[one.key]),
+            one.module not in parents and one.module in random,
+            survey.rehearsal.behind(one.key, values[one.key].size) if alike else None,
         )
         for number, one in enumerate(seen)
     ]

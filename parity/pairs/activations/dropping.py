@@ -37,7 +37,7 @@ def _containers(survey: Survey) -> set[str]:
     for module in survey.modules:
         above = list(ancestors(module.path, separator))
         within = bool(above) and survey.kind(above[0]) == "attention"
-        if drops(module.kind) and module.facts.get("rate", 1.0) and not within:
+        if drops(module) and not within:
             found.update(above)
     return found
 

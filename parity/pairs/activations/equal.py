@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from parity.pairs.activations.counterparts import Counterparts, Place
+from parity.pairs.activations.counterparts import Counterparts, Place, may_be_behind
 from parity.pairs.activations.values import SAME, Fit, could_be_same
 
 Edges = dict[int, dict[int, Fit]]  # torch's number -> Keras's number -> how they fit
@@ -129,7 +129,7 @@ def _scores(family: Family, edges: Edges, gaps: Gaps) -> list[list[float]]:
             _score(torch, keras, gaps)
             if keras.number in edges[torch.number]
             and torch.is_random == keras.is_random
-            and (count[0] != count[1] or stage == other)
+            and may_be_behind(torch, keras, count[0] != count[1] or stage == other)
             else 0.0
             for keras, other in zip(family.keras, theirs, strict=True)
         ]

@@ -13,7 +13,7 @@ import numpy as np
 from einops import rearrange
 
 from parity.errors import UsageError
-from parity.pairs.activations.counterparts import Counterparts, Found, is_output, outputs, places
+from parity.pairs.activations.counterparts import Counterparts, Found, drawn_alike, is_output, outputs, places
 from parity.pairs.activations.equal import match_equal
 from parity.pairs.activations.layouts import output_layouts
 from parity.pairs.activations.unequal import match_in_gaps, match_owners
@@ -36,7 +36,9 @@ def match(
     keras_values = keras_values | {key: _canonical(keras_values[key], layouts[key]) for key in layouts}
     whole = _whole(named, torch, keras_values)
     apart = outputs_apart(torch, torch_values, keras_values)
-    state = Counterparts(places(torch, torch_values, mapping), places(keras, keras_values, mapping), apart)
+    alike = drawn_alike(torch, keras)
+    ours, theirs = places(torch, torch_values, mapping, alike), places(keras, keras_values, mapping, alike)
+    state = Counterparts(ours, theirs, apart)
     match_equal(state)
     match_owners(state)
     match_in_gaps(state)
@@ -52,16 +54,17 @@ def match(
     )
 
 
-def summary(matching: Matching) -> Matched:
-    """What the report says of a matching."""
+def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Matched:
+    """What the report says of a matching. `alone`: by side what was recorded there only although it is matched."""
     inner = [match for match in matching.matches if not is_output(match.torch)]
     counts = Counter(match.by for match in inner)
     by = {way: counts[way] for way in ("weights", "value", "order") if counts[way]}
+    further = alone or {}
     return Matched(
         matched=len(inner),
         by=by,
-        torch_alone=matching.torch_alone,
-        keras_alone=matching.keras_alone,
+        torch_alone=list(dict.fromkeys([*matching.torch_alone, *further.get("torch", [])])),
+        keras_alone=list(dict.fromkeys([*matching.keras_alone, *further.get("keras", [])])),
         layouts=matching.layouts,
     )
 

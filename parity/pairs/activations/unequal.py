@@ -8,7 +8,7 @@ what is of one kind.
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from parity.pairs.activations.counterparts import By, Counterparts, Place
+from parity.pairs.activations.counterparts import By, Counterparts, Place, may_be_behind
 from parity.pairs.activations.values import CLOSE, SAME, Fit
 
 CLEARLY = 0.5  # of two candidates, the nearer one is nearer than this part of the other's distance
@@ -109,7 +109,7 @@ def _activation(places: Sequence[Place], place: Place) -> Place | None:
 
 
 def _candidate(state: Counterparts, torch: Place, keras: Place, by: By) -> Iterator[_Candidate]:
-    if state.is_free(torch, keras) and (fit := state.fit(torch, keras)):
+    if state.is_free(torch, keras) and may_be_behind(torch, keras) and (fit := state.fit(torch, keras)):
         yield _Candidate(torch, keras, fit, by)
 
 

@@ -117,7 +117,9 @@ class _Told:
     def _draws(self, name: str) -> Judged | None:
         """What is said where the sides do not draw the same dropout masks in the same order."""
         torch, keras = (facts.draws.get(name, []) for facts in self.facts)
-        if torch == keras:
+        # Masks are numbered among tensors of one size: only there does the order count.
+        ordered = [sorted(draws, key=lambda draw: draw.size) for draws in (torch, keras)]
+        if ordered[0] == ordered[1]:
             return None
         if sorted(torch) == sorted(keras):
             return Judged(name=name, verdict="skipped", skipped="dropout is drawn in another order on each side")

@@ -79,4 +79,7 @@ def _real(unit: Unit) -> bool:
 
 
 def _bare(weight: Weight) -> Unit:
-    return Unit(label=weight.name, module=weight.module, family="", certain=False, facts={}, weights={"weight": weight})
+    return Unit(
+        label=weight.name, module=weight.module, chosen=weight.name, family="", certain=False, facts={},
+        weights={"weight": weight},
+    )  # fmt: skip

@@ -45,6 +45,26 @@ def words(path: str) -> tuple[str, ...]:
 
 
 @functools.cache
+def _plain(path: str) -> frozenset[str]:
+    return frozenset(word for word in words(path) if not word.isdigit())
+
+
+def says(here: tuple[str, str], there: tuple[str, str]) -> int:
+    """What names say of two links, here[0] to there[0] and here[1] to there[1], by what tells their ends apart.
+
+    2: both links have a word in common that the other end lacks, or all their numbers; -2: the links with their ends
+    exchanged have; between these: it is no evidence.
+    """
+    ours, theirs = ((_plain(one) - _plain(other), _plain(other) - _plain(one)) for one, other in (here, there))
+    own = bool(ours[0] & theirs[0]) + bool(ours[1] & theirs[1])
+    crossed = bool(ours[0] & theirs[1]) + bool(ours[1] & theirs[0])
+    counts = tuple(map(numbers, here)), tuple(map(numbers, there))
+    if counts[0][0] != counts[0][1]:  # one side may count from 0 and the other from 1: a single number says nothing
+        own, crossed = own + 2 * (counts[0] == counts[1]), crossed + 2 * (counts[0] == counts[1][::-1])
+    return max(-2, min(2, own - crossed))
+
+
+@functools.cache
 def part(path: str) -> str:
     """What tells a module from its equal-shaped siblings, by the last such word of its own name; "" if none does."""
     own = re.split(r"[./]", path)[-1]

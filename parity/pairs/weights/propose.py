@@ -16,6 +16,7 @@ from parity.pairs.survey import Survey, Weight
 from parity.pairs.weights import leftovers, names, siblings
 from parity.pairs.weights.align import Placed, align
 from parity.pairs.weights.families import Images
+from parity.pairs.weights.named import named
 from parity.pairs.weights.rules import ignored, ruled
 from parity.pairs.weights.units import execution, one_bias, units
 
@@ -24,17 +25,22 @@ ONE_BIAS = "PyTorch's GRU is one with reset_after=True: this one has reset_after
 
 
 class Doubt(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights of the module at `place` (torch's). Each of the choices replaces the entries of its Keras variables."""
+    """Weights of the module at `place` (torch's). Each of the choices replaces the entries of its Keras variables.
+
+    `counted`: they are siblings, and the first choice puts together what both sides create and name in this order.
+    """
 
     place: str
     choices: list[list[Entry]]
+    counted: bool = False
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """`doubts` in the order of execution; the first choice of each is in the mapping."""
+    """`doubts` in the order of execution; the first choice of each is in the mapping. `named`: what names decide."""
 
     mapping: Mapping
     doubts: list[Doubt]
+    named: list[Doubt] = []
 
 
 def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
@@ -44,18 +50,21 @@ def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
     here = units(torch, {*skipped[0], *(name for rule in rules for name in rule.entry.torch)})
     there = units(keras, {*skipped[1], *(name for rule in rules for name in rule.entry.keras)})
     image = Images(torch)
-    placed = siblings.named(align(here, there, image), image)
+    placed = named(align(here, there, image), image)
     rest = leftovers.single(here, there, placed)
     rest += leftovers.buffers(torch, there, [*placed, *rest], skipped[0])
-    doubtful = [(rule.module, rule.choices) for rule in rules if rule.choices]
+    doubtful = [siblings.Doubtful(rule.module, rule.choices) for rule in rules if rule.choices]
     doubtful += siblings.doubts(placed, image)
-    doubtful += [(one.link.torch[0].module, one.link.doubts[0]) for one in rest if one.link.doubts]
+    doubtful += [siblings.Doubtful(one.link.torch[0].module, one.link.doubts[0]) for one in rest if one.link.doubts]
     found = [entry for one in [*placed, *rest] for entry in _marked(one, placed)]
     entries = leftovers.copied([rule.entry for rule in rules] + found)
     order = execution(torch)
-    doubts = [Doubt(place=place, choices=leftovers.free(choices, found)) for place, choices in doubtful]
+    doubts = [
+        Doubt(place=one.place, choices=leftovers.free(one.choices, found), counted=one.counted) for one in doubtful
+    ]
     doubts.sort(key=lambda doubt: order.get(doubt.place, (0, 0)))
-    return Proposal(mapping=_mapping(torch, keras, entries, skipped), doubts=doubts)
+    told = [Doubt(place=one.place, choices=one.choices) for one in siblings.told_apart(placed, image)]
+    return Proposal(mapping=_mapping(torch, keras, entries, skipped), doubts=doubts, named=told)
 
 
 def _marked(one: Placed, placed: list[Placed]) -> Iterator[Entry]:
@@ -79,14 +88,30 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
         [weight for weight in survey.weights if weight.name not in used[side] and weight.name not in skipped[side]]
         for side, survey in enumerate((torch, keras))
     ]
-    constants = [weight.name for weight in left[0] if weight.constant]
-    left[0] = [weight for weight in left[0] if weight.name not in constants]
+    free = [weight for weight in left[0] if weight.constant]
+    evolving = [weight for weight in free if weight.name in torch.rehearsal.changing]
+    changing = [weight.name for weight in evolving if "float" in weight.dtype or "complex" in weight.dtype]
+    left[0] = [weight for weight in left[0] if not weight.constant]
+    fixed = [weight.name for weight in left[1] if _is_fixed(weight, keras, left[0])]
+    left[1] = [weight for weight in left[1] if weight.name not in fixed]
     return Mapping(
         entries=entries,
+        changing=changing,
         unplaced=[*_unplaced(torch, left[0], left[1], keras), *_unplaced(keras, left[1], left[0], torch)],
-        constants=constants,
+        constants=[*(weight.name for weight in free if weight.name not in changing), *fixed],
         ignored=skipped[0] + skipped[1],
+        assumptions=[
+            f"{weight.name} of torch, whole numbers that training changes, needs no counterpart"
+            for weight in evolving
+            if weight.name not in changing
+        ],
     )
+
+
+def _is_fixed(weight: Weight, keras: Survey, missing: list[Weight]) -> bool:
+    """Whether a Keras variable is a table of its own: it never changes, and is as large as none that torch misses."""
+    is_own = weight.fixed and weight.name not in keras.rehearsal.changing
+    return is_own and not any(math.prod(one.shape) == math.prod(weight.shape) for one in missing)
 
 
 def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight], other: Survey) -> Iterator[Unplaced]:

@@ -1,133 +1,80 @@
-"""Equal-shaped units that could stand in for each other: told apart by their names, or left to be tried.
-
-The alignment goes by the order of calls. Where the sides call siblings in another order (gate and up, query and
-key), names tell; where they do not and the order is no evidence, every order is a choice of a doubt.
-"""
+"""Equal-shaped units that names do not tell apart: every order of them is a choice of a doubt, to be tried."""
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from parity.pairs.mapping import Entry
 from parity.pairs.weights import names
 from parity.pairs.weights.align import Image, Placed
 from parity.pairs.weights.families import MOST
-from parity.pairs.weights.links import Link, link
-from parity.pairs.weights.units import Unit, telling
+from parity.pairs.weights.groups import (
+    CROSSED,
+    Group,
+    adjacent,
+    is_counted,
+    is_simple,
+    labels,
+    path,
+    reordered,
+    says,
+    signature,
+    told,
+)
+from parity.pairs.weights.links import Link
 
-FEW = 4  # siblings that names assign, and that a crossing is looked for among
+FEW = 4  # siblings that a crossing is looked for among
 CHOICES = 12  # of a doubt that is about order and about orientation
-Group = list[Placed]
-Doubts = list[tuple[str, list[list[Entry]]]]  # with the path of the first of torch's modules
 
 
-def named(placed: list[Placed], image: Image) -> list[Placed]:
-    """With the siblings of a module assigned by what their names mean, where these do."""
-    groups: dict[object, Group] = {}
-    for one in placed:
-        if _simple(one):
-            groups.setdefault((_parent(one.link.torch[0]), _signature(one)), []).append(one)
-    changed: dict[int, Placed] = {}
-    for group in groups.values():
-        order = _told(group) if 1 < len(group) <= FEW else None
-        if order and order != tuple(range(len(group))):
-            changed |= {one.torch: one for one in _reordered(group, order, image)}
-    return _by_equal_names([changed.get(one.torch, one) for one in placed], image)
+class Doubtful(NamedTuple):
+    """What can be one way or another, at a module of torch's. `counted`: the first choice is in order of creation."""
+
+    place: str
+    choices: list[list[Entry]]
+    counted: bool = False
 
 
-def _by_equal_names(placed: list[Placed], image: Image) -> list[Placed]:
-    """With units that have one and the same name on both sides put together: an exchange would be a fault."""
-    found = list(placed)
-    for number, one in enumerate(found):
-        path = _path(one.link.torch[0].label)
-        if not _simple(one) or _path(one.link.keras[0].label) == path:
-            continue
-        for place, other in enumerate(found):
-            if _simple(other) and _path(other.link.keras[0].label) == path and _signature(other) == _signature(one):
-                exchanged = list(_reordered([one, other], (1, 0), image))
-                if len(exchanged) == 2:
-                    found[number], found[place] = exchanged
-                break
-    return found
-
-
-def _path(label: str) -> tuple[str, ...]:
-    return tuple(re.split(r"[./]", label))
-
-
-def doubts(placed: list[Placed], image: Image) -> Doubts:
+def doubts(placed: list[Placed], image: Image) -> list[Doubtful]:
     """What only running can tell: orders of siblings, together with how their matrices stand."""
-    found: Doubts = []
+    found: list[Doubtful] = []
+    neighbours = list(adjacent(placed))
     used: set[int] = set()
-    for group in [*_crossing(placed), *_adjacent(placed)]:
+    for group in [*_crossing(placed), *neighbours]:
         places = {one.torch for one in group}
         if len(group) < 2 or used & places or _settled(group):
             continue
         used |= places
-        found.append((group[0].link.torch[0].module, _choices([group], image)))
+        counted = group in neighbours and is_counted(group)
+        found.append(Doubtful(group[0].link.torch[0].module, _choices([group], image), counted))
     for groups in _branches([one for one in placed if one.torch not in used]):
         used |= {one.torch for group in groups for one in group}
-        found.append((groups[0][0].link.torch[0].module, _choices(groups, image)))
+        found.append(Doubtful(groups[0][0].link.torch[0].module, _choices(groups, image)))
     own = (
-        (one.link.torch[0].module, one.link.doubts[0]) for one in placed if one.torch not in used and one.link.doubts
+        Doubtful(one.link.torch[0].module, one.link.doubts[0])
+        for one in placed
+        if one.torch not in used and one.link.doubts
     )
     return [*found, *own]
 
 
-def _simple(one: Placed) -> bool:
-    return len(one.link.torch) == len(one.link.keras) == 1
-
-
-def _parent(unit: Unit) -> str:
-    return re.sub(r"[./]?[^./]*$", "", unit.label)
-
-
-def _signature(one: Placed) -> object:
-    return one.link.torch[0].signature, one.link.keras[0].signature
-
-
-def _labels(group: Group) -> tuple[list[str], list[str]]:
-    return [one.link.torch[0].label for one in group], [one.link.keras[0].label for one in group]
-
-
-def _told(group: Group) -> tuple[int, ...] | None:
-    """The Keras unit for each of torch's, where each has a name that means the same part; all but one are enough."""
-    here, there = (telling(labels) for labels in _labels(group))
-    shared = [part for part in here if part and here.count(part) == there.count(part) == 1]
-    if len(shared) < len(group) - 1 or not shared:
-        return None
-    rest = [number for number, part in enumerate(there) if part not in shared]
-    return tuple(there.index(part) if part in shared else rest[0] for part in here)
-
-
-def _reordered(group: Group, order: Sequence[int], image: Image) -> Iterator[Placed]:
-    for one, number in zip(group, order, strict=True):
-        other = group[number]
-        made = link(one.link.torch, other.link.keras, image(one.link.torch[0]))
-        if made:
-            yield Placed(made, one.torch, other.keras, 0)
-
-
-def _adjacent(placed: list[Placed]) -> Iterator[Group]:
-    """Siblings of one kind and shape with nothing between them on torch's side: branches side by side, maybe."""
-    simple = [one if _simple(one) else None for one in placed]
-    keys = [(one and (_parent(one.link.torch[0]), _signature(one))) or number for number, one in enumerate(simple)]
-    for _, run in itertools.groupby(range(len(placed)), key=lambda number: keys[number]):
-        group = [one for number in run if (one := simple[number])]
-        if len(group) > 1:
-            yield group
+def told_apart(placed: list[Placed], image: Image) -> list[Doubtful]:
+    """The siblings that names tell apart, with every other order of them: a port may have exchanged them."""
+    groups = (group for group in adjacent(placed) if len(group) < FEW and _settled(group))
+    return [Doubtful(group[0].link.torch[0].module, _choices([group], image)) for group in groups]
 
 
 def _crossing(placed: list[Placed]) -> Iterator[Group]:
     """What is called in another order than others of its kind and shape, with the nearest of these."""
     for one in placed:
-        if not one.round or not _simple(one):
+        if not one.round or not is_simple(one):
             continue
         others = [
             other
             for other in placed
-            if _simple(other)
-            and _signature(other) == _signature(one)
+            if is_simple(other)
+            and signature(other) == signature(one)
             and (other.torch < one.torch) != (other.keras < one.keras)
         ]
         near = sorted(others, key=lambda other: abs(other.torch - one.torch))[: FEW - 2]
@@ -142,8 +89,8 @@ def _branches(placed: list[Placed]) -> Iterator[list[Group]]:
     """
     blocks: dict[str, dict[object, Group]] = {}
     for one in placed:
-        if _simple(one):
-            blocks.setdefault(_block(one.link.torch[0].label), {}).setdefault(_signature(one), []).append(one)
+        if is_simple(one):
+            blocks.setdefault(_block(one.link.torch[0].label), {}).setdefault(signature(one), []).append(one)
     for groups in blocks.values():
         few = [group for group in groups.values() if 1 < len(group) < FEW]
         main = next((group for group in few if _is_matrix(group[0]) and not _settled(group)), None)
@@ -172,12 +119,14 @@ def _follows(main: Group, group: Group) -> bool:
 
 def _settled(group: Group) -> bool:
     """Whether names confirm how they are assigned."""
-    if all(_path(one.link.torch[0].label) == _path(one.link.keras[0].label) for one in group):
+    if all(path(one.link.torch[0].label) == path(one.link.keras[0].label) for one in group):
         return True
-    if _told(group) == tuple(range(len(group))):
+    if told(group) == tuple(range(len(group))):
         return True
     ordered = all(before.keras < after.keras for before, after in itertools.pairwise(group))
-    if ordered and all(_counted(labels) for labels in _labels(group)):
+    if ordered and all(_counted(labels) for labels in labels(group)):
+        return True
+    if all(says(*pair) == -CROSSED for pair in itertools.combinations(group, 2)):
         return True
     pairs = itertools.combinations(group, 2)
     return all(_nearer(*pair) for pair in pairs if ordered or pair[0].keras > pair[1].keras)
@@ -192,7 +141,7 @@ def _counted(labels: list[str]) -> bool:
 
 def _nearer(one: Placed, other: Placed) -> bool:
     """Whether names say that two links are better than the two with their ends exchanged."""
-    here, there = _labels([one, other])
+    here, there = labels([one, other])
     own = names.alike(here[0], there[0]) + names.alike(here[1], there[1])
     return own > names.alike(here[0], there[1]) + names.alike(here[1], there[0])
 
@@ -204,7 +153,7 @@ def _orders(count: int) -> list[tuple[int, ...]]:
 
 def _choices(groups: list[Group], image: Image) -> list[list[Entry]]:
     """Every order, the same for all groups, and every way for matrices to stand; of many those that are one for all."""
-    orders = [[one for group in groups for one in _reordered(group, order, image)] for order in _orders(len(groups[0]))]
+    orders = [[one for group in groups for one in reordered(group, order, image)] for order in _orders(len(groups[0]))]
     ways = [[_ways(one.link) for one in order] for order in orders]
     every = [list(itertools.product(*way)) for way in ways]
     if sum(map(len, every)) > CHOICES:

@@ -7,7 +7,7 @@ a module of no known kind are a unit each too, unless their names say which is t
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -42,18 +42,26 @@ TORCH_LAYER = re.compile(r"(weight_ih|weight_hh|bias_ih|bias_hh)_l(\d+)(_reverse
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Unit:
-    """Weights by common role. `label`: the name that it is known by, `module` and what tells it from others there.
+    """Weights by common role. `label`: the name that it is known by, its module's and what tells it from others there.
 
-    `alias`: torch ties its weight to another unit's.
+    `chosen`: what of the label somebody chose, without the names that a framework counted. `defined`: the number of
+    its module in the order of definition. `alias`: torch ties its weight to another unit's.
     """
 
     label: str
     module: str
+    chosen: str
     family: str
     certain: bool
     facts: dict[str, Any]
     weights: dict[str, Weight]
+    defined: int = 0
     alias: bool = False
+
+    @property
+    def counted(self) -> bool:
+        """Whether nobody chose its last name."""
+        return self.label.rpartition("/")[2] != self.chosen.rpartition("/")[2]
 
     @functools.cached_property
     def signature(self) -> tuple[Any, ...]:
@@ -68,21 +76,24 @@ def units(survey: Survey, taken: Iterable[str] = ()) -> list[Unit]:
     left = [weight for weight in survey.weights if weight.name not in elsewhere and not weight.constant]
     left += _aliases(survey, {weight.name: weight for weight in left})
     modules = {module.path: module for module in survey.modules}
+    defined = {path: number for number, path in enumerate(modules)}
     by_module: dict[str, list[Weight]] = {}
     for weight in left:
         by_module.setdefault(weight.module, []).append(weight)
     order = execution(survey)
     paths = sorted(by_module, key=lambda path: order.get(path, (len(order), 0)))
-    return [unit for path in paths for unit in _units(survey, modules, path, by_module[path])]
+    found = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
+    return [replace(unit, defined=defined.get(unit.module, 0)) for unit in found]
 
 
 def bare(unit: Unit) -> Iterator[Unit]:
     """A unit for each of its weights."""
     for weight in unit.weights.values():
-        label = f"{unit.module}{'.' if unit.module else ''}{weight.role}"
+        label = f"{unit.label}{'.' if unit.label else ''}{weight.role}"
+        chosen = f"{unit.chosen}.{weight.role}"
         yield Unit(
-            label=label, module=unit.module, family="", certain=False, facts={}, weights={"weight": weight},
-            alias=unit.alias,
+            label=label, module=unit.module, chosen=chosen, family="", certain=False, facts={},
+            weights={"weight": weight}, alias=unit.alias,
         )  # fmt: skip
 
 
@@ -129,6 +140,14 @@ def _units(survey: Survey, modules: dict[str, Module], path: str, weights: list[
     return main + [single for weight in rest for single in bare(unit([weight], alias=weight.name in aliases))]
 
 
+def _label(module: Module) -> str:
+    return module.path if module.label is None else module.label
+
+
+def _chosen(module: Module) -> str:
+    return module.path if module.chosen is None else module.chosen
+
+
 def _own(weight: Weight) -> bool:
     return weight.name == (f"{weight.module}.{weight.role}" if weight.module else weight.role)
 
@@ -136,8 +155,9 @@ def _own(weight: Weight) -> bool:
 def _unit(module: Module, family: str, weights: list[Weight], reverse: bool = False, alias: bool = False) -> Unit:
     roles = {ROLES.get(weight.role, "weight"): weight for weight in weights}
     return Unit(
-        label=module.path + ("/reverse" if reverse else ""),
+        label=_label(module) + ("/reverse" if reverse else ""),
         module=module.path,
+        chosen=_chosen(module) + ("/reverse" if reverse else ""),
         family="linear" if reverse else family,
         certain=reverse or bool(CERTAIN.fullmatch(module.kind)),
         facts=module.facts,
@@ -171,14 +191,17 @@ def _layers(module: Module, weights: list[Weight]) -> list[Unit]:
     parts: dict[str, dict[str, Weight]] = {}
     for weight in weights:
         found = TORCH_LAYER.match(weight.role)
-        label = f"{module.path}.{found[2]}{'.reverse' if found[3] else ''}" if found else module.path
+        part = f".{found[2]}{'.reverse' if found[3] else ''}" if found else ""
         role = ROLES.get(found[1] if found else weight.role, weight.role)
-        parts.setdefault(label, {})[role] = weight
-    family = _family(module.kind)
+        parts.setdefault(part, {})[role] = weight
+    label, chosen, family = _label(module), _chosen(module), _family(module.kind)
     return [
-        Unit(label=label, module=module.path, family=family, certain=True, facts=module.facts, weights=roles)
-        for label, roles in parts.items()
-    ]
+        Unit(
+            label=label + part, module=module.path, chosen=chosen + part, family=family, certain=True,
+            facts=module.facts, weights=roles,
+        )
+        for part, roles in parts.items()
+    ]  # fmt: skip
 
 
 def telling(labels: list[str]) -> list[str]:

@@ -66,6 +66,20 @@ def _given(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return list(flat((*args, *kwargs.values())))[: 3 if attention else None]
 
 
+def _slots(optimizer: Optimizer, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+    """A parameter's, but for the step counter."""
+    state = optimizer.state.get(parameter, {})
+    return {slot: one for slot, one in state.items() if slot != "step" and isinstance(one, torch.Tensor)}
+
+
+def _zeros(optimizer: Optimizer, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What a parameter that has never had a gradient would begin with, where others have slots of their own shape."""
+    others = {
+        slot for one in optimizer.state for slot, held in _slots(optimizer, one).items() if held.shape == one.shape
+    }
+    return {slot: torch.zeros_like(parameter) for slot in sorted(others)}
+
+
 class Probe:
     """Records one run of a model. `modules`: the kinds of those that were called."""
 
@@ -100,12 +114,15 @@ class Probe:
         self._add("loss", "loss", value)
 
     def gradients(self, inputs: dict[str, torch.Tensor]) -> None:
-        """Those of parameters in the order of the backward pass, and those of the inputs."""
-        for name in self._order:
-            self._add("gradient", name, self.trained[name].grad)
+        """Those of parameters in the order of the backward pass, and those of the inputs.
+
+        None is zero: where nothing flows back, one framework has zeros and the other no gradient.
+        """
+        for name in (*self._order, *(name for name in self.trained if name not in self._order)):
+            self._add_gradient(name, self.trained[name])
         for name, tensor in inputs.items():
-            if tensor.grad is not None:
-                self._add("gradient", f"(input).{name}", tensor.grad)
+            if tensor.requires_grad:
+                self._add_gradient(f"(input).{name}", tensor)
         self._order.clear()
 
     def state(self, optimizer: Optimizer | None) -> None:
@@ -124,9 +141,12 @@ class Probe:
             rate = np.asarray(float(optimizer.param_groups[0]["lr"]), np.float64)
             self.recorder.add("optimizer_state", "learning_rate", rate)
         for name, parameter in self.trained.items():
-            for slot, tensor in optimizer.state.get(parameter, {}).items():
-                if slot != "step" and isinstance(tensor, torch.Tensor):
-                    self._add("optimizer_state", f"{name}.{slot}", tensor)
+            for slot, tensor in (_slots(optimizer, parameter) or _zeros(optimizer, parameter)).items():
+                self._add("optimizer_state", f"{name}.{slot}", tensor)
+
+    def _add_gradient(self, name: str, tensor: torch.Tensor) -> None:
+        if self.recorder.wants("gradient"):
+            self._add("gradient", name, torch.zeros_like(tensor) if tensor.grad is None else tensor.grad)
 
     def _on_call(self, name: str, found: list[torch.Tensor]) -> None:
         for tensor in found if name else []:

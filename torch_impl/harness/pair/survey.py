@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from parity.config.schema import Case
@@ -22,6 +23,7 @@ from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import call, ready, tensors
 from torch_impl.harness.pair.outputs import named
 from torch_impl.harness.pair.probe import observed
+from torch_impl.harness.pair.rehearsal import rehearse
 from torch_impl.harness.pair.run import plain
 
 ROOM = 1 << 16
@@ -44,7 +46,8 @@ def survey(job: SurveyJob) -> None:
         inputs = PairData(job.case, job.pair.search).step(0)
         with plain(model), torch.no_grad():
             seen.run(model.eval(), job.case, tensors(inputs, device))
-    files.write(folder, _described(model, seen))
+            rehearsal = rehearse(model, job.case, tensors(inputs, device))
+    files.write(folder, replace(_described(model, seen), rehearsal=rehearsal))
 
 
 def _write_start(job: SurveyJob, device: torch.device, initial: Writer) -> None:

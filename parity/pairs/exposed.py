@@ -1,0 +1,102 @@
+"""Tensors that one side of a pair happens not to record: no difference of the computation, whose result is compared.
+
+A layer that is called in a graph, or twice where the other framework's is called once and a function does the rest,
+records other tensors than its counterpart. What stands before and behind is judged; what is on one side only is told.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from parity.pairs.activations.counterparts import is_output
+from parity.pairs.comparable import comparable
+from parity.pairs.schema import Pair
+from parity.trace import keys
+from parity.trace.manifest import Tensors, Trace
+
+INNER = ("activation", "input")
+LOW, HIGH = keys.RUNS[:2]
+
+
+class Shown(NamedTuple):
+    """Both traces without what has no counterpart. `alone`: by side the names of modules' tensors that it alone has.
+
+    `told`: in sentences, what else is not compared.
+    """
+
+    reference: Trace
+    candidate: Trace
+    alone: dict[str, list[str]]
+    told: list[str]
+
+
+def shown(reference: Trace, candidate: Trace, pair: Pair) -> Shown:
+    """Hide the modules' tensors, and slots of the user's own optimizers, that only one of two traces of a pair has."""
+    sides = reference, candidate
+    is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
+    slots = [_slots(trace) if _has_own_optimizer(pair) else set[str]() for trace in sides]
+    hidden: dict[str, set[str]] = {}
+    alone: dict[str, dict[str, None]] = {trace.backend: {} for trace in sides}
+    for stem in reference.stems(HIGH):
+        for side, key in _one_sided(reference, candidate, stem, is_comparable):
+            hidden.setdefault(stem, set()).add(key)
+            alone[side].setdefault(keys.split(key)[1])
+        strange = {key for trace in sides for key in _listed(trace, HIGH, stem) if _slot(key) in slots[0] ^ slots[1]}
+        hidden[stem] = hidden.get(stem, set()) | strange
+    told = [
+        f"{', '.join(sorted(own - other))} of {trace.backend}'s optimizer has no counterpart: every update is compared"
+        for trace, own, other in zip(sides, slots, slots[::-1], strict=True)
+        if own - other
+    ]
+    if any(hidden.values()):
+        sides = _Hiding(reference.folder, hidden), _Hiding(candidate.folder, hidden)
+    return Shown(*sides, {side: list(names) for side, names in alone.items() if names}, told)
+
+
+def _one_sided(
+    reference: Trace, candidate: Trace, stem: str, is_comparable: Callable[[str], bool]
+) -> Iterator[tuple[str, str]]:
+    """The modules' tensors of a step that not every run of both sides has: the side that has them, and their keys."""
+    ours = [set(filter(is_comparable, _inner(reference, run, stem))) for run in (HIGH, LOW)]
+    theirs = [set(_inner(candidate, run, stem)) for run in (HIGH, LOW)]
+    for key in sorted(ours[0].union(*ours, *theirs) - ours[0].intersection(*ours, *theirs)):
+        yield (reference if any(key in found for found in ours) else candidate).backend, key
+
+
+class _Hiding(Trace):
+    """A trace without some tensors. `hidden`: their keys, by the stem of the step."""
+
+    def __init__(self, folder: Path, hidden: dict[str, set[str]]) -> None:
+        super().__init__(folder)
+        self.hidden = hidden
+
+    def open(self, run: str, stem: str, replica: int = 0) -> Tensors:
+        """The tensors of one step that are shown. Raises TraceError."""
+        hidden = self.hidden.get(stem, set())
+        return {key: array for key, array in super().open(run, stem, replica).items() if key not in hidden}
+
+
+def _listed(trace: Trace, run: str, stem: str) -> list[str]:
+    return trace.manifest.files.get(f"{run}/rank-0/{stem}", [])
+
+
+def _inner(trace: Trace, run: str, stem: str) -> Iterator[str]:
+    """The keys of what modules were given and returned."""
+    for key in _listed(trace, run, stem):
+        kind, name = keys.split(key)
+        if kind in INNER and not is_output(name) and name.partition("#")[0] not in keys.MODEL_INPUTS:
+            yield key
+
+
+def _has_own_optimizer(pair: Pair) -> bool:
+    return pair.train is not None and bool(pair.train.torch_optimizer or pair.train.keras_optimizer)
+
+
+def _slots(trace: Trace) -> set[str]:
+    """What the optimizer holds of any parameter."""
+    return {slot for stem in trace.stems(HIGH) for key in _listed(trace, HIGH, stem) if (slot := _slot(key))}
+
+
+def _slot(key: str) -> str:
+    kind, name = keys.split(key)
+    return name.rpartition(".")[2] if kind == "optimizer_state" else ""

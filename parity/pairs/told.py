@@ -1,0 +1,94 @@
+"""What the comparison of a pair says beside the verdict: what was assumed, and what the differences of a pair mean."""
+
+from parity.pairs.expect import SUM
+from parity.pairs.mapping import Mapping
+from parity.pairs.schema import UNKNOWN
+from parity.results import CaseResult
+from parity.trace import keys
+from parity.trace.manifest import Tensors, Trace
+
+UNTOUCHED = "weight_decay.without_gradient"
+UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
+
+
+def tell(result: CaseResult, mapping: Mapping, reference: Trace, candidate: Trace) -> None:
+    """Add it to a result."""
+    _tell_assumptions(result, mapping)
+    _name_sums(result, mapping)
+    _name_buffers(result, mapping)
+    _name_exchange(result, mapping)
+    _name_decay(result, reference, candidate)
+
+
+def _tell_assumptions(result: CaseResult, mapping: Mapping) -> None:
+    """What the mapping took for granted; where the order of creation says otherwise, nobody said which is which."""
+    result.assumptions = [*mapping.assumptions, *result.assumptions]
+    if mapping.contradicted and result.verdict in ("match", "subprecision"):
+        result.verdict = "inconclusive"
+        result.reason = f"{mapping.contradicted[0]}; name the layers, or say in [[weights]] which is which"
+
+
+def _name_sums(result: CaseResult, mapping: Mapping) -> None:
+    """What becomes of a torch weight that Keras holds only in a sum, as of a recurrent layer's two biases.
+
+    By the map of weights all that the sum has moved is the first weight's: the others never move on Keras's side.
+    """
+    sums = {name: entry for entry in mapping.entries if entry.combine == "sum" for name in entry.torch[1:]}
+    for cause in result.causes:
+        if (entry := sums.get(str(cause["where"]))) and cause["id"] in UNMOVED:
+            cause |= {"id": SUM, "torch": "moves each", "keras": "moves their sum"}
+            cause["evidence"] = f"Keras has {' + '.join(entry.torch)} in one weight"
+
+
+def _name_buffers(result: CaseResult, mapping: Mapping) -> None:
+    """What torch's training changes and Keras does not have."""
+    if not mapping.changing:
+        return
+    result.causes = [cause for cause in result.causes if cause["where"] not in mapping.changing]
+    result.causes += [
+        {
+            "id": "buffer.missing",
+            "where": name,
+            "torch": "changes in training",
+            "keras": "has none",
+            "evidence": "a forward pass in training mode changes it; a constant would need no counterpart",
+        }
+        for name in mapping.changing
+    ]
+
+
+def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
+    """Layers that the port has exchanged, by their names: what else is unknown follows from that."""
+    if mapping.exchanged and result.verdict == "diverged":
+        result.causes = [cause for cause in result.causes if cause["id"] != "unknown"]
+    for place, sentence in mapping.exchanged.items() if result.verdict == "diverged" else ():
+        evidence = f"with {sentence.replace(' were taken to be ', ' as ')} both models return the same"
+        told = {"torch": "as their names say", "keras": "exchanged", "evidence": evidence}
+        result.causes.append({"id": "weights.exchanged", "where": place, **told})
+
+
+def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:
+    """What optimizers do to weights without a gradient: weight decay moves those of zero, and none of None."""
+    frozen = [cause for cause in result.causes if cause["id"] == "update.frozen"]
+    if not frozen:
+        return
+    sides = {trace.backend: _first_step(trace) for trace in (reference, candidate)}
+    for cause in frozen:
+        name = str(cause["where"])
+        gradients = [step.get(keys.key("gradient", name)) for _, step in sides.values()]
+        if any(one is None or one.any() for one in gradients):
+            continue
+        cause["id"] = UNTOUCHED
+        for side, (before, after) in sides.items():
+            key = keys.key("parameter", name)
+            moved = key in before and key in after and bool((before[key] != after[key]).any())
+            cause[side] = "moves it by weight decay" if moved else "leaves it"
+        cause["evidence"] = (
+            "its gradient is zero on both sides; an optimizer passes over a weight whose gradient is None"
+        )
+
+
+def _first_step(trace: Trace) -> tuple[Tensors, Tensors]:
+    """The state before it, and what it recorded."""
+    before, step = trace.stems("high")[:2]
+    return trace.open("high", before), trace.open("high", step)

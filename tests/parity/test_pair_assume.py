@@ -1,0 +1,115 @@
+"""What a mapping assumes is told, and tried the other way: small models with two layers of one shape."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from pair_halves import Array, Half, normal
+
+from parity.pairs.assume import MOST_RUNS, assume
+from parity.pairs.mapping import Entry, Mapping
+from parity.pairs.settle import settle
+from parity.pairs.survey import Survey
+
+
+class Doubt(NamedTuple):
+    place: str
+    choices: list[list[Entry]]
+    counted: bool = False
+
+
+class Proposal(NamedTuple):
+    mapping: Mapping
+    doubts: list[Doubt]
+
+
+def doubt(block: str = "", counted: bool = False) -> Doubt:
+    """Whether one and two are a and b, or b and a."""
+    orders = (("a", "b"), ("b", "a"))
+    ways = [
+        [Entry(torch=[f"{block}{n}.w"], keras=[f"{block}{k}/w"]) for n, k in zip(("one", "two"), order, strict=True)]
+        for order in orders
+    ]
+    return Doubt(f"{block}one", ways, counted)
+
+
+def forward(half: Half, weights: dict[str, Array], names: tuple[str, str], blocks: list[str], even: bool) -> None:
+    """Of two branches the first is bent, unless they are `even`."""
+    dot = "." if half.side == "torch" else "/"
+    x = normal(0, 5, 8)
+    for block in blocks:
+        first, second = (x @ weights[f"{block}{name}{dot}w"] for name in names)
+        x = x + half.returns(f"{block}mix", "Mix", (first if even else np.tanh(first)) * second)
+    half.ends(x)
+
+
+class Models:
+    def __init__(self, blocks: list[str], even: bool, exchanged: bool = False) -> None:
+        names = [f"{block}{name}" for block in blocks for name in ("one", "two")]
+        self.weights = {f"{name}.w": normal(number + 1, 8, 8) for number, name in enumerate(names)}
+        self.blocks, self.even, self.order = blocks, even, ("b", "a") if exchanged else ("a", "b")
+        self.torch, self.runs = Half("torch"), 0
+        forward(self.torch, self.weights, ("one", "two"), blocks, even)
+
+    def run(self, mapping: Mapping) -> tuple[Survey, dict[str, Array]]:
+        self.runs += 1
+        half = Half("keras")
+        given = {one.keras[0]: self.weights[one.torch[0]] for one in mapping.entries}
+        forward(half, given, self.order, self.blocks, self.even)
+        return half.survey(), half.values
+
+    def assumed(self, doubts: list[Doubt], named: list[Doubt]) -> Mapping:
+        """With the first choices of all."""
+        entries = [entry for one in (*doubts, *named) for entry in one.choices[0]]
+        torch = self.torch.survey(), self.torch.values
+        settled = settle(Proposal(Mapping(entries=entries), doubts), *torch, self.run)
+        told = assume(settled, named, *torch, self.run)
+        assert self.runs == told.runs
+        return told.mapping
+
+
+SAID = "one, two of torch were taken to be a, b of keras (by order of execution); the other way round {}"
+
+
+@pytest.mark.parametrize("even", [False, True])
+def test_the_other_way_is_tried(even: bool) -> None:
+    models = Models([""], even)
+    mapping = models.assumed([doubt()], [])
+    assert mapping.assumptions == [SAID.format("matches too" if even else "differs")]
+    assert models.runs == 3 and not mapping.contradicted
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_against_the_order(counted: bool) -> None:
+    """What the models return decides; only where both sides created what nobody names in another order is it told."""
+    mapping = Models([""], False, exchanged=True).assumed([doubt(counted=counted)], [])
+    (said,) = mapping.assumptions
+    assert said.startswith("one, two of torch were taken to be b, a of keras (by what the models return, against the")
+    assert mapping.contradicted == ([said] if counted else [])
+
+
+def test_layers_alike_are_exchanged_together() -> None:
+    blocks = [f"b{number}_" for number in range(9)]
+    models = Models(blocks, False)
+    (said,) = models.assumed([doubt(block) for block in blocks], []).assumptions
+    assert ", and 8 alike (" in said and models.runs == 3
+
+
+def test_no_more_runs_than_allowed() -> None:
+    blocks = [f"{letter}_" for letter in "abcdefghij"]
+    models = Models(blocks, False)
+    said = models.assumed([doubt(block) for block in blocks], []).assumptions
+    assert [sentence.endswith("the other way round differs") for sentence in said] == [True] * MOST_RUNS + [False] * 4
+
+
+def test_names_decide_and_an_exchange_is_named() -> None:
+    models = Models([""], False, exchanged=True)
+    mapping = models.assumed([], [doubt()])
+    assert mapping.exchanged == {"one": "one, two of torch were taken to be b, a of keras"}
+    assert [entry.keras for entry in mapping.entries] == [["a/w"], ["b/w"]]  # names decide all the same
+    assert Models([""], False).assumed([], [doubt()]).exchanged == {}
+
+
+def test_without_a_doubt_nothing_runs_again() -> None:
+    models = Models([""], False)
+    assert models.assumed([], [doubt()]).assumptions == [] and models.runs == 1

@@ -1,0 +1,54 @@
+"""A forward pass in training mode that drops nothing: where masks would be drawn, and which buffers it changes."""
+
+from collections import Counter
+
+import numpy as np
+import torch
+from torch import nn
+
+from parity.config.schema import Case
+from parity.errors import BackendError, UsageError
+from parity.pairs.survey import Rehearsal
+from torch_impl.harness.masks import Masks
+from torch_impl.harness.pair import values
+from torch_impl.harness.pair.build import Inputs, call
+from torch_impl.harness.pair.probe import observed
+
+
+def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
+    """What training would draw and change. Nothing of a model that cannot run in training mode: training tells why."""
+    counted = _Counted(case.seed, 0, ordered=True)
+    drawn: dict[str, int] = {}
+    repeats: Counter[str] = Counter()
+
+    def on_return(name: str, found: list[torch.Tensor]) -> None:
+        for _ in found if name else []:
+            drawn[f"{name}#{repeats[name]}" if repeats[name] else name] = len(counted.sizes)
+            repeats[name] += 1
+
+    before = _buffers(model)
+    try:
+        with counted.drawn(model), observed(model, lambda *_: None, on_return), torch.no_grad():
+            call(model.train(), case.model, inputs)
+    except (UsageError, BackendError):
+        return Rehearsal()
+    after = _buffers(model)
+    changing = [name for name, array in before.items() if not np.array_equal(array, after[name], equal_nan=True)]
+    return Rehearsal(drawn=drawn, masks=counted.sizes, changing=changing)
+
+
+class _Counted(Masks):
+    """Masks that drop nothing. `sizes`: for each the elements of the tensor that it is for."""
+
+    def __init__(self, seed: int, replica: int | None, ordered: bool = False):
+        super().__init__(seed, replica, ordered)
+        self.sizes: list[int] = []
+
+    def dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
+        self.sizes.append(x.numel())
+        return x
+
+
+def _buffers(model: nn.Module) -> dict[str, np.ndarray]:
+    """Those that are no statistics of a norm, as they are now."""
+    return {name: values.array(buffer).copy() for name, buffer in values.constants(model).items()}
