@@ -37,13 +37,14 @@ class Octave(NamedTuple):
 
     `scale`: the upper end of the octave. `reach`: the largest magnitude among elements at most 2^REACH larger.
     `difference`: between the high runs. `noise`, `witness`: as in kernel.Spread, of elements of up to 2^WINDOW times
-    the size.
+    the size. `error`: the largest |low - high| of either side among these.
     """
 
     scale: float
     reach: float
     difference: float
     noise: float
+    error: float
     witness: float
 
 
@@ -51,7 +52,7 @@ class Table:
     """The largest difference, noise and witness's distance in each octave, entered block by block."""
 
     def __init__(self) -> None:
-        self._difference, self._noise, self._witness = np.zeros((3, ROWS))
+        self._difference, self._apart, self._error, self._witness = np.zeros((4, ROWS))
         self._held = np.zeros(ROWS, np.bool_)
 
     def enter(self, runs: Sequence[Array | None], places: NDArray[np.intp], difference: Array | None) -> None:
@@ -68,11 +69,14 @@ class Table:
         self._held[rows] = True
         if difference is not None:
             np.maximum.at(self._difference, rows, difference)
-        for one, against in ((low, high), (low_other, other), (low, low_other)):
+        for column, one, against in (
+            (self._error, low, high),
+            (self._error, low_other, other),
+            (self._apart, low, low_other),
+            (self._witness, witness, high),
+        ):
             if one is not None and against is not None:
-                np.maximum.at(self._noise, rows, _finite(np.abs(one - against)))
-        if witness is not None:
-            np.maximum.at(self._witness, rows, _finite(np.abs(witness - high)))
+                np.maximum.at(column, rows, _finite(np.abs(one - against)))
 
     def join(self, other: "Table") -> None:
         """Take over what another table of the same tensor has."""
@@ -80,11 +84,11 @@ class Table:
             np.maximum(mine, theirs, out=mine)
 
     def _columns(self) -> tuple[Array, ...]:
-        return self._difference, self._noise, self._witness, self._held
+        return self._difference, self._apart, self._error, self._witness, self._held
 
     def octaves(self) -> list[Octave]:
         """The octaves in which the high runs differ by more than is a match in any case, the smallest first."""
-        noise, witness = np.maximum.accumulate(self._noise), np.maximum.accumulate(self._witness)
+        apart, error, witness = (np.maximum.accumulate(each) for each in (self._apart, self._error, self._witness))
         held = np.flatnonzero(self._held)
         found = []
         for row in np.flatnonzero(self._difference).tolist():
@@ -95,7 +99,8 @@ class Table:
                     scale=_upper(row),
                     reach=_upper(reach),
                     difference=float(self._difference[row]),
-                    noise=float(noise[pooled]),
+                    noise=float(max(apart[pooled], error[pooled])),
+                    error=float(error[pooled]),
                     witness=float(witness[pooled]),
                 )
             )

@@ -7,13 +7,17 @@ from parity.results import Side
 from parity.trace.pages import blocks
 
 
-def furthest(one: Array, other: Array) -> list[int]:
-    """The index of the largest difference between two arrays of one shape; NaN counts as infinite. [] of empty ones."""
+def furthest(one: Array, other: Array, magnitude: float = np.inf) -> list[int]:
+    """The index of the largest difference between two arrays of one shape; NaN counts as infinite. [] of empty ones.
+
+    `magnitude`: of the largest elements that are looked at, if not of all.
+    """
     largest, place, start = -1.0, 0, 0
     for parts in blocks(one, other, size=BLOCK):
         a, b = (part.astype(np.float64) for part in parts)
         with np.errstate(invalid="ignore", over="ignore"):
             same = (a == b) | (np.isnan(a) & np.isnan(b))
+            same |= np.fmax(np.abs(a), np.abs(b)) > magnitude
             apart = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
         if apart.max() > largest:
             largest, place = float(apart.max()), start + int(apart.argmax())

@@ -25,6 +25,7 @@ GROSS: Final = 2.0**-3  # the same for gradients that a switched ReLU may have c
 EXPECTED: Final = 4  # times the witness, at the run precision, that a low run may be noisy
 # Kinds that a step moves, where rounding alone may be all that moves one of them.
 MOVED: Final = (keys.UPDATE, "parameter", "optimizer_state")
+MANY: Final = 16  # numbers whose witness is not small by luck
 MANY_KINKS: Final = 16  # sign changes from which on both sides' gradients are about equally noisy
 
 
@@ -32,12 +33,16 @@ class Judgement(NamedTuple):
     """The verdict on one tensor. `bits` is None where the difference is 0; `by_bits`: judged by them.
 
     `excused`: the difference, relative to the largest value, that the witness alone makes a match; else 0.
+    `growth`: of what float32 cannot see: the difference in units of the witness's. `largest`: the magnitude of the
+    elements that the verdict is about, where these are not all.
     """
 
     verdict: Verdict
     bits: float | None
     by_bits: bool
     excused: float = 0.0
+    growth: float = 0.0
+    largest: float = math.inf
 
 
 class Judge:
@@ -71,11 +76,28 @@ class Judge:
         `kind`: of tensor. `first`: in the forward and backward pass of the first step, where no trajectory has spread
         rounding yet, the witness excuses no more than float32 could not see.
         """
-        whole = Octave(spread.scale, spread.scale, spread.difference, spread.noise, spread.witness)
+        whole = Octave(spread.scale, spread.scale, spread.difference, spread.noise, 0.0, spread.witness)
         most = SUBPRECISION * spread.scale
-        judged = [self._octave(size, stored, most, kind, first) for size in (whole, *spread.octaves)]
-        excused = max(each.excused for each in judged) / (spread.scale or 1.0)
-        return max(judged, key=lambda each: RANKING.index(each.verdict))._replace(excused=excused)
+        judged = [self._octave(whole, stored, most, kind, first)]
+        judged += [
+            self._octave(size, stored, most, kind, first)._replace(largest=size.scale) for size in spread.octaves
+        ]
+        found = max(judged, key=lambda each: RANKING.index(each.verdict))
+        if first and found.verdict == "match" and self._noise_hides(spread):
+            found = self._octave(whole._replace(noise=0.0), stored, most, kind, first)
+        if found.verdict == "subprecision":  # an origin is the whole tensor: not while some octave of it has diverged
+            self._growth = max(self._growth, *(each.growth for each in judged))
+        return found._replace(excused=max(each.excused for each in judged) / (spread.scale or 1.0))
+
+    def _noise_hides(self, spread: Spread) -> bool:
+        """Whether the low runs are too far off to say what rounding is, and the witness says that it is less.
+
+        float32 is lost in the sine of 10^7, say: of noise as large as the values E bits less are not rounding. The
+        witness of fewer than MANY numbers may be small by luck.
+        """
+        if spread.size < MANY or not spread.witness or spread.noise <= VISIBLE * spread.scale:
+            return False
+        return spread.difference > WITNESS * max(spread.witness, FEW_ULP * spread.scale)
 
     def reproduces(self, spread: Spread, moved: float) -> bool:
         """Whether the reference, done again, was as close to itself as a candidate has to be. `moved`: by how much."""
@@ -92,9 +114,8 @@ class Judge:
         if excuse := self._excused(size, kind, first):
             return Judgement(excuse, bits, by_bits=False, excused=size.difference)
         witness = max(size.witness, ROUNDOFF[HIGH] * max(size.reach, stored))
-        if size.difference <= min(most, max(SUBPRECISION * size.scale, size.noise)):
-            self._growth = max(self._growth, size.difference / witness)
-            return Judgement("subprecision", bits, by_bits=True)
+        if size.difference <= min(most, max(SUBPRECISION * size.scale, size.error)):
+            return Judgement("subprecision", bits, by_bits=True, growth=size.difference / witness)
         # What follows from a subprecision origin inherits its verdict; the witness shows how far one
         # rounding grows from there to here.
         if size.difference <= INHERITED * self._growth * witness:
@@ -116,6 +137,18 @@ class Judge:
             return None
         return "match" if kind in MOVED or size.difference <= limit else "inconclusive"
 
+    def reason(self, spread: Spread, judgement: Judgement) -> str:
+        """Why a tensor is not a match, in words."""
+        if judgement.largest < spread.scale:
+            size = next(each for each in spread.octaves if each.scale == judgement.largest)
+            apart = f"{size.difference:.1e} apart in float64 in elements of up to {size.scale:.1e}, beside larger ones"
+        else:
+            share = spread.difference / (spread.scale or 1.0)
+            apart = f"{spread.difference:.1e} apart in float64, {share:.1e} of the largest value"
+        if judgement.verdict == "inconclusive":
+            return f"{apart}, but one rounding in the initial values moves the reference itself as far"
+        return f"{apart}: {max(judgement.bits or 0.0, 0.0):.1f} bits, {self.needed} needed"
+
     def excess(self, spread: Spread) -> tuple[float, float]:
         """By how many bits each side's low run is noisier than rounding at the run precision explains, in L2.
 
@@ -126,17 +159,16 @@ class Judge:
         errors = spread.reference_error, spread.candidate_error
         return tuple(_log2(error / floor) if floor else 0.0 for error in errors)  # type: ignore[return-value]
 
-    def noisier(self, spread: Spread) -> tuple[float, float]:
-        """By how many bits the candidate's low run is noisier than the reference's (negative: the
-        other way round), in L2; and the larger noise, relative to the largest value.
-        """
-        norm, floor = spread.scale * math.sqrt(spread.size), self._floor(spread)
-        if not norm:
-            return 0.0, 0.0
+    def noisier(self, spread: Spread) -> float:
+        """By how many bits the candidate's low run is noisier than the reference's (negative: the other way round)."""
+        floor = self._floor(spread)
         reference, candidate = max(spread.reference_error, floor), max(spread.candidate_error, floor)
-        if not math.isfinite(reference + candidate):
-            return 0.0, 0.0
-        return math.log2(candidate / reference), max(reference, candidate) / norm
+        return math.log2(candidate / reference) if 0.0 < reference + candidate < math.inf and reference else 0.0
+
+    def relative_noise(self, spread: Spread) -> float:
+        """The larger noise of the low runs, in L2, relative to the largest value."""
+        norm = spread.scale * math.sqrt(spread.size)
+        return max(spread.reference_error, spread.candidate_error, self._floor(spread)) / norm if norm else 0.0
 
     def _floor(self, spread: Spread) -> float:
         """The L2 norm of what honest rounding may do to a low run.

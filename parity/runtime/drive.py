@@ -91,6 +91,7 @@ class Part(msgspec.Struct, frozen=True):
     files: dict[str, list[str]]
     aliases: dict[str, dict[str, str]]
     same: dict[str, list[str]]
+    digests: dict[str, str]
     moved: dict[str, dict[str, float]]
 
 
@@ -120,6 +121,7 @@ def record(job: Job, side: Side) -> None:
         files={name: keys for part in parts for name, keys in part.files.items()},
         aliases={name: keys for part in parts for name, keys in part.aliases.items()},
         same={name: keys for part in parts for name, keys in part.same.items()},
+        digests={name: digest for part in parts for name, digest in part.digests.items()},
         moved={name: keys for part in parts for name, keys in part.moved.items()},
     )
     manifest.write(folder, facts)
@@ -155,13 +157,14 @@ def _record(job: Job, side: Side, rank: Rank, dataset: Any) -> Part:
         at = job.case.precision if run == "low" else precision.HIGH
         recording = recorders(job, f"{run}/rank-", rank, data)
         account = side.run(Run(job.case, at, start, data, recording, part is None, job.fault, job.pair))
-        part = part or Part(*account[:2], lifted=[], files={}, aliases={}, same={}, moved={})
+        part = part or Part(*account[:2], lifted=[], files={}, aliases={}, same={}, digests={}, moved={})
         part.lifted.extend(place for place in account.lifted if place not in part.lifted)
         for recorder in recording.values():
             name = f"{run}/{recorder.folder.name}"
             part.files.update({f"{name}/{stem}": keys for stem, keys in recorder.files.items()})
             part.aliases.update({f"{name}/{stem}": keys for stem, keys in recorder.aliases.items()})
             part.same.update({f"{name}/{stem}": keys for stem, keys in recorder.references.items()})
+            part.digests.update({f"{name}/{stem}": digest for stem, digest in recorder.digests.items()})
         if run == "high" and "witness" in job.runs:
             part.moved.update(_repeat(job, side, initial, dataset, recording))
     assert part  # a job names a run

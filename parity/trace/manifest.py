@@ -35,10 +35,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     `modules`: the modules of which something was recorded, and what kind each is. `files`: run/rank/step
     to its keys in execution order. `aliases`: run/rank/step to those keys that have the tensor of another
     key there, with that key; they are not in the file. `same`: run/rank/step to those keys whose tensors
-    are rank 0's, bit by bit, and stand there alone. `moved`: run/rank/step to those keys whose tensors were
-    others when the high run was done again unchanged, with the largest difference. Of a pair: `lifted`, the
-    float32 islands that were computed in float64 in the high run; and from Keras `mapping` and `matching`, by
-    which it speaks torch's names.
+    are rank 0's, bit by bit, and stand there alone. `digests`: run/rank/step to the digest of the file
+    (tensorfile.Writer). `moved`: run/rank/step to those keys whose tensors were others when the high run was
+    done again unchanged, with the largest difference. Of a pair: `lifted`, the float32 islands that were
+    computed in float64 in the high run; and from Keras `mapping` and `matching`, by which it speaks torch's names.
     """
 
     schema: int = SCHEMA
@@ -53,6 +53,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, list[str]]
     aliases: dict[str, dict[str, str]] = {}
     same: dict[str, list[str]] = {}
+    digests: dict[str, str] = {}
     moved: dict[str, dict[str, float]] = {}
     lifted: list[str] = []
     mapping: Mapping | None = None
@@ -73,6 +74,7 @@ class Trace:
         self.manifest = read(folder)
         self.backend = self.manifest.backend
         self.case = self.manifest.case
+        self._sound: set[str] = set()  # files whose digest was found to be the manifest's
 
     @property
     def mixed(self) -> bool:
@@ -127,6 +129,7 @@ class Trace:
     def _written(self, name: str) -> Tensors:
         """The tensors of one file, each under all its keys: an alias is the same array once more."""
         file = TensorFile(sound.stay(self.folder, f"{name}.safetensors"))
+        self._check_digest(name, file)
         listed, aliases = self.manifest.files[name], self.manifest.aliases.get(name, {})
         written = dict(file)
         if list(written) != [key for key in listed if key not in aliases]:
@@ -135,6 +138,17 @@ class Trace:
         if lost := [key for key, target in aliases.items() if key not in known or target not in written]:
             raise TraceError(f"{self.folder / keys.MANIFEST}: is damaged: {name} has no tensor for {lost[0]}")
         return {key: written[aliases.get(key, key)] for key in listed}
+
+    def _check_digest(self, name: str, file: TensorFile) -> None:
+        """Refuse a file that is not what was recorded. A manifest of an earlier version has no digests at all."""
+        digests = self.manifest.digests
+        if digests and name not in self._sound:
+            if file.digest() != digests.get(name):
+                raise TraceError(
+                    f"{file.path}: is damaged: its content is not what was recorded, by the digest in "
+                    f"{self.folder / keys.MANIFEST}; record the trace again"
+                )
+            self._sound.add(name)
 
 
 def write(folder: Path, manifest: Manifest) -> None:

@@ -38,6 +38,7 @@ class Recorder:
         self._samples: list[Indices] = []
         self.step: int | None = None
         self.files: dict[str, list[str]] = {}
+        self.digests: dict[str, str] = {}
         self.aliases: dict[str, dict[str, str]] = {}
         self.references: dict[str, list[str]] = {}
         self._writer: Writer | None = None
@@ -118,6 +119,7 @@ class Recorder:
             self._open()
         if self._writer is not None:
             written = self._writer.close()
+            self.digests[keys.step_file(self.step)] = self._writer.digest
             self.files[keys.step_file(self.step)] = self._keys
             # A whole step has about eight tensors for each parameter, an entry of the header 160 bytes.
             self._room = max(self._room, 160 * len(written) * (8 if self.step is None else 1))

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import xxhash
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
 from parity.errors import TraceError
 from parity.trace import sound
+from parity.trace.pages import blocks
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype(np.float64),
@@ -44,13 +46,17 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Writer:
-    """Appends tensors to a file; `close` writes the header and returns the keys in order."""
+    """Appends tensors to a file; `close` writes the header and returns the keys in order.
+
+    `digest`: once closed, that of the tensors' bytes and the header (TensorFile.digest).
+    """
 
     def __init__(self, path: Path, room: int) -> None:
         self.path = path
         self.room = _padded(room)
         self.entries: dict[str, Entry] = {}
         self.end = 0
+        self._digest = xxhash.xxh3_128()
         self.file = path.open("wb")
         self.file.seek(8 + self.room)
 
@@ -62,7 +68,9 @@ class Writer:
             raise TraceError(f"{key}: written twice in one step")
         start, self.end = self.end, self.end + array.nbytes
         self.entries[key] = Entry(CODES[array.dtype], array.shape, (start, self.end))
-        self.file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        self.file.write(content)
+        self._digest.update(content)
 
     def close(self) -> list[str]:
         """Write the header, moving the tensors back if the room kept for it was too small."""
@@ -72,7 +80,13 @@ class Writer:
         self.file.seek(0)
         self.file.write(self.room.to_bytes(8, "little") + header.ljust(self.room))
         self.file.close()
+        self._digest.update(header)
         return list(self.entries)
+
+    @property
+    def digest(self) -> str:
+        """XXH3-128 (github.com/Cyan4973/xxHash) of the tensors' bytes and the header without its padding, as hex."""
+        return self._digest.hexdigest()
 
     def _make_room(self, room: int) -> None:
         self.file.close()
@@ -107,6 +121,14 @@ class TensorFile(Mapping[str, NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def digest(self) -> str:
+        """What Writer.digest said if the file is still what was written. Reads all of it, a block at a time."""
+        found = xxhash.xxh3_128()
+        for (block,) in blocks(np.frombuffer(self.bytes, np.uint8, offset=self.start), size=1 << 20):
+            found.update(block.data)
+        found.update(self.bytes[8 : self.start].rstrip(b" "))
+        return found.hexdigest()
 
 
 class _Header(NamedTuple):

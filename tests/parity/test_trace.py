@@ -708,3 +708,25 @@ def test_traces_are_found_below_a_folder(tmp_path: Path) -> None:
         by_hand(tmp_path / name, {})
     assert manifest.find(tmp_path) == [tmp_path / "a/torch", tmp_path / "b/torch"]
     assert manifest.find(tmp_path / "a/torch") == [tmp_path / "a/torch"]
+
+
+@pytest.mark.parametrize("place", [0.5, 0.999])
+def test_a_flipped_bit_in_a_tensor_is_refused(place: float, tmp_path: Path) -> None:
+    """Another number in the reference's trace would make its witness excuse as much."""
+    trace = record(tmp_path, "torch")
+    file = tmp_path / "high" / "rank-0" / "step-000000.safetensors"
+    content = bytearray(file.read_bytes())
+    content[int(len(content) * place)] ^= 0x40
+    file.write_bytes(content)
+    with pytest.raises(TraceError, match="its content is not what was recorded"):
+        Trace(tmp_path).open("high", "step-000000")
+    assert trace.manifest.digests
+
+
+def test_a_file_without_a_digest_among_others_is_refused(tmp_path: Path) -> None:
+    trace = record(tmp_path, "torch")
+    digests = dict(trace.manifest.digests)
+    del digests["high/rank-0/step-000000"]
+    manifest.write(tmp_path, msgspec.structs.replace(trace.manifest, digests=digests))
+    with pytest.raises(TraceError, match="its content is not what was recorded"):
+        Trace(tmp_path).open("high", "step-000000")

@@ -1,0 +1,146 @@
+"""The rule against what could hide a difference: large values, noise, NaN, and a reference that is not itself."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from synthetic import NumpySide, Seen, by_hand, record, record_with
+from test_verdict import ACTIVATION, SIGNS, judged, one, tensors
+
+from parity.numerics.judge import compare
+from parity.numerics.kernel import Runs, measure
+from parity.numerics.verdict import Judge
+from parity.pairs.mapping import Mapping, Match, Matching
+from parity.results import CaseResult
+from parity.runtime.drive import Account, Run
+from parity.trace.manifest import Trace, write
+
+Array = NDArray[np.float64]
+LAYER = Match(torch="layer", keras="layer", axes=[0], by="order")
+
+
+def masked(large: float, error: float, folder: Path) -> CaseResult:
+    """Values of size 1 beside masked ones of which one is wrong by `error`; the low runs are rounded."""
+    reference = np.concatenate([SIGNS * 0.7, np.full(16, large)])
+    candidate = reference.copy()
+    candidate[5] += error
+    return one(folder, reference, candidate)
+
+
+@pytest.mark.parametrize("large", [-1e4, -1e9, 1e12, 1e30, float(np.finfo(np.float32).min)])
+@pytest.mark.parametrize(("error", "verdict"), [(3.6, "diverged"), (1e-3, "diverged"), (2.0**-25, "subprecision")])
+def test_a_large_value_does_not_hide_the_small_ones(large: float, error: float, verdict: str, tmp_path: Path) -> None:
+    assert masked(large, error, tmp_path).verdict == verdict
+
+
+def test_small_elements_may_be_as_noisy_as_their_low_runs() -> None:
+    """What is left where large numbers cancel is off by as much in float32 as the large numbers' ulp."""
+    random = np.random.default_rng(0)
+    high = random.standard_normal(4096) * np.exp2(-random.integers(0, 20, 4096))
+    other = high + 2.0**-46 * random.standard_normal(4096)
+    lows = [high + 2.0**-23 * random.standard_normal(4096) for _ in range(2)]
+    assert Judge("float32").high(measure(Runs(high, other, *lows))).verdict == "match"
+    assert Judge("float32").high(measure(Runs(high, other, high, other))).verdict != "match"
+
+
+@pytest.mark.parametrize("size", [1, 5, 5000, 100_000, 3_000_000])
+def test_one_wrong_small_element_is_found_in_a_tensor_of_any_size(size: int) -> None:
+    high = np.full(size + 1, 1e6)
+    high[size // 2] = 1.0
+    other = high.copy()
+    other[size // 2] += 1e-5
+    assert Judge("float32").high(measure(Runs(high, other, high, other))).verdict == "diverged"
+
+
+def test_rounding_that_parts_the_trajectories_is_inconclusive(tmp_path: Path) -> None:
+    """Behind the first step the witness says that nothing can be known of a loss that it moves as far itself."""
+    for away, verdict in ((1.0, "inconclusive"), (0.0, "diverged"), (2.0**-40, "diverged")):
+        sides = [
+            tensors({"loss/loss": np.full(3, value)}, "step-000002", witness={"loss/loss": np.full(3, 1 + away)})
+            for value in (1.0, 1.1)
+        ]
+        result = judged(tmp_path, *sides)
+        assert result.verdict == verdict
+        assert ("moves the reference itself" in result.reason) == (verdict == "inconclusive")
+
+
+def test_a_lone_number_is_judged_beside_the_gradients_of_its_step(tmp_path: Path) -> None:
+    """The witness of a loss may be small by luck; the gradients say that the trajectories have parted."""
+    for drift, verdict in ((0.5, "inconclusive"), (0.0, "diverged")):
+        high = {"loss/loss": np.asarray(1.0), "gradient/w": SIGNS}
+        witness = {"loss/loss": np.asarray(1.0), "gradient/w": SIGNS * (1 + drift)}
+        reference = tensors(high, "step-000002", witness=witness)
+        candidate = tensors({**high, "loss/loss": np.asarray(1.1)}, "step-000002")
+        assert judged(tmp_path, reference, candidate).verdict == verdict
+
+
+@pytest.mark.parametrize("factors", [(-1.0, 3.0), (-1.0, -1.0), (1 + 2.0**-5, 1 + 2.0**-5)])
+def test_low_runs_that_are_wrong_together_are_found(factors: tuple[float, float], tmp_path: Path) -> None:
+    witness = {ACTIVATION: SIGNS * (1 + 2.0**-52)}
+    reference, candidate = (
+        tensors({ACTIVATION: SIGNS}, low={ACTIVATION: SIGNS * factor}, witness=witness) for factor in factors
+    )
+    result = judged(tmp_path, reference, candidate)
+    assert result.verdict == "diverged"
+    assert "noisier than rounding explains" in result.reason
+
+
+def test_few_elements_that_rounding_switched_are_no_noise(tmp_path: Path) -> None:
+    """floor(x) of a number that rounding moves across a whole one is off by 1 in the low runs."""
+    high, witness = np.arange(256.0) + 1, np.arange(256.0) + 1
+    low = high.copy()
+    low[7] -= 1.0
+    reference, candidate = (tensors({ACTIVATION: high}, low={ACTIVATION: low}, witness={ACTIVATION: witness}),) * 2
+    assert judged(tmp_path, reference, candidate).verdict == "match"
+
+
+class Unseeded(NumpySide):
+    """A reference whose gradient of one parameter has another last digit each time that it is run."""
+
+    noise = 1e-4
+    runs = 0
+
+    def run(self, run: Run) -> Account:
+        self.runs += 1
+        self.fault = lambda seen: self._noisy(seen)
+        return super().run(run)
+
+    def _noisy(self, seen: Seen) -> Array:
+        here = (seen.kind, seen.name, seen.step) == ("gradient", "linear1.weight", 1)
+        return seen.value * (1 + self.noise * self.runs) if here else seen.value
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-11, 0.0])
+def test_a_reference_that_is_not_itself_excuses_nothing(noise: float, tmp_path: Path) -> None:
+    side = Unseeded("torch")
+    side.noise = noise
+    result = compare(record_with(side, tmp_path / "torch"), record(tmp_path / "keras", "keras", runs=("low", "high")))
+    found = [finding for finding in result.findings if finding.id == "reference.not_reproducible"]
+    assert [(each.side, each.where) for each in found] == ([("torch", "linear1.weight")] if noise else [])
+    assert (result.verdict == "match") == (not noise)
+
+
+def test_nothing_of_a_kind_that_could_be_compared_is_inconclusive(tmp_path: Path) -> None:
+    """As where every gradient is ignored: a match would say something about them."""
+    reference = by_hand(tmp_path / "torch", tensors({ACTIVATION: SIGNS, "gradient/w": SIGNS}), "torch")
+    candidate = by_hand(tmp_path / "keras", tensors({ACTIVATION: SIGNS}), "keras")
+    facts = candidate.manifest
+    ignoring = msgspec.structs.replace(
+        facts, mapping=Mapping(entries=[], ignored=["w"]), matching=Matching(matches=[LAYER])
+    )
+    write(tmp_path / "keras", ignoring)
+    result = compare(reference, Trace(tmp_path / "keras"))
+    assert result.verdict == "inconclusive"
+    assert "no gradient has a counterpart" in result.reason
+
+
+@pytest.mark.parametrize(("away", "verdict"), [(2.0**-30, "match"), (2.0**-45, "subprecision")])
+def test_noise_as_large_as_the_values_does_not_say_what_rounding_is(away: float, verdict: str, tmp_path: Path) -> None:
+    """As of sin(1e7 x), where float32 has no correct digit and float64 has nine."""
+    low = {ACTIVATION: np.roll(SIGNS, 1)}
+    reference = tensors({ACTIVATION: SIGNS}, low=low, witness={ACTIVATION: SIGNS * (1 + away)})
+    candidate = tensors({ACTIVATION: SIGNS * (1 + 2.0**-26)}, low=low)
+    result = judged(tmp_path, reference, candidate)
+    assert result.verdict == verdict, result.reason
