@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from parity import __version__
 from parity.asserts import Session
-from parity.errors import BackendError, UsageError
 from parity.results import CaseResult
 
 ROOT = Path(__file__).parents[1]
@@ -76,8 +75,8 @@ def judged(precision: str, glob: str) -> Iterator[Said]:
     for theme, row in ((theme, row) for theme, rows in THEMES.items() for row in rows if fnmatchcase(row.name, glob)):
         try:
             result = session.compared(pair(row, session.folder, precision))
-        except (BackendError, UsageError) as error:
-            result = CaseResult(case=row.name, verdict="error", reason=str(error))
+        except Exception as error:  # one row must not end the others
+            result = CaseResult(case=row.name, verdict="error", reason=f"{type(error).__name__}: {error}")
         found = Said(theme, row, precision, result.verdict, reason(result), speaks(row, result))
         print(f"{'right' if found.right else 'WRONG'} {found.line}", file=sys.stderr, flush=True)
         yield found

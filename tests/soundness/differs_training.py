@@ -134,7 +134,8 @@ NOISE = [
 LOW = [
     differs("low_signs", around("tanh; low:scale -1"), around("tanh; low:scale 3")),
     differs("low_outputs", [*BODY, "low:scale -1"], [*BODY, "low:scale 3"]),
-    differs("low_one_side", BODY, around("tanh; low:scale 1.001")),
+    differs("low_one_side", BODY, around("tanh; low:scale 1.01")),
+    differs("low_one_side_little", BODY, around("tanh; low:scale 1.001"), truth="told"),  # as much as TF32 does
     differs("low_one_side_twice", BODY, [*BODY, "low:scale 2"]),
     differs("low_shifted", BODY, [*BODY, "low:add 0.01"]),
     differs("low_apart_little", [*BODY, "low:scale 1.002"], [*BODY, "low:scale 0.998"]),
