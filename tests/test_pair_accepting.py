@@ -153,7 +153,7 @@ def test_an_unknown_difference_is_accepted_by_no_cause_and_by_no_small_size(judg
 
 def test_what_was_not_looked_at_is_said(judge):
     (said,) = judge(PAIR.format(more="")).not_compared
-    assert said == "training mode was not run, as the file has no [train]: neither loss nor optimizer"
+    assert said == "no training step was run, as the file has no [train]: neither loss nor optimizer"
     (norm,) = judge((PAIRS / "convmap.toml").read_text()).not_compared
     assert norm.endswith("nor batch norm's statistics (1 module)")
     assert judge(PAIR.format(more="") + "[train]\nsteps = 1\n").not_compared == []
