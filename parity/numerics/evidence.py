@@ -10,9 +10,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from parity.config.schema import Case
 from parity.numerics.kernel import Array, Spread
 from parity.numerics.steps import Step
 from parity.numerics.verdict import SUBPRECISION, Judgement
+from parity.pairs.schema import Pair
 from parity.pairs.survey import OUTPUT
 from parity.results import Check, Finding, Verdict
 from parity.trace import keys
@@ -34,8 +36,10 @@ class Lost(NamedTuple):
 class Evidence:
     """What was there to be judged, and what was not. `unjudged`: why the case is inconclusive, in words."""
 
-    def __init__(self, names: tuple[str, str], low: str) -> None:
-        self.names, self.low = names, low
+    def __init__(self, names: tuple[str, str], case: Case) -> None:
+        self.names, self.low = names, case.precision
+        # Without [train] the loss is a fixed sum of the outputs, of this project's making.
+        self._has_loss = not isinstance(case.model, Pair) or case.model.train is not None
         self.unjudged: list[str] = []
         self.findings: list[Finding] = []
         self._has_outputs = self._outputs_tell = False
@@ -48,7 +52,7 @@ class Evidence:
         if step == 0 and kind == "activation" and name.startswith(OUTPUT):
             self._has_outputs = True
             self._outputs_tell |= any(_tells(file[key]) for file in files.highs)
-        if kind == "loss":
+        if kind == "loss" and self._has_loss:
             self._exploded |= not any(np.isfinite(file[key]).any() for file in files.highs)
 
     def lost(self, step: int | None, kind: str, spread: Spread) -> Lost | None:
@@ -58,6 +62,8 @@ class Evidence:
         for good when a training explodes, one side a step before the other; and behind a loss that is infinite on both
         sides it is chance what becomes infinity and what NaN.
         """
+        if kind == "loss" and not self._has_loss and (spread.nans or spread.infinite):
+            return None
         if not spread.same_nonfinite:
             if self._exploded:
                 return Lost("inconclusive", "behind a loss that is finite on neither side nothing can be compared")

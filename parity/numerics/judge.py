@@ -4,11 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from parity.config.schema import Case
 from parity.errors import TraceError
 from parity.layout.compare import compare_layouts
 from parity.numerics import kernel
 from parity.numerics.evidence import Evidence
-from parity.numerics.kernel import Spread
+from parity.numerics.kernel import Runs, Spread
 from parity.numerics.low_runs import LowRuns
 from parity.numerics.statistics import describe, furthest
 from parity.numerics.steps import Step, is_whole, steps
@@ -66,9 +67,10 @@ def judge(reference: Trace, candidate: Trace) -> Judged:
             f"{names[0]} trained {reference.replicas} replicas, {names[1]} {candidate.replicas} "
             f"({reference.folder}, {candidate.folder}); record both with the same --devices"
         )
-    comparison = _Comparison(names, reference.case.precision)
-    for step, replicas in steps(reference, candidate):
-        comparison.step(step, replicas)
+    comparison = _Comparison(names, reference.case)
+    with np.errstate(all="ignore"):  # what is not finite is looked for, and told
+        for step, replicas in steps(reference, candidate):
+            comparison.step(step, replicas)
     if not comparison.checks:
         raise TraceError(f"{reference.folder} and {candidate.folder} hold no tensor that could be compared")
     layout = compare_layouts(names, reference, candidate)
@@ -102,10 +104,10 @@ def side_names(reference: Trace, candidate: Trace) -> tuple[str, str]:
 class _Comparison:
     """What was found so far. `recorded`: the last step that recorded parameters, and each replica's."""
 
-    def __init__(self, names: tuple[str, str], low: str) -> None:
+    def __init__(self, names: tuple[str, str], case: Case) -> None:
         self.names = names
-        self.judge = Judge(low)
-        self.evidence = Evidence(names, low)
+        self.judge = Judge(case.precision)
+        self.evidence = Evidence(names, case)
         self.low_runs = LowRuns(names, self.judge)
         self.checks: dict[str, Check] = {}
         self.first: dict[Verdict, Divergence] = {}
@@ -146,10 +148,12 @@ class _Comparison:
             update = kernel.measure(files.changes(key, before[self._replica]), self.judge.low)
             # Every step since has stored the parameter once.
             stored = spread.scale * max((step or 0) - (recorded or 0), 1)
-            self._judge(step, keys.UPDATE, name, update, files, stored)
-        self._judge(step, kind, name, spread, files)
+            self._judge(step, keys.UPDATE, name, update, files, files.changes(key, before[self._replica]), stored)
+        self._judge(step, kind, name, spread, files, files.runs(key))
 
-    def _judge(self, step: int | None, kind: str, name: str, spread: Spread, files: Step, stored: float = 0.0) -> None:
+    def _judge(
+        self, step: int | None, kind: str, name: str, spread: Spread, files: Step, runs: Runs, stored: float = 0.0
+    ) -> None:
         first = step == 0 and kind in FIRST
         low = first or (step == 0 and kind == keys.UPDATE)
         judgement, reason = self.judge.high(spread, stored, kind, first), ""
@@ -157,7 +161,7 @@ class _Comparison:
         if lost and lost.verdict == worst([lost.verdict, judgement.verdict]) != judgement.verdict:
             judgement, reason = Judgement(lost.verdict, None, by_bits=False), lost.reason
         elif judgement.verdict == "match" and low:
-            if reason := self.low_runs.check(keys.key(kind, name), spread, files, stored):
+            if reason := self.low_runs.check(keys.key(kind, name), spread, runs, stored):
                 judgement = judgement._replace(verdict="diverged")
         elif judgement.verdict == "diverged" and step and self._parted(spread, files):
             judgement = judgement._replace(verdict="inconclusive")

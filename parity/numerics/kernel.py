@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.numerics.octaves import SLACK, Octave, Table, stride, suspicious
+from parity.numerics.octaves import FEW_ULP, SLACK, Octave, Table, stride, suspicious
 from parity.numerics.precision import gap
 from parity.trace.pages import blocks, release
 
@@ -106,9 +106,10 @@ def measure(runs: Runs, low: str = "float32") -> Spread:
     table = tables[0]
     for other in tables[1:]:
         table.join(other)
+    scale = max(reference.largest, candidate.largest)
     return Spread(
         size=runs.reference_high.size,
-        scale=max(reference.largest, candidate.largest),
+        scale=scale,
         difference=high.largest,
         noise=max(low_runs.largest, reference_error.largest, candidate_error.largest),
         reference_error=reference_error.norm,
@@ -121,7 +122,7 @@ def measure(runs: Runs, low: str = "float32") -> Spread:
         nans=max(reference.nans, candidate.nans),
         infinite=max(reference.infinite, candidate.infinite),
         nans_low=max(reference_error.nans, candidate_error.nans),
-        octaves=table.octaves(),
+        octaves=table.octaves(FEW_ULP * scale),
     )
 
 

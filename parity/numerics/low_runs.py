@@ -5,22 +5,22 @@ its own high run, beside the other side's noise and beside what rounding explain
 together are found as well as one.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from parity.numerics import kernel
-from parity.numerics.kernel import Array, Spread
-from parity.numerics.octaves import low_errors
-from parity.numerics.precision import ROUNDOFF, SMALLEST, gap
-from parity.numerics.steps import Step
-from parity.numerics.verdict import EXPECTED, FAR_NOISIER, GROSS, NOISIER, VISIBLE, Judge
+from parity.numerics.kernel import Array, Change, Runs, Spread, Tensor
+from parity.numerics.octaves import octave_of, sampled
+from parity.numerics.precision import ROUNDOFF, SMALLEST
+from parity.numerics.verdict import FAR_NOISIER, GROSS, NOISIER, VISIBLE, Judge
 from parity.results import Finding
 from parity.trace import keys
 
 # A switched rounding or comparison (floor, sort, argmax) is no noise if it changes at most one in so many elements.
 FEW: Final = 64
-SOME: Final = 4  # elements of one size that are not wrong by chance
+SOME: Final = 16  # elements of one size that are not wrong in the same way by chance
+SHARE: Final = 0.25  # of an error's energy that is not along the values by chance
 
 
 class Noise(NamedTuple):
@@ -30,7 +30,15 @@ class Noise(NamedTuple):
     key: str
     bits: float
     than: str
-    few: bool = False  # in few elements alone
+    told_only: bool = False  # a finding, however far it is
+
+
+class Low(NamedTuple):
+    """A tensor of one side, in float64 and at the run precision."""
+
+    name: str
+    high: Array
+    low: Array
 
 
 class LowRuns:
@@ -44,29 +52,29 @@ class LowRuns:
         self.noisier: dict[str, list[str]] = {}
         self._told: dict[str, list[Noise]] = {}
 
-    def check(self, key: str, spread: Spread, files: Step, stored: float = 0.0) -> str:
+    def check(self, key: str, spread: Spread, runs: Runs, stored: float = 0.0) -> str:
         """Judge one tensor of the first step. Returns why it is diverged, or "" where it is not.
 
-        `stored`: of an update, the scale of its parameter.
+        `runs`: the tensor in every run. `stored`: of an update, the scale of its parameter.
         """
         kind = keys.split(key)[0]
-        if kind == "activation":
-            for side, (high, low) in enumerate(zip(files.highs, files.lows, strict=True)):
-                self.judge.kinks[side] += kernel.sign_changes(high[key], low[key])
         if kind not in ("activation", "gradient", keys.UPDATE):
             return ""
+        sides = [Low(name, *arrays) for name, arrays in zip(self.names, _lows(runs), strict=True)]
+        if kind == "activation":
+            for number, side in enumerate(sides):
+                self.judge.kinks[number] += kernel.sign_changes(side.high, side.low)
         blind = kind != "activation" and not self.judge.gradients_tell
         limit = GROSS if blind else VISIBLE
-        told = self._beside_the_other(key, spread, stored)
-        witness = files.witness or {}
-        if key in witness or (witness and kind == keys.UPDATE):
-            told += self._beside_rounding(key, spread, files, stored)
-        for noise in told:
-            if noise.bits > FAR_NOISIER and not noise.few and self.judge.relative_noise(spread) > limit:
+        noises = self._beside_the_other(key, spread, stored)
+        if runs.witness is not None:
+            noises += self._beside_rounding(key, spread, sides, stored)
+        for noise in noises:
+            if noise.bits > FAR_NOISIER and not noise.told_only and self.judge.relative_noise(spread) > limit:
                 return f"{noise.side}'s {self.judge.low} run is {noise.bits:.1f} bits noisier than {noise.than}"
             if not blind:
                 self._told.setdefault(noise.side, []).append(noise)
-        return self._small_ones(key, files, witness[key]) if kind == "activation" and key in witness else ""
+        return self._small_ones(sides) if kind == "activation" else ""
 
     def _beside_the_other(self, key: str, spread: Spread, stored: float) -> list[Noise]:
         bits = self.judge.noisier(spread, stored)
@@ -76,33 +84,43 @@ class LowRuns:
         self.noisier.setdefault(side, []).append(key)
         return [Noise(side, key, abs(bits), "the other's")]
 
-    def _beside_rounding(self, key: str, spread: Spread, files: Step, stored: float) -> list[Noise]:
-        """What is noisier than rounding explains; few elements may be where a rounding or a sort fell out otherwise."""
+    def _beside_rounding(self, key: str, spread: Spread, sides: list[Low], stored: float) -> list[Noise]:
+        """What is further off than rounding explains, and not as rounding is off.
+
+        Rounding that cancellation leaves is as large as it likes, and the witness may not show it; but it has nothing
+        to do with the values, and where it does, as where all is lost, it is the same on both sides.
+        """
         found = []
-        for side, excess in enumerate(self.judge.excess(spread, stored)):
-            few = key in files.highs[side] and self._few(key, spread, files, side)
-            if excess.bits > NOISIER:
-                found.append(Noise(self.names[side], key, excess.bits, "rounding explains", few))
-            elif few and excess.furthest > FAR_NOISIER:
-                found.append(Noise(self.names[side], key, excess.furthest, "rounding explains in few numbers", few))
+        for side, other, excess in zip(sides, sides[::-1], self.judge.excess(spread, stored), strict=True):
+            kind = systematic(side.high, side.low, other.low) if excess.bits > NOISIER else None
+            if kind == "one":
+                found.append(Noise(side.name, key, excess.bits, "rounding explains"))
+            elif kind == "both" and excess.bits > FAR_NOISIER:
+                found.append(Noise(side.name, key, excess.bits, "rounding explains, like the other's", told_only=True))
+            elif excess.furthest > FAR_NOISIER and excess.bits < excess.furthest and self._few(side, other, spread):
+                than = "rounding explains in few numbers"
+                found.append(Noise(side.name, key, excess.furthest, than, told_only=True))
         return found
 
-    def _few(self, key: str, spread: Spread, files: Step, side: int) -> bool:
-        """Whether few elements make all of the noise: a rounding, a sort or a comparison that fell out otherwise."""
+    def _few(self, side: Low, other: Low, spread: Spread) -> bool:
+        """Whether this side alone is off in few elements: a fault, or a sort or comparison that fell out otherwise."""
         far = 2.0**FAR_NOISIER * ROUNDOFF[self.judge.low] * spread.scale
-        return 0 < kernel.count_apart(files.highs[side][key], files.lows[side][key], far) <= spread.size // FEW
+        own, others = (kernel.count_apart(each.high, each.low, far) for each in (side, other))
+        return 0 < own <= spread.size // FEW and not others
 
-    def _small_ones(self, key: str, files: Step, witness: Array) -> str:
+    def _small_ones(self, sides: list[Low]) -> str:
         """Why elements of one size are diverged in a low run, though larger ones beside them hide it; or ""."""
         low = self.judge.low
-        for side, (high, rounded) in zip(self.names, zip(files.highs, files.lows, strict=True), strict=True):
-            found = low_errors(high[key], rounded[key], witness)
-            floor = np.maximum(ROUNDOFF[low] * found.scale, EXPECTED * found.witness * 2.0 ** gap(low))
-            limit = 2.0**FAR_NOISIER * np.maximum(floor, SMALLEST[low])
-            wrong = (found.error > limit) & (found.error > VISIBLE * found.scale)
-            of_size, bad = np.bincount(found.rows), np.bincount(found.rows, wrong)
-            if ((of_size >= SOME) & (2 * bad >= of_size)).any():
-                return f"{side}'s {low} run is off in elements of up to {found.scale[wrong].max():.1e}"
+        for side, other in zip(sides, sides[::-1], strict=True):
+            high, rounded, others = (sampled(array) for array in (side.high, side.low, other.low))
+            rows = octave_of(high)
+            error, scale = np.abs(rounded - high), np.ldexp(1.0, rows)
+            limit = 2.0**FAR_NOISIER * np.maximum(ROUNDOFF[low] * scale, SMALLEST[low])
+            wrong = (error > limit) & (error > VISIBLE * scale)
+            for row in np.unique(rows[wrong]):
+                of_size = rows == row
+                if of_size.sum() >= SOME and systematic(high[of_size], rounded[of_size], others[of_size]) == "one":
+                    return f"{side.name}'s {low} run is off in elements of up to {2.0 ** int(row):.1e}"
         return ""
 
     def findings(self) -> list[Finding]:
@@ -117,3 +135,33 @@ class LowRuns:
             )
             for side, noises in self._told.items()
         ]
+
+
+def systematic(high: Array, low: Array, other: Array) -> Literal["one", "both"] | None:
+    """Whether a low run is off by a multiple of the values or by a constant: it alone, or the other side as well.
+
+    `high`: the values in float64. `low`, `other`: both sides' low runs. Of fewer than SOME numbers nothing is known.
+    """
+    exact, rounded, others = (array.reshape(-1).astype(np.float64) for array in (high, low, other))
+    finite = np.isfinite(exact) & np.isfinite(rounded) & np.isfinite(others)
+    exact, rounded, others = exact[finite], rounded[finite], others[finite]
+    error = rounded - exact
+    energy, values = float(error @ error), float(exact @ exact)
+    if exact.size < SOME or not energy or not values:
+        return None
+    along = max(float(error @ exact) ** 2 / values, float(error.sum()) ** 2 / exact.size)
+    if along <= SHARE * energy:
+        return None
+    return "one" if float(np.square(rounded - others).sum()) > SHARE**2 * energy else "both"
+
+
+def _lows(runs: Runs) -> list[tuple[Array, Array]]:
+    """Both sides of a tensor in float64 and at the run precision; of an update what it comes to."""
+    pairs = (runs.reference_high, runs.reference_low), (runs.candidate_high, runs.candidate_low)
+    return [(_whole(high), _whole(low)) for high, low in pairs if low is not None]
+
+
+def _whole(tensor: Tensor) -> Array:
+    if isinstance(tensor, Change):
+        return tensor.now.astype(np.float64) - tensor.before
+    return tensor

@@ -28,6 +28,10 @@ WINDOW: Final = 3
 # Cancellation leaves an error of an ulp of what was subtracted. Values up to this many octaves larger may have been:
 # four ulp of those are still less than a float32 ulp of the element.
 REACH: Final = 26
+# Of an element that is off by more than this part of itself, the low runs have lost all: as 1 - tanh(x)^2 is 0 in
+# float32 where it is 2^-60, and known to an ulp of 1 in float64. Its rounding does not show in them.
+LOST: Final = 0.25
+FEW_ULP: Final = 8 * ROUNDOFF[HIGH]  # four ulp of float64, relative
 SLACK: Final = 9  # bits that honest rounding may lose of E
 SAFE: Final = 2.0**SLACK * ROUNDOFF[HIGH]  # differences up to this, relative to the element, are a match
 
@@ -52,7 +56,7 @@ class Table:
     """The largest difference, noise and witness's distance in each octave, entered block by block."""
 
     def __init__(self) -> None:
-        self._difference, self._apart, self._error, self._witness = np.zeros((4, ROWS))
+        self._difference, self._lost, self._apart, self._error, self._witness = np.zeros((5, ROWS))
         self._held = np.zeros(ROWS, np.bool_)
 
     def enter(self, runs: Sequence[Array | None], places: NDArray[np.intp], difference: Array | None) -> None:
@@ -65,10 +69,13 @@ class Table:
         chosen: list[Array | None] = [None if run is None else run[places] for run in runs]
         high, other, low, low_other, witness = chosen
         assert high is not None and other is not None
-        rows = _rows(np.maximum(np.abs(high), np.abs(other)))
+        magnitudes = np.maximum(np.abs(high), np.abs(other))
+        rows = _rows(magnitudes)
         self._held[rows] = True
         if difference is not None:
-            np.maximum.at(self._difference, rows, difference)
+            lost = _own_error(chosen) > LOST * magnitudes
+            np.maximum.at(self._lost, rows[lost], difference[lost])
+            np.maximum.at(self._difference, rows[~lost], difference[~lost])
         for column, one, against in (
             (self._error, low, high),
             (self._error, low_other, other),
@@ -84,21 +91,25 @@ class Table:
             np.maximum(mine, theirs, out=mine)
 
     def _columns(self) -> tuple[Array, ...]:
-        return self._difference, self._apart, self._error, self._witness, self._held
+        return self._difference, self._lost, self._apart, self._error, self._witness, self._held
 
-    def octaves(self) -> list[Octave]:
-        """The octaves in which the high runs differ by more than is a match in any case, the smallest first."""
+    def octaves(self, negligible: float) -> list[Octave]:
+        """The octaves in which the high runs differ by more than is a match in any case, the smallest first.
+
+        `negligible`: a difference that is none in an element that the low runs have lost altogether.
+        """
+        differences = np.maximum(self._difference, np.where(self._lost > negligible, self._lost, 0.0))
         apart, error, witness = (np.maximum.accumulate(each) for each in (self._apart, self._error, self._witness))
         held = np.flatnonzero(self._held)
         found = []
-        for row in np.flatnonzero(self._difference).tolist():
+        for row in np.flatnonzero(differences).tolist():
             pooled = min(row + WINDOW, ROWS - 1)
             reach = int(held[np.searchsorted(held, row + REACH, side="right") - 1])
             found.append(
                 Octave(
                     scale=_upper(row),
                     reach=_upper(reach),
-                    difference=float(self._difference[row]),
+                    difference=float(differences[row]),
                     noise=float(max(apart[pooled], error[pooled])),
                     error=float(error[pooled]),
                     witness=float(witness[pooled]),
@@ -123,11 +134,19 @@ def suspicious(runs: Sequence[Array | None], difference: Array, shrinks: float) 
     places = np.concatenate(parts)
     if not places.size:
         return places
-    own = np.zeros(places.size)
-    for low, same in ((runs[2], high), (runs[3], runs[1])):
-        if low is not None and same is not None:
-            np.maximum(own, _finite(np.abs(low[places] - same[places])), out=own)
+    own = _own_error([None if run is None else run[places] for run in runs])
     return places[difference[places] > own * shrinks]
+
+
+def _own_error(runs: Sequence[Array | None]) -> Array:
+    """How far each element's low run is from its own high run, on the side where it is further."""
+    high, other, low, low_other, _ = runs
+    assert high is not None
+    own = np.zeros(high.size)
+    for rounded, exact in ((low, high), (low_other, other)):
+        if rounded is not None and exact is not None:
+            np.maximum(own, _finite(np.abs(rounded - exact)), out=own)
+    return own
 
 
 def stride(size: int) -> int:
@@ -135,29 +154,16 @@ def stride(size: int) -> int:
     return min(1 << max(size // SAMPLE, 1).bit_length() - 1, STRIDE)
 
 
-class LowErrors(NamedTuple):
-    """A sample of a tensor's elements, for what their low run is off by.
-
-    `rows`: the octave of each. `error`: |low - high|. `witness`: the largest distance of the witness among all sampled
-    elements of up to 2^WINDOW times the size.
-    """
-
-    rows: NDArray[np.int64]
-    scale: Array
-    error: Array
-    witness: Array
+def sampled(array: Array) -> Array:
+    """Return about 4 SAMPLE elements of a tensor in float64, the same of every tensor of its size."""
+    sample: Array = array.reshape(-1)[:: max(array.size // (4 * SAMPLE), 1)].astype(np.float64)
+    return sample
 
 
-def low_errors(high: Array, low: Array, witness: Array) -> LowErrors:
-    """Return the errors of a sample of the low run's elements, with what rounding in float64 does to their like."""
-    every = max(high.size // (4 * SAMPLE), 1)
-    with np.errstate(all="ignore"):
-        exact, rounded, nudged = (each.reshape(-1)[::every].astype(np.float64) for each in (high, low, witness))
-        rows = _rows(np.abs(exact))
-        moved = np.zeros(ROWS)
-        np.maximum.at(moved, rows, _finite(np.abs(nudged - exact)))
-        pooled = np.maximum.accumulate(moved)[np.minimum(rows + WINDOW, ROWS - 1)]
-        return LowErrors(rows, np.ldexp(1.0, rows + LOWEST + 1), _finite(np.abs(rounded - exact)), pooled)
+def octave_of(values: Array) -> NDArray[np.int64]:
+    """Return the exponent of each number's octave: 2^exponent is its upper end."""
+    exponents: NDArray[np.int64] = _rows(np.abs(values)) + LOWEST + 1
+    return exponents
 
 
 def _finite(values: Array) -> Array:

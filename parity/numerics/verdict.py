@@ -9,12 +9,11 @@ import math
 from typing import Final, NamedTuple
 
 from parity.numerics.kernel import Spread
-from parity.numerics.octaves import SLACK, Octave
+from parity.numerics.octaves import FEW_ULP, SLACK, Octave
 from parity.numerics.precision import HIGH, ROUNDOFF, SMALLEST, gap
 from parity.results import RANKING, Verdict
 from parity.trace import keys
 
-FEW_ULP: Final = 8 * ROUNDOFF[HIGH]  # four ulp of float64, relative
 WITNESS: Final = 64  # times what one ulp in the initial weights does to the reference
 SUBPRECISION: Final = 2.0**-22  # below this, relative, float32 cannot see a difference
 INHERITED: Final = 8  # times what an origin's difference becomes if it grows as the witness does
@@ -120,7 +119,7 @@ class Judge:
             return Judgement("match", bits, by_bits=True)
         if excuse := self._excused(size, kind, first):
             return Judgement(excuse, bits, by_bits=False, excused=size.difference)
-        witness = max(size.witness, ROUNDOFF[HIGH] * max(size.reach, stored))
+        witness = max(size.witness, ROUNDOFF[HIGH] * max(size.reach, stored), SMALLEST[HIGH])
         if size.difference <= min(most, max(SUBPRECISION * size.scale, size.error)):
             return Judgement("subprecision", bits, by_bits=True, growth=size.difference / witness)
         # What follows from a subprecision origin inherits its verdict; the witness shows how far one
