@@ -42,8 +42,8 @@ from parity.runtime.job import RUNS, Job
 from parity.runtime.plan import Plan, Task
 from parity.trace.manifest import Trace, find
 
-EPILOG = """Status: 0 all match; 1 something diverged (with --strict also: is subprecision or noisier than it
-should be); 2 usage, config or trace error, or nothing was compared; 3 a backend failed."""
+EPILOG = """Status: 0 all match; 1 something diverged or is inconclusive (with --strict also: is subprecision or has a
+finding); 2 usage, config or trace error, or nothing was compared; 3 a backend failed. 3 wins over 2, and 2 over 1."""
 
 
 def main(argv: Sequence[str]) -> int:
