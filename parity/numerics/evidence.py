@@ -45,6 +45,7 @@ class Evidence:
         self._has_outputs = self._outputs_tell = False
         self._parted: Counter[str] = Counter()  # tensors of a kind that rounding alone moves visibly
         self._exploded = False  # the loss of both sides is not finite any more
+        self.low_exploded = ""  # since when that of both low runs is not: what rounding does is not known any more
 
     def saw(self, step: int | None, key: str, files: Step) -> None:
         """Take note of a tensor before it is judged."""
@@ -54,6 +55,11 @@ class Evidence:
             self._outputs_tell |= any(_tells(file[key]) for file in files.highs)
         if kind == "loss" and self._has_loss:
             self._exploded |= not any(np.isfinite(file[key]).any() for file in files.highs)
+            if not self.low_exploded and not any(np.isfinite(file[key]).any() for file in files.lows):
+                self.low_exploded = True
+                self.unjudged.append(
+                    f"the loss of the {self.low} runs is not finite on either side from step {step} on"
+                )
 
     def lost(self, step: int | None, kind: str, spread: Spread) -> Lost | None:
         """What NaN and infinity make of a tensor; None where nothing is lost.
@@ -65,7 +71,7 @@ class Evidence:
         if kind == "loss" and not self._has_loss and (spread.nans or spread.infinite):
             return None
         if not spread.same_nonfinite:
-            if self._exploded:
+            if self._exploded or self.low_exploded:
                 return Lost("inconclusive", "behind a loss that is finite on neither side nothing can be compared")
             return Lost("diverged", "NaN or infinity at different positions of the float64 runs")
         if not (spread.same_nonfinite_low or step):

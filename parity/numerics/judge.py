@@ -45,13 +45,16 @@ class Judged(NamedTuple):
     noisier: dict[str, list[str]]
 
 
-def compare(reference: Trace, candidate: Trace) -> CaseResult:
+def compare(reference: Trace, candidate: Trace, low_runs: bool = True) -> CaseResult:
     """The verdict on a case alone."""
-    return judge(reference, candidate).result
+    return judge(reference, candidate, low_runs).result
 
 
-def judge(reference: Trace, candidate: Trace) -> Judged:
-    """The verdict on a case. Raises TraceError where the traces are not of the same case and data."""
+def judge(reference: Trace, candidate: Trace, low_runs: bool = True) -> Judged:
+    """The verdict on a case. Raises TraceError where the traces are not of the same case and data.
+
+    `low_runs`: whether these are judged by themselves too, and not only the noise that the high runs are held against.
+    """
     names = side_names(reference, candidate)
     for what, one, other in (
         ("cases", reference.case, candidate.case),
@@ -67,7 +70,7 @@ def judge(reference: Trace, candidate: Trace) -> Judged:
             f"{names[0]} trained {reference.replicas} replicas, {names[1]} {candidate.replicas} "
             f"({reference.folder}, {candidate.folder}); record both with the same --devices"
         )
-    comparison = _Comparison(names, reference.case)
+    comparison = _Comparison(names, reference.case, low_runs)
     with np.errstate(all="ignore"):  # what is not finite is looked for, and told
         for step, replicas in steps(reference, candidate):
             comparison.step(step, replicas)
@@ -104,11 +107,12 @@ def side_names(reference: Trace, candidate: Trace) -> tuple[str, str]:
 class _Comparison:
     """What was found so far. `recorded`: the last step that recorded parameters, and each replica's."""
 
-    def __init__(self, names: tuple[str, str], case: Case) -> None:
+    def __init__(self, names: tuple[str, str], case: Case, low_runs: bool) -> None:
         self.names = names
         self.judge = Judge(case.precision)
         self.evidence = Evidence(names, case)
         self.low_runs = LowRuns(names, self.judge)
+        self._judges_low_runs = low_runs
         self.checks: dict[str, Check] = {}
         self.first: dict[Verdict, Divergence] = {}
         self.unequal: list[Unequal] = []
@@ -155,7 +159,7 @@ class _Comparison:
         self, step: int | None, kind: str, name: str, spread: Spread, files: Step, runs: Runs, stored: float = 0.0
     ) -> None:
         first = step == 0 and kind in FIRST
-        low = first or (step == 0 and kind == keys.UPDATE)
+        low = self._judges_low_runs and step == 0 and kind in (*FIRST, keys.UPDATE)
         judgement, reason = self.judge.high(spread, stored, kind, first), ""
         lost = self.evidence.lost(step, kind, spread)
         if lost and lost.verdict == worst([lost.verdict, judgement.verdict]) != judgement.verdict:
@@ -163,8 +167,8 @@ class _Comparison:
         elif judgement.verdict == "match" and low:
             if reason := self.low_runs.check(keys.key(kind, name), spread, runs, stored):
                 judgement = judgement._replace(verdict="diverged")
-        elif judgement.verdict == "diverged" and step and self._parted(spread, files):
-            judgement = judgement._replace(verdict="inconclusive")
+        elif judgement.verdict != "match" and step and (self.evidence.low_exploded or self._parted(spread, files)):
+            judgement, reason = judgement._replace(verdict="inconclusive"), self.evidence.low_exploded
         if judgement.verdict != "match" and not reason:
             reason = self.judge.reason(spread, judgement)
         self._note(step, kind, name, judgement, reason, files)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.numerics.octaves import FEW_ULP, SLACK, Octave, Table, stride, suspicious
+from parity.numerics.octaves import LOST_ULP, SLACK, Octave, Table, stride, suspicious
 from parity.numerics.precision import gap
 from parity.trace.pages import blocks, release
 
@@ -122,7 +122,7 @@ def measure(runs: Runs, low: str = "float32") -> Spread:
         nans=max(reference.nans, candidate.nans),
         infinite=max(reference.infinite, candidate.infinite),
         nans_low=max(reference_error.nans, candidate_error.nans),
-        octaves=table.octaves(FEW_ULP * scale),
+        octaves=table.octaves(LOST_ULP * scale),
     )
 
 

@@ -19,8 +19,10 @@ from parity.trace import keys
 
 # A switched rounding or comparison (floor, sort, argmax) is no noise if it changes at most one in so many elements.
 FEW: Final = 64
-SOME: Final = 16  # elements of one size that are not wrong in the same way by chance
-SHARE: Final = 0.25  # of an error's energy that is not along the values by chance
+SOME: Final = 6  # numbers of which something can be said at all
+SHARE: Final = 0.25  # of an error's energy: as much lies along the values if it has to do with them
+FURTHER: Final = 4  # times the error of larger numbers
+CHANCE: Final = 1e-4  # that so much of it lies along them by chance, where there are few
 
 
 class Noise(NamedTuple):
@@ -44,7 +46,7 @@ class Low(NamedTuple):
 class LowRuns:
     """What was found of the low runs so far.
 
-    `noisier`: by side, the tensors that are noisier than the other side's, however far.
+    `noisier`: by side, the tensors that are noisier than the other side's or than rounding explains, however far.
     """
 
     def __init__(self, names: tuple[str, str], judge: Judge) -> None:
@@ -74,15 +76,19 @@ class LowRuns:
                 return f"{noise.side}'s {self.judge.low} run is {noise.bits:.1f} bits noisier than {noise.than}"
             if not blind:
                 self._told.setdefault(noise.side, []).append(noise)
-        return self._small_ones(sides) if kind == "activation" else ""
+        return self._small_ones(key, sides) if kind == "activation" else ""
 
     def _beside_the_other(self, key: str, spread: Spread, stored: float) -> list[Noise]:
         bits = self.judge.noisier(spread, stored)
         if abs(bits) <= NOISIER:
             return []
         side = self.names[bits > 0]
-        self.noisier.setdefault(side, []).append(key)
+        self._note(side, key)
         return [Noise(side, key, abs(bits), "the other's")]
+
+    def _note(self, side: str, key: str) -> None:
+        if key not in self.noisier.setdefault(side, []):
+            self.noisier[side].append(key)
 
     def _beside_rounding(self, key: str, spread: Spread, sides: list[Low], stored: float) -> list[Noise]:
         """What is further off than rounding explains, and not as rounding is off.
@@ -94,6 +100,7 @@ class LowRuns:
         for side, other, excess in zip(sides, sides[::-1], self.judge.excess(spread, stored), strict=True):
             kind = systematic(side.high, side.low, other.low) if excess.bits > NOISIER else None
             if kind == "one":
+                self._note(side.name, key)
                 found.append(Noise(side.name, key, excess.bits, "rounding explains"))
             elif kind == "both" and excess.bits > FAR_NOISIER:
                 found.append(Noise(side.name, key, excess.bits, "rounding explains, like the other's", told_only=True))
@@ -108,7 +115,7 @@ class LowRuns:
         own, others = (kernel.count_apart(each.high, each.low, far) for each in (side, other))
         return 0 < own <= spread.size // FEW and not others
 
-    def _small_ones(self, sides: list[Low]) -> str:
+    def _small_ones(self, key: str, sides: list[Low]) -> str:
         """Why elements of one size are diverged in a low run, though larger ones beside them hide it; or ""."""
         low = self.judge.low
         for side, other in zip(sides, sides[::-1], strict=True):
@@ -118,8 +125,12 @@ class LowRuns:
             limit = 2.0**FAR_NOISIER * np.maximum(ROUNDOFF[low] * scale, SMALLEST[low])
             wrong = (error > limit) & (error > VISIBLE * scale)
             for row in np.unique(rows[wrong]):
-                of_size = rows == row
-                if of_size.sum() >= SOME and systematic(high[of_size], rounded[of_size], others[of_size]) == "one":
+                of_size, larger = rows <= row, error[rows > row]
+                # Rounding is no larger in small numbers than in the large ones that it comes from.
+                if not larger.size or np.sqrt(np.mean(error[of_size] ** 2)) <= FURTHER * np.sqrt(np.mean(larger**2)):
+                    continue
+                if systematic(high[of_size], rounded[of_size], others[of_size]) == "one":
+                    self._note(side.name, key)
                     return f"{side.name}'s {low} run is off in elements of up to {2.0 ** int(row):.1e}"
         return ""
 
@@ -150,7 +161,8 @@ def systematic(high: Array, low: Array, other: Array) -> Literal["one", "both"] 
     if exact.size < SOME or not energy or not values:
         return None
     along = max(float(error @ exact) ** 2 / values, float(error.sum()) ** 2 / exact.size)
-    if along <= SHARE * energy:
+    # The part of a random direction's energy along a given one exceeds s with probability of about (1-s)^((n-1)/2).
+    if along <= max(SHARE, 1.0 - CHANCE ** (2 / (exact.size - 1))) * energy:
         return None
     return "one" if float(np.square(rounded - others).sum()) > SHARE**2 * energy else "both"
 

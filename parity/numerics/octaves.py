@@ -31,6 +31,7 @@ REACH: Final = 26
 # Of an element that is off by more than this part of itself, the low runs have lost all: as 1 - tanh(x)^2 is 0 in
 # float32 where it is 2^-60, and known to an ulp of 1 in float64. Its rounding does not show in them.
 LOST: Final = 0.25
+LOST_ULP: Final = 64 * ROUNDOFF[HIGH]  # 32 ulp of float64: what rounding may have done to it, relative to the largest
 FEW_ULP: Final = 8 * ROUNDOFF[HIGH]  # four ulp of float64, relative
 SLACK: Final = 9  # bits that honest rounding may lose of E
 SAFE: Final = 2.0**SLACK * ROUNDOFF[HIGH]  # differences up to this, relative to the element, are a match

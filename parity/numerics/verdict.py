@@ -9,7 +9,7 @@ import math
 from typing import Final, NamedTuple
 
 from parity.numerics.kernel import Spread
-from parity.numerics.octaves import FEW_ULP, SLACK, Octave
+from parity.numerics.octaves import FEW_ULP, LOST, SLACK, Octave
 from parity.numerics.precision import HIGH, ROUNDOFF, SMALLEST, gap
 from parity.results import RANKING, Verdict
 from parity.trace import keys
@@ -56,6 +56,7 @@ class Judge:
 
     `kinks`: how many activations of each side changed their sign between its low and its high run.
     `excuses`: whether the witness says what rounding does; not where the reference does not reproduce itself.
+    `parted`: whether rounding alone has moved a tensor of the first step as far as its low runs are lost.
     """
 
     def __init__(self, low: str) -> None:
@@ -63,6 +64,7 @@ class Judge:
         self.needed = gap(low) - SLACK
         self.kinks = [0, 0]
         self.excuses = True
+        self.parted = False
         self._growth = 0.0  # the largest difference of an origin, in units of the witness's there
 
     @property
@@ -80,7 +82,8 @@ class Judge:
         `stored`: the scale of the values that the tensor was derived from, if larger than its own.
         An update is the difference of two stored parameters, and known to a few ulp of these.
         `kind`: of tensor. `first`: in the forward and backward pass of the first step, where no trajectory has spread
-        rounding yet, the witness excuses no more than float32 could not see.
+        rounding yet, the witness excuses no more than float32 could not see; unless the pass is chaotic in itself, and
+        the low runs have lost all.
         """
         whole = Octave(spread.scale, spread.scale, spread.difference, spread.noise, 0.0, spread.witness)
         most = SUBPRECISION * spread.scale
@@ -101,7 +104,7 @@ class Judge:
         float32 is lost in the sine of 10^7, say: of noise as large as the values E bits less are not rounding. The
         witness of fewer than MANY numbers may be small by luck.
         """
-        if spread.size < MANY or not spread.witness or spread.noise <= VISIBLE * spread.scale:
+        if spread.size < MANY or not spread.witness or spread.noise <= LOST * spread.scale:
             return False
         return spread.difference > WITNESS * max(spread.witness, FEW_ULP * spread.scale)
 
@@ -137,10 +140,11 @@ class Judge:
         """
         limit = SUBPRECISION * size.reach
         witness = WITNESS * size.witness
-        if first:
+        if first and not self.parted and size.noise <= LOST * size.scale:
             witness = min(witness, limit)
         if size.difference > witness or not self.excuses:
             return None
+        self.parted |= first and size.difference > limit
         return "match" if kind in MOVED or size.difference <= limit else "inconclusive"
 
     def reason(self, spread: Spread, judgement: Judgement) -> str:
@@ -181,7 +185,9 @@ class Judge:
         It costs what storing the values costs, or what the witness says that rounding at this precision does to them:
         it grows by E bits from float64, cancellation and all. `stored`: as for `high`.
         """
-        expected = EXPECTED * spread.witness * 2.0 ** gap(self.low)
+        # What is nothing but rounding on both sides, as a gradient that is truly zero, is a witness itself.
+        rounding = spread.difference if spread.difference > spread.scale / 8 else 0.0
+        expected = EXPECTED * max(spread.witness, rounding) * 2.0 ** gap(self.low)
         return max(ROUNDOFF[self.low] * max(spread.scale, stored), expected, SMALLEST[self.low])
 
     def _bits(self, size: Octave) -> float | None:

@@ -105,10 +105,11 @@ class _Told:
             return Judged(name=name, verdict="skipped", skipped=excluded[0])
         if failed:
             return self._failed(self.chosen[number], failed)
-        traces = [Trace(self.folder / side / str(number)) for side in SIDES]
-        if why := _not_judged(*traces):
+        torch, keras = (Trace(self.folder / side / str(number)) for side in SIDES)
+        if why := _not_judged(torch, keras):
             return Judged(name=name, verdict="inconclusive", reason=why)
-        found = compare(*traces)
+        # Where nobody asked for the inputs (zeros, 100 times as large) float32 may be lost on one side.
+        found = compare(torch, keras, low_runs=False)
         if found.verdict not in PASSED and (others := self._draws(name)):
             return others
         first = found.first_divergence if found.verdict not in PASSED else None
