@@ -56,10 +56,8 @@ class Evidence:
         if kind == "loss" and self._has_loss:
             self._exploded |= not any(np.isfinite(file[key]).any() for file in files.highs)
             if not self.low_exploded and not any(np.isfinite(file[key]).any() for file in files.lows):
-                self.low_exploded = True
-                self.unjudged.append(
-                    f"the loss of the {self.low} runs is not finite on either side from step {step} on"
-                )
+                self.low_exploded = f"from step {step} on the loss of the {self.low} runs is finite on neither side"
+                self.unjudged.append(self.low_exploded)
 
     def lost(self, step: int | None, kind: str, spread: Spread) -> Lost | None:
         """What NaN and infinity make of a tensor; None where nothing is lost.

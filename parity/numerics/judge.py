@@ -13,7 +13,7 @@ from parity.numerics.kernel import Runs, Spread
 from parity.numerics.low_runs import LowRuns
 from parity.numerics.statistics import describe, furthest
 from parity.numerics.steps import Step, is_whole, steps
-from parity.numerics.verdict import SUBPRECISION, WITNESS, Judge, Judgement
+from parity.numerics.verdict import VISIBLE, WITNESS, Judge, Judgement
 from parity.results import RANKING, CaseResult, Check, Divergence, Verdict, worst
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -181,7 +181,7 @@ class _Comparison:
         if self._drift is None:
             found = [kernel.measure(files.runs(key)) for key in files.reference_high if _is_plain_gradient(key, files)]
             self._drift = float(np.median([each.witness / each.scale for each in found if each.scale] or [0.0]))
-        return SUBPRECISION < spread.difference / (spread.scale or 1.0) <= WITNESS * self._drift
+        return VISIBLE < spread.difference / (spread.scale or 1.0) <= WITNESS * self._drift
 
     def _judge_whole(self, step: int | None, kind: str, name: str, files: Step) -> None:
         """Integers and truth values: equal or not, in the high runs and in the low ones."""

@@ -22,6 +22,7 @@ FAR_NOISIER: Final = 8
 VISIBLE: Final = 2.0**-10  # relative noise from which on far noisier is another computation
 GROSS: Final = 2.0**-3  # the same for gradients that a switched ReLU may have changed
 EXPECTED: Final = 4  # times the witness, at the run precision, that a low run may be noisy
+NOTHING: Final = 2.0**-3  # times its scale: a gradient that rounding moves so far is truly zero
 # Kinds that a step moves, where rounding alone may be all that moves one of them.
 MOVED: Final = (keys.UPDATE, "parameter", "optimizer_state")
 MANY: Final = 16  # numbers whose witness is not small by luck
@@ -136,16 +137,18 @@ class Judge:
 
         A parameter whose gradient is truly zero may be moved by nothing but rounding, which a normalising optimizer
         blows up to its whole step: that is told, but it is the same computation. If outputs, losses or gradients
-        move by more than float32 could not see, the trajectories have parted, and nothing can be said of them.
+        move visibly, the trajectories have parted, and nothing can be said of them.
         """
-        limit = SUBPRECISION * size.reach
+        limit = (SUBPRECISION if first else VISIBLE) * size.reach
         witness = WITNESS * size.witness
         if first and not self.parted and size.noise <= LOST * size.scale:
             witness = min(witness, limit)
         if size.difference > witness or not self.excuses:
             return None
+        if kind in MOVED or (kind == "gradient" and size.witness > NOTHING * size.scale):
+            return "match"
         self.parted |= first and size.difference > limit
-        return "match" if kind in MOVED or size.difference <= limit else "inconclusive"
+        return "match" if size.difference <= limit else "inconclusive"
 
     def reason(self, spread: Spread, judgement: Judgement) -> str:
         """Why a tensor is not a match, in words."""
@@ -186,7 +189,7 @@ class Judge:
         it grows by E bits from float64, cancellation and all. `stored`: as for `high`.
         """
         # What is nothing but rounding on both sides, as a gradient that is truly zero, is a witness itself.
-        rounding = spread.difference if spread.difference > spread.scale / 8 else 0.0
+        rounding = spread.difference if spread.difference > NOTHING * spread.scale else 0.0
         expected = EXPECTED * max(spread.witness, rounding) * 2.0 ** gap(self.low)
         return max(ROUNDOFF[self.low] * max(spread.scale, stored), expected, SMALLEST[self.low])
 
