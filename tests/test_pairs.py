@@ -30,12 +30,13 @@ needs_published = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def judge(backends, tmp_path_factory) -> Judge:
-    """`judge(name, overrides)`: both sides of a pair recorded and judged."""
+    """`judge(name, overrides)`: both sides of a pair recorded and judged, faithful ones on variations too."""
     numbers = itertools.count()
 
     def judged(name: str, overrides: list[str]) -> CaseResult:
         folder = tmp_path_factory.mktemp(f"pair{next(numbers)}")
-        return compared(file.load(FOLDER / f"{name}.toml", overrides), backends, folder)
+        varied = not overrides  # a fault is to be found on the inputs that are given
+        return compared(file.load(FOLDER / f"{name}.toml", overrides), backends, folder, varied)
 
     return judged
 

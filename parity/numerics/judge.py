@@ -159,7 +159,7 @@ class _Comparison:
         self, step: int | None, kind: str, name: str, spread: Spread, files: Step, runs: Runs, stored: float = 0.0
     ) -> None:
         first = step == 0 and kind in FIRST
-        low = self._judges_low_runs and step == 0 and kind in (*FIRST, keys.UPDATE)
+        low = self._judges_low_runs and step == 0 and kind in (*FIRST, "buffer", keys.UPDATE)
         judgement, reason = self.judge.high(spread, stored, kind, first), ""
         lost = self.evidence.lost(step, kind, spread)
         if lost and lost.verdict == worst([lost.verdict, judgement.verdict]) != judgement.verdict:
@@ -185,10 +185,11 @@ class _Comparison:
 
     def _judge_whole(self, step: int | None, kind: str, name: str, files: Step) -> None:
         """Integers and truth values: equal or not, in the high runs and in the low ones."""
-        key = keys.key(kind, name)
-        pairs = (files.highs, files.lows)
-        same = all(equal(reference[key], candidate[key]) for reference, candidate in pairs)
-        self._note(step, kind, name, MATCH if same else DIVERGED, "" if same else "whole numbers differ", files)
+        key, reason = keys.key(kind, name), ""
+        for run, (reference, candidate) in (("float64", files.highs), (self.judge.low, files.lows)):
+            if not reason and not equal(reference[key], candidate[key]):
+                reason = f"whole numbers differ, of the {run} runs"
+        self._note(step, kind, name, DIVERGED if reason else MATCH, reason, files)
 
     def _note(self, step: int | None, kind: str, name: str, judgement: Judgement, reason: str, files: Step) -> None:
         check = self.checks.setdefault(kind, Check())

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.numerics.octaves import LOST_ULP, SLACK, Octave, Table, stride, suspicious
+from parity.numerics.octaves import SLACK, Octave, Table, stride, suspicious
 from parity.numerics.precision import gap
 from parity.trace.pages import blocks, release
 
@@ -78,6 +78,7 @@ class Spread(NamedTuple):
     nans: int = 0  # in the high run that has more of them
     infinite: int = 0
     nans_low: int = 0  # in the low run that has more of them
+    live: float = math.inf  # upper end of the largest elements in which rounding shows, if any differ
     octaves: Sequence[Octave] = ()  # those whose difference is not a match in any case
 
 
@@ -122,7 +123,8 @@ def measure(runs: Runs, low: str = "float32") -> Spread:
         nans=max(reference.nans, candidate.nans),
         infinite=max(reference.infinite, candidate.infinite),
         nans_low=max(reference_error.nans, candidate_error.nans),
-        octaves=table.octaves(LOST_ULP * scale),
+        live=table.live() or math.inf,
+        octaves=table.octaves(),
     )
 
 
@@ -136,9 +138,13 @@ def difference(a: Array, b: Array) -> Difference:
     return Difference(apart.largest, apart.norm * apart.norm, scale.largest, apart.same_nonfinite)
 
 
-def sign_changes(one: Array, other: Array) -> int:
-    """How many elements are positive in one array and not in the other."""
-    return sum(int(np.count_nonzero((a > 0) != (b > 0))) for a, b in blocks(one, other, size=BLOCK // 8))
+def sign_changes(one: Array, other: Array, least: float = 0.0) -> int:
+    """How many elements are positive in one array and not in the other; not those that are below `least` in both."""
+    found = 0
+    for a, b in blocks(one, other, size=BLOCK // 8):
+        changed = ((a > 0) != (b > 0)) & ((np.abs(a) >= least) | (np.abs(b) >= least))
+        found += int(np.count_nonzero(changed))
+    return found
 
 
 class _Reduction(Protocol):

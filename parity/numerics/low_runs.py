@@ -25,6 +25,12 @@ FURTHER: Final = 4  # times the error of larger numbers
 CHANCE: Final = 1e-4  # that so much of it lies along them by chance, where there are few
 
 
+BACKWARD: Final = ("gradient", keys.UPDATE)
+KINDS: Final = ("activation", "loss", "buffer", *BACKWARD)
+# Of a loss or a buffer a few bits more or less are the luck of one number, or of a sum's order.
+TOLD: Final = ("activation", *BACKWARD)
+
+
 class Noise(NamedTuple):
     """By how many bits a side's low run is noisier than something, and in which tensor."""
 
@@ -33,6 +39,7 @@ class Noise(NamedTuple):
     bits: float
     than: str
     told_only: bool = False  # a finding, however far it is
+    systematic: bool = False  # along the values, as no switched ReLU is
 
 
 class Low(NamedTuple):
@@ -60,31 +67,33 @@ class LowRuns:
         `runs`: the tensor in every run. `stored`: of an update, the scale of its parameter.
         """
         kind = keys.split(key)[0]
-        if kind not in ("activation", "gradient", keys.UPDATE):
+        if kind not in KINDS:
             return ""
         sides = [Low(name, *arrays) for name, arrays in zip(self.names, _lows(runs), strict=True)]
         if kind == "activation":
             for number, side in enumerate(sides):
-                self.judge.kinks[number] += kernel.sign_changes(side.high, side.low)
-        blind = kind != "activation" and not self.judge.gradients_tell
-        limit = GROSS if blind else VISIBLE
-        noises = self._beside_the_other(key, spread, stored)
+                # What is smaller than the run precision can hold becomes zero, and switches nothing.
+                self.judge.kinks[number] += kernel.sign_changes(side.high, side.low, SMALLEST[self.judge.low])
+        blind = kind in BACKWARD and not self.judge.gradients_tell
+        noises = self._beside_the_other(key, spread, sides, stored)
         if runs.witness is not None:
             noises += self._beside_rounding(key, spread, sides, stored)
         for noise in noises:
+            limit = GROSS if blind and not noise.systematic else VISIBLE
             if noise.bits > FAR_NOISIER and not noise.told_only and self.judge.relative_noise(spread) > limit:
                 return f"{noise.side}'s {self.judge.low} run is {noise.bits:.1f} bits noisier than {noise.than}"
-            if not blind:
+            if kind in TOLD and not blind:
                 self._told.setdefault(noise.side, []).append(noise)
         return self._small_ones(key, sides) if kind == "activation" else ""
 
-    def _beside_the_other(self, key: str, spread: Spread, stored: float) -> list[Noise]:
+    def _beside_the_other(self, key: str, spread: Spread, sides: list[Low], stored: float) -> list[Noise]:
         bits = self.judge.noisier(spread, stored)
         if abs(bits) <= NOISIER:
             return []
-        side = self.names[bits > 0]
-        self._note(side, key)
-        return [Noise(side, key, abs(bits), "the other's")]
+        side, other = sides[bits > 0], sides[bits <= 0]
+        self._note(side.name, key)
+        along = systematic(side.high, side.low, other.low) is not None
+        return [Noise(side.name, key, abs(bits), "the other's", systematic=along)]
 
     def _note(self, side: str, key: str) -> None:
         if key not in self.noisier.setdefault(side, []):
@@ -101,7 +110,7 @@ class LowRuns:
             kind = systematic(side.high, side.low, other.low) if excess.bits > NOISIER else None
             if kind == "one":
                 self._note(side.name, key)
-                found.append(Noise(side.name, key, excess.bits, "rounding explains"))
+                found.append(Noise(side.name, key, excess.bits, "rounding explains", systematic=True))
             elif kind == "both" and excess.bits > FAR_NOISIER:
                 found.append(Noise(side.name, key, excess.bits, "rounding explains, like the other's", told_only=True))
             elif excess.furthest > FAR_NOISIER and excess.bits < excess.furthest and self._few(side, other, spread):

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.numerics.precision import HIGH, ROUNDOFF
+from parity.numerics.precision import HIGH, ROUNDOFF, SMALLEST
 
 Array = NDArray[Any]
 
@@ -33,6 +33,7 @@ REACH: Final = 26
 LOST: Final = 0.25
 LOST_ULP: Final = 64 * ROUNDOFF[HIGH]  # 32 ulp of float64: what rounding may have done to it, relative to the largest
 FEW_ULP: Final = 8 * ROUNDOFF[HIGH]  # four ulp of float64, relative
+TYPICAL: Final = 8.0  # times the geometric mean of errors: the larger ones, but for those that are other elements'
 SLACK: Final = 9  # bits that honest rounding may lose of E
 SAFE: Final = 2.0**SLACK * ROUNDOFF[HIGH]  # differences up to this, relative to the element, are a match
 
@@ -42,7 +43,8 @@ class Octave(NamedTuple):
 
     `scale`: the upper end of the octave. `reach`: the largest magnitude among elements at most 2^REACH larger.
     `difference`: between the high runs. `noise`, `witness`: as in kernel.Spread, of elements of up to 2^WINDOW times
-    the size. `error`: the largest |low - high| of either side among these.
+    the size. `error`: what |low - high| typically is, on the side where it is larger, in those of these elements that
+    differ.
     """
 
     scale: float
@@ -57,7 +59,8 @@ class Table:
     """The largest difference, noise and witness's distance in each octave, entered block by block."""
 
     def __init__(self) -> None:
-        self._difference, self._lost, self._apart, self._error, self._witness = np.zeros((5, ROWS))
+        self._difference, self._lost, self._noise, self._witness = np.zeros((4, ROWS))
+        self._exponents, self._entered = np.zeros((2, ROWS))  # of the errors of what differs: sum, and how many
         self._held = np.zeros(ROWS, np.bool_)
 
     def enter(self, runs: Sequence[Array | None], places: NDArray[np.intp], difference: Array | None) -> None:
@@ -74,13 +77,16 @@ class Table:
         rows = _rows(magnitudes)
         self._held[rows] = True
         if difference is not None:
-            lost = _own_error(chosen) > LOST * magnitudes
+            own = _own_error(chosen)
+            lost = own > LOST * magnitudes
             np.maximum.at(self._lost, rows[lost], difference[lost])
             np.maximum.at(self._difference, rows[~lost], difference[~lost])
+            np.add.at(self._exponents, rows, np.log2(np.maximum(own, SMALLEST[HIGH])))
+            np.add.at(self._entered, rows, 1.0)
         for column, one, against in (
-            (self._error, low, high),
-            (self._error, low_other, other),
-            (self._apart, low, low_other),
+            (self._noise, low, high),
+            (self._noise, low_other, other),
+            (self._noise, low, low_other),
             (self._witness, witness, high),
         ):
             if one is not None and against is not None:
@@ -90,17 +96,18 @@ class Table:
         """Take over what another table of the same tensor has."""
         for mine, theirs in zip(self._columns(), other._columns(), strict=True):
             np.maximum(mine, theirs, out=mine)
+        self._exponents += other._exponents
+        self._entered += other._entered
 
     def _columns(self) -> tuple[Array, ...]:
-        return self._difference, self._lost, self._apart, self._error, self._witness, self._held
+        return self._difference, self._lost, self._noise, self._witness, self._held
 
-    def octaves(self, negligible: float) -> list[Octave]:
-        """The octaves in which the high runs differ by more than is a match in any case, the smallest first.
-
-        `negligible`: a difference that is none in an element that the low runs have lost altogether.
-        """
-        differences = np.maximum(self._difference, np.where(self._lost > negligible, self._lost, 0.0))
-        apart, error, witness = (np.maximum.accumulate(each) for each in (self._apart, self._error, self._witness))
+    def octaves(self) -> list[Octave]:
+        """The octaves in which the high runs differ by more than is a match in any case, the smallest first."""
+        differences = np.maximum(self._difference, np.where(self._lost > LOST_ULP * self.live(), self._lost, 0.0))
+        noise, witness = np.maximum.accumulate(self._noise), np.maximum.accumulate(self._witness)
+        entered = np.maximum(np.cumsum(self._entered), 1.0)
+        error = TYPICAL * np.exp2(np.cumsum(self._exponents) / entered)
         held = np.flatnonzero(self._held)
         found = []
         for row in np.flatnonzero(differences).tolist():
@@ -111,12 +118,20 @@ class Table:
                     scale=_upper(row),
                     reach=_upper(reach),
                     difference=float(differences[row]),
-                    noise=float(max(apart[pooled], error[pooled])),
+                    noise=float(noise[pooled]),
                     error=float(error[pooled]),
                     witness=float(witness[pooled]),
                 )
             )
         return found
+
+    def live(self) -> float:
+        """The upper end of the largest octave in which rounding shows, in the witness or between the sides.
+
+        A constant that masks is larger than all that is computed, and the same in every run.
+        """
+        rows = np.flatnonzero((self._witness > 0) | (self._difference > 0) | (self._lost > 0))
+        return _upper(int(rows[-1])) if rows.size else 0.0
 
 
 def suspicious(runs: Sequence[Array | None], difference: Array, shrinks: float) -> NDArray[np.intp]:

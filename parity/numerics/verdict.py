@@ -87,14 +87,16 @@ class Judge:
         the low runs have lost all.
         """
         whole = Octave(spread.scale, spread.scale, spread.difference, spread.noise, 0.0, spread.witness)
-        most = SUBPRECISION * spread.scale
+        most = SUBPRECISION * min(spread.scale, spread.live)
         judged = [self._octave(whole, stored, most, kind, first)]
         judged += [
             self._octave(size, stored, most, kind, first)._replace(largest=size.scale) for size in spread.octaves
         ]
         found = max(judged, key=lambda each: RANKING.index(each.verdict))
-        if first and found.verdict == "match" and self._noise_hides(spread):
+        if found.verdict == "match" and kind not in MOVED and self._noise_hides(spread):
             found = self._octave(whole._replace(noise=0.0), stored, most, kind, first)
+            if spread.size < MANY or not first:
+                found = found._replace(verdict="inconclusive")
         if found.verdict == "subprecision":  # an origin is the whole tensor: not while some octave of it has diverged
             self._growth = max(self._growth, *(each.growth for each in judged))
         return found._replace(excused=max(each.excused for each in judged) / (spread.scale or 1.0))
@@ -105,9 +107,10 @@ class Judge:
         float32 is lost in the sine of 10^7, say: of noise as large as the values E bits less are not rounding. The
         witness of fewer than MANY numbers may be small by luck.
         """
-        if spread.size < MANY or not spread.witness or spread.noise <= LOST * spread.scale:
+        if spread.noise <= LOST * spread.scale or not self.excuses:
             return False
-        return spread.difference > WITNESS * max(spread.witness, FEW_ULP * spread.scale)
+        rounding = WITNESS * max(spread.witness, FEW_ULP * spread.scale)
+        return spread.difference > (rounding if spread.size >= MANY else WITNESS * rounding)
 
     def reproduces(self, spread: Spread, moved: float) -> bool:
         """Whether the reference, done again, was as close to itself as a candidate has to be. `moved`: by how much."""

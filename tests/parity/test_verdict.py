@@ -300,7 +300,7 @@ def test_noise_under_the_roundoff_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "stem"), [("loss/loss", STEP), (ACTIVATION, "step-000001"), ("optimizer_state/v", STEP)]
+    ("key", "stem"), [(ACTIVATION, "step-000001"), ("loss/loss", "step-000001"), ("optimizer_state/v", STEP)]
 )
 def test_low_runs_are_judged_forward_and_backward_at_step_0_alone(key: str, stem: str, tmp_path: Path) -> None:
     result = noisy(tmp_path, 10, 2.0**-19, key, stem)

@@ -159,3 +159,59 @@ def test_noise_as_large_as_the_values_does_not_say_what_rounding_is(away: float,
     candidate = tensors({ACTIVATION: SIGNS * (1 + 2.0**-26)}, low=low)
     result = judged(tmp_path, reference, candidate)
     assert result.verdict == verdict, result.reason
+
+
+def test_a_mask_s_constant_does_not_make_lost_elements_negligible(tmp_path: Path) -> None:
+    """Beside -1e30 an ulp of it would be larger than any number."""
+    mask = np.full(64, -1e30)
+    lost = SIGNS + 0.5
+    for candidate, verdict in ((lost, "match"), (lost * -5, "diverged")):
+        lows = {f"{side}_low": np.concatenate([np.zeros(64), mask]) for side in ("reference", "candidate")}
+        high = [np.concatenate([values, mask]) for values in (lost, candidate)]
+        assert one(tmp_path, *high, **lows).verdict == verdict
+
+
+def test_a_column_that_cancels_does_not_hide_the_others_of_its_size(tmp_path: Path) -> None:
+    """Only what float32 loses at the very element is what it cannot see."""
+    high, low = np.tile(SIGNS, 16), np.tile(SIGNS, 16)
+    high[::16] += 1e9
+    low[:32] += 0.5  # lost, as where large numbers cancel
+    wrong = high.copy()
+    wrong[33:200] += 0.25
+    low = np.where(high > 1e8, high, low)
+    lows = {"reference_low": low, "candidate_low": low + (wrong - high)}
+    assert one(tmp_path, high, wrong, **lows).verdict == "diverged"
+
+
+@pytest.mark.parametrize(("step", "verdict"), [("step-000000", "diverged"), ("step-000002", "inconclusive")])
+def test_behind_lost_low_runs_nothing_matches_without_the_witness(step: str, verdict: str, tmp_path: Path) -> None:
+    """Noise of 1e8 is no licence for a difference of 0.25."""
+    reference, candidate = (
+        tensors({ACTIVATION: values}, step, low={ACTIVATION: SIGNS * 1e8}, witness={ACTIVATION: SIGNS * (1 + 2.0**-52)})
+        for values in (SIGNS, SIGNS + 0.25)
+    )
+    assert judged(tmp_path, reference, candidate).verdict == verdict
+
+
+@pytest.mark.parametrize("key", ["loss/loss", "buffer/mean", "gradient/w"])
+def test_a_low_run_that_is_wrong_alone_is_found_in_every_kind_of_the_first_step(key: str, tmp_path: Path) -> None:
+    reference, candidate = (tensors({key: SIGNS}, low={key: SIGNS * factor}) for factor in (1.0, 1.2))
+    assert judged(tmp_path, reference, candidate).verdict == "diverged"
+
+
+def test_underflow_is_no_kink(tmp_path: Path) -> None:
+    """A softmax that is 1e-130 in float64 is zero in float32: no reason to look away from a gradient that is off."""
+    high = np.concatenate([SIGNS, np.full(4, 1e-130)])
+    sides = [
+        tensors({ACTIVATION: high, "gradient/w": SIGNS}, low={ACTIVATION: high, "gradient/w": SIGNS * factor})
+        for factor in (1.0, 0.9)
+    ]
+    assert judged(tmp_path, *sides).verdict == "diverged"
+
+
+def test_whole_numbers_that_differ_say_in_which_run(tmp_path: Path) -> None:
+    codes, others = np.arange(5), np.arange(5) + 1
+    reference = tensors({ACTIVATION: codes}, low={ACTIVATION: codes})
+    result = judged(tmp_path, reference, tensors({ACTIVATION: codes}, low={ACTIVATION: others}))
+    assert (result.verdict, result.reason) == ("diverged", "whole numbers differ, of the float32 runs")
+    assert result.first_divergence and {side.smallest for side in result.first_divergence.sides.values()} == {0.0, 1.0}

@@ -75,7 +75,8 @@ def _conclude(result: CaseResult) -> None:
     found = next((one for one in result.variations if one.verdict == "diverged"), None)
     if found is None:
         return
-    reason = f"on inputs that nobody gave: {found.name}: {found.reason}"
+    where = "in inference, on" if found.name == GIVEN else "on inputs that nobody gave:"
+    reason = f"{where} {found.name}: {found.reason}"
     result.verdict, result.reason = worst([result.verdict, "diverged"]), reason
     place = Divergence(step=0, kind="activation", name=OUTPUT, replica=0, bits=None, reason=reason)
     result.first_divergence = msgspec.structs.replace(found.first_divergence or place, reason=reason)
@@ -91,6 +92,9 @@ class _Told:
     def judged(self) -> Iterator[Judged]:
         """The verdict on every variation, if the outputs on the inputs given pass."""
         given = self._judged(0)
+        if given.verdict == "diverged":
+            yield given
+            return
         if given.verdict not in PASSED:
             reason = f"the outputs on the inputs given are {given.verdict}: {given.reason or given.skipped}"
             yield Judged(name="all", verdict="skipped", skipped=reason)
