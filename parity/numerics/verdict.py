@@ -22,6 +22,7 @@ FAR_NOISIER: Final = 8
 VISIBLE: Final = 2.0**-10  # relative noise from which on far noisier is another computation
 GROSS: Final = 2.0**-3  # the same for gradients that a switched ReLU may have changed
 EXPECTED: Final = 4  # times the witness, at the run precision, that a low run may be noisy
+ZERO: Final = 2.0**-36  # times the largest loss or gradient: one that is truly zero, but for rounding
 NOTHING: Final = 2.0**-3  # times its scale: a gradient that rounding moves so far is truly zero
 # Kinds that a step moves, where rounding alone may be all that moves one of them.
 MOVED: Final = (keys.UPDATE, "parameter", "optimizer_state")
@@ -66,6 +67,7 @@ class Judge:
         self.kinks = [0, 0]
         self.excuses = True
         self.parted = False
+        self._backward = 0.0  # the largest loss or gradient so far
         self._growth = 0.0  # the largest difference of an origin, in units of the witness's there
 
     @property
@@ -93,7 +95,10 @@ class Judge:
             self._octave(size, stored, most, kind, first)._replace(largest=size.scale) for size in spread.octaves
         ]
         found = max(judged, key=lambda each: RANKING.index(each.verdict))
-        if found.verdict == "match" and kind not in MOVED and self._noise_hides(spread):
+        if kind in ("loss", "gradient"):
+            self._backward = max(self._backward, spread.scale)
+        is_zero = kind == "gradient" and spread.scale <= ZERO * self._backward
+        if found.verdict == "match" and kind not in MOVED and not is_zero and self._noise_hides(spread):
             found = self._octave(whole._replace(noise=0.0), stored, most, kind, first)
             if spread.size < MANY or not first:
                 found = found._replace(verdict="inconclusive")
