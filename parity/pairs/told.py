@@ -1,12 +1,12 @@
 """What the comparison of a pair says beside the verdict: what was assumed, and what the differences of a pair mean."""
 
-from parity.pairs.expect import SUM
 from parity.pairs.mapping import Mapping
 from parity.pairs.schema import UNKNOWN
 from parity.results import CaseResult
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
 
+SUM = "weights.sum"  # the cause of a torch weight that Keras holds only in a sum
 UNTOUCHED = "weight_decay.without_gradient"
 UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
 
