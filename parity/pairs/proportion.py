@@ -1,9 +1,9 @@
 """Gradients and updates behind an accepted difference: whether they are apart in proportion to it.
 
 No formula computes them again. They are smooth functions of what went before them, so that a small difference there
-makes a small one here, each relative to the largest value: measured are at most 4 times as much, in models with an
-epsilon, a GELU or a bias that is accepted. What is further apart than FACTOR times may be a fault of the backward pass
-or of the optimizer; so may, in proportion to a large difference, anything: beyond MOST nothing is told by that.
+makes a small one here, each relative to the largest value: in right ports with an accepted epsilon, bias or learning
+rate at most 4 times as large a one was measured. What is further apart than FACTOR times may be a fault of the backward
+pass or of the optimizer; so may anything in proportion to a large difference: beyond MOST nothing is told by that.
 """
 
 from collections.abc import Iterable
