@@ -44,6 +44,7 @@ from parity.trace.manifest import Trace, find
 
 EPILOG = """Status: 0 all match; 1 something diverged or is inconclusive (with --strict also: is subprecision or has a
 finding); 2 usage, config or trace error, or nothing was compared; 3 a backend failed. 3 wins over 2, and 2 over 1."""
+NOTHING = "nothing to accept: no difference has a known cause"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -235,11 +236,14 @@ def _pair(file: PairFile, backends: Sequence[Backend], folder: Path, report: Rep
 
 
 def _accept(file: PairFile, result: CaseResult) -> None:
-    """Write into the pair's file what accepts its differences, and show it."""
+    """Write into the pair's file what accepts its differences, and show it; or say why it cannot be written."""
     if file.path is None or result.verdict in ("match", "error"):
         return
-    added = accept(file.path, result.suggestions)
-    written = f"written into {file.path}:\n\n{added}" if added else "nothing to accept: no difference has a known cause"
+    try:
+        added = accept(file.path, result.suggestions)
+        written = f"written into {file.path}:\n\n{added}" if added else NOTHING
+    except UsageError as error:  # the verdict stands, and the next pairs are compared
+        written = str(error)
     print(f"{result.case}: {written}", file=sys.stderr)
 
 

@@ -172,3 +172,17 @@ def test_accept_wants_a_file_as_it_is(pair, tmp_path):
     for arguments in (flags, [f"--pair={path}", "--set", "train.steps=1"], ["--case=two_linear/single"]):
         refused = ended(tmp_path, *arguments, "--accept")
         assert refused.returncode == 2 and "--accept writes into a pair's file" in refused.stderr
+
+
+def test_a_file_that_cannot_be_written_costs_no_other_pair_its_report(tmp_path):
+    for name in ("lstm_torch.py", "lstm_keras.py", "lstm_trained.toml"):
+        shutil.copy(ROOT / "tests" / "pairs" / name, tmp_path)
+    good, odd = tmp_path / "lstm_trained.toml", tmp_path / "odd.toml"
+    odd.write_text("expect = []\n" + good.read_text().replace("lstm_trained", "odd"))
+    before = odd.read_text()
+    found = ended(tmp_path, f"--pair={odd}", f"--pair={good}", "--accept", "--no-vary", "--json=-")
+    assert found.returncode == 1, found.stderr
+    assert [case["case"] for case in json.loads(found.stdout)["cases"]] == ["pair/odd", "pair/lstm_trained"]
+    (line,) = [line for line in found.stderr.splitlines() if "cannot be added to" in line]
+    assert line.startswith(f"pair/odd: --accept: {odd}") and odd.read_text() == before
+    assert "[[expect]]" in good.read_text()

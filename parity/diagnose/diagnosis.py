@@ -9,9 +9,9 @@ from threadpoolctl import threadpool_limits
 from parity.config.schema import STAGED
 from parity.diagnose import explain, place
 from parity.diagnose.explain import Change, Explained
-from parity.diagnose.formula import NEEDED, Settings, bits, residuals
 from parity.diagnose.layers.rounding import at_run_precision
 from parity.diagnose.questions import LowRun, Question, Sides, low_runs, one_sided, questions
+from parity.diagnose.replayed import Replayed, explains
 from parity.diagnose.sides import Side
 from parity.numerics.judge import Judged, Unequal, judge, side_names
 from parity.pairs.comparable import comparable
@@ -39,7 +39,8 @@ class Examined(NamedTuple):
 
     `unequal`: every tensor that is not a match, in execution order. By key, without the number of the call: `places`,
     where a cause of a tensor would be named; `same`, the tensors that both sides make alike of their own inputs;
-    `failed`, those that neither that nor a cause explains, though the reference is understood.
+    `failed`, those that neither that nor a cause explains, though the reference is understood. `replayed`: of the
+    optimizer, if something was asked of it.
     """
 
     result: CaseResult
@@ -47,6 +48,7 @@ class Examined(NamedTuple):
     places: Mapping[str, str] = {}
     same: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
+    replayed: Replayed | None = None
 
 
 def explained(reference: Trace, candidate: Trace) -> CaseResult:
@@ -104,6 +106,7 @@ def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> Examined:
         places={ask.tensor: ask.where for ask, _ in answers},
         same=frozenset(ask.tensor for ask, answer in answers if answer.same),
         failed=frozenset(ask.tensor for ask in failed),
+        replayed=Replayed(sides, answers),
     )
 
 
@@ -115,16 +118,10 @@ def _holds(question: Question, answer: Explained, answers: list[tuple[Question, 
     if not answer.changes or question.kind not in COMMON:
         return bool(answer.changes)
     alike = [ask for ask, _ in answers if ask.formula is question.formula]
-    settings = [each.settings for ask, each in answers if ask.formula is question.formula and each.settings]
-    common = [each for each in settings if all(_explains(ask, each) for ask in alike)]
+    others = (each for ask, each in answers if ask.formula is question.formula and each.changes)
+    settings = [each.settings for each in others if each.settings]
+    common = [each for each in settings if all(explains(ask, each) for ask in alike)]
     return not common or answer.settings in common
-
-
-def _explains(question: Question, settings: tuple[Settings, Settings]) -> bool:
-    return all(
-        bits(side.seen, residuals(question.formula, side, one)) >= NEEDED
-        for side, one in zip((question.reference, question.candidate), settings, strict=True)
-    )
 
 
 def _missing(each: Unequal, sides: Sides) -> Cause:

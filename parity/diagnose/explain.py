@@ -40,8 +40,8 @@ class Change(NamedTuple):
 class Explained(NamedTuple):
     """What came of two observations. `same`: the candidate does what the reference does.
 
-    `changes`: what it does otherwise; `settings`: of both sides. With neither, nothing that was tried explains it:
-    `tried`. `known`: whether the formula reproduces the reference.
+    `changes`: what it does otherwise. With neither, nothing that was tried explains it: `tried`. `settings`: of both
+    sides, if they are explained. `known`: whether the formula reproduces the reference.
     """
 
     same: bool
@@ -60,7 +60,7 @@ def compare(formula: Formula[What], reference: What, candidate: What) -> Explain
     left = residuals(formula, candidate, mine.settings)
     before = bits(candidate.seen, left)
     if before >= NEEDED:
-        return Explained(True, (), tried)
+        return Explained(True, (), tried, settings=(mine.settings, mine.settings))
     theirs = explain(formula, candidate, mine.settings, left)
     if theirs is None:
         return Explained(False, (), tried)

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from parity.errors import UsageError
 from parity.results import Suggestion
@@ -24,7 +25,7 @@ def accept(path: Path, suggested: list[Suggestion]) -> str:
         if added:
             newline = "\r\n" if "\r\n" in text else "\n"
             whole = text.rstrip("\r\n") + newline * 2 + added.replace("\n", newline)
-            tomllib.loads(whole)
+            _parsed(whole)
             _replace(target, whole)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--accept: {path} cannot be written: {error}") from None
@@ -37,9 +38,14 @@ def accept(path: Path, suggested: list[Suggestion]) -> str:
 
 def _sections(text: str) -> list[dict[str, object]]:
     """The accepted differences of a file, without their reasons, and its outputs."""
-    table = tomllib.loads(text.removeprefix("\ufeff"))
+    table = _parsed(text)
     expected = [{key: value for key, value in each.items() if key != "reason"} for each in table.get("expect", [])]
     return [*expected, *({"output": name} for name in table.get("outputs", {}))]
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """The table of a file, whether or not an editor has begun it with a mark."""
+    return tomllib.loads(text.removeprefix("\ufeff"))
 
 
 def _replace(path: Path, text: str) -> None:

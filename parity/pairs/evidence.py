@@ -19,10 +19,17 @@ class Size(NamedTuple):
     """How large a difference is.
 
     `difference`: the largest between the float64 runs. `missing`: how many bits there are fewer than a match needs.
+    `scale`: the largest magnitude of both.
     """
 
     difference: float
     missing: float
+    scale: float
+
+    @property
+    def relative(self) -> float:
+        """The difference as a part of the largest magnitude."""
+        return self.difference / self.scale if self.scale else 0.0
 
 
 class Evidence:
@@ -65,6 +72,20 @@ class Evidence:
         earlier = (keys.step_of(stem) for stem in self._before(each))
         return any(step is not None and each._replace(step=step) not in self._unequal for step in earlier)
 
+    @property
+    def trains(self) -> bool:
+        """Whether the loss is of the file's or the user's making: without [train] it is this project's."""
+        model = self._traces[0].case.model
+        return isinstance(model, Pair) and model.train is not None
+
+    def moved_alike_before(self, each: Unequal) -> bool:
+        """Whether a tensor was a match in a step before, and not of zeros alone."""
+        earlier = (each._replace(step=keys.step_of(stem)) for stem in self._before(each))
+        return any(
+            one.step is not None and one not in self._unequal and (size := self.size(one)) is not None and size.scale
+            for one in earlier
+        )
+
     def size(self, each: Unequal) -> Size | None:
         """How large a difference is; None where no number says so, as of another shape or of whole numbers."""
         if each not in self._sizes:
@@ -79,7 +100,7 @@ class Evidence:
         if not spread.same_nonfinite:
             return None
         bits = self._judge.high(spread).bits
-        return Size(spread.difference, self._judge.needed - bits if bits is not None else 0.0)
+        return Size(spread.difference, self._judge.needed - bits if bits is not None else 0.0, spread.scale)
 
     def _runs(self, each: Unequal, step: Step, key: str) -> Runs:
         earlier = list(self._before(each)) if each.kind == keys.UPDATE else []

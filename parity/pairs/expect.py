@@ -12,22 +12,24 @@ from parity.diagnose.place import plain
 from parity.errors import nearest
 from parity.numerics.judge import Unequal
 from parity.pairs.evidence import Evidence
+from parity.pairs.proportion import FORWARD as OF_MODULES
+from parity.pairs.proportion import Proportion
 from parity.pairs.schema import UNKNOWN, Expect
 from parity.results import CaseResult, Check, Divergence, Finding
 from parity.trace import keys
 
 Cause = dict[str, Any]
-FORWARD = ("sample", "input", "activation", "loss", "buffer")
+FORWARD = ("sample", *OF_MODULES, "loss", "buffer")
 STORED = (keys.UPDATE, "parameter", "optimizer_state")
 NOISE = "precision.noise"
-SUM = "weights.sum"  # the cause of a torch weight that Keras holds only in a sum
 
 
 def judge_expected(examined: Examined, expected: list[Expect], evidence: Evidence) -> None:
     """Change a verdict by what the user accepts.
 
     A case is a match if all its causes are accepted, and every tensor that is not a match is within an accepted size
-    or follows from an accepted cause. An accepted difference that does not occur is `diverged`.
+    or follows from an accepted cause; `inconclusive` if of a gradient or an update behind it that cannot be told. An
+    accepted difference that does not occur is `diverged`.
     """
     result = examined.result
     if not expected or result.verdict == "error":
@@ -42,6 +44,9 @@ def judge_expected(examined: Examined, expected: list[Expect], evidence: Evidenc
         return
     if left := [each for each in examined.unequal if not accepted.holds(each)]:
         _say_left(result, left)
+        return
+    if unjudged := [each for each in examined.unequal if not accepted.is_judged(each)]:
+        _say_unjudged(result, unjudged, accepted)
         return
     result.verdict, result.first_divergence = _verdict(result), None
     result.findings = [finding for finding in result.findings if not accepted.explains(finding)]
@@ -62,9 +67,23 @@ def _say_left(result: CaseResult, left: list[Unequal]) -> None:
     result.reason = (
         f"{first.kind} {first.name} does not follow from an accepted cause, and is within no accepted size{more}"
     )
-    result.first_divergence = Divergence(
-        step=first.step, kind=first.kind, name=first.name, replica=first.replica, bits=None, reason=result.reason
+    result.first_divergence = _place(first, result.reason)
+
+
+def _say_unjudged(result: CaseResult, unjudged: list[Unequal], accepted: "_Accepted") -> None:
+    """The first gradient or update that may hide a fault behind what is accepted."""
+    first = unjudged[0]
+    more = f" (and {len(unjudged) - 1} more)" if len(unjudged) > 1 else ""
+    result.verdict = "inconclusive"
+    result.reason = (
+        f"{first.kind} {first.name}{more} is {accepted.apart(first)}: no formula tells whether that is all of the "
+        "accepted difference; accept it by its size ([[expect]] with where and largest_difference), or mend the cause"
     )
+    result.first_divergence = _place(first, result.reason)
+
+
+def _place(each: Unequal, reason: str) -> Divergence:
+    return Divergence(step=each.step, kind=each.kind, name=each.name, replica=each.replica, bits=None, reason=reason)
 
 
 class _Accepted:
@@ -74,6 +93,8 @@ class _Accepted:
         self.examined, self.expected, self.evidence = examined, expected, evidence
         self.causes = [(cause, self._accepting(cause)) for cause in examined.result.causes]
         self.places = {str(cause["where"]) for cause, each in self.causes if each and each.names_cause}
+        self.proportion = Proportion(examined.unequal, evidence)
+        self.replayed: dict[tuple[str, int], bool] = {}
 
     def occurs(self, expected: Expect) -> bool:
         """Whether there is such a difference at all, however large."""
@@ -94,6 +115,19 @@ class _Accepted:
         """Whether a tensor that is not a match is accepted: by its size, or as what follows from an accepted cause."""
         return self._is_within(each) or (bool(self.places) and self._follows(each))
 
+    def is_judged(self, each: Unequal) -> bool:
+        """Whether a tensor that is held to be accepted is told from a fault."""
+        if each.kind in FORWARD or self._is_within(each) or self._is_at_cause(each):
+            return True
+        return self._is_replayed(each) or self.proportion.holds(each)
+
+    def apart(self, each: Unequal) -> str:
+        """How far apart a tensor is, and what it is made of."""
+        size = self.evidence.size(each)
+        made = "the forward pass" if each.kind == "gradient" else "its gradient"
+        apart = f"{size.relative:.1e} of its largest value apart, " if size else ""
+        return f"{apart}behind {self.proportion.before(each):.1e} in {made}"
+
     def sizes(self) -> list[Cause]:
         """What is accepted by its size alone, in the shape of a cause: each expectation once."""
         found = []
@@ -111,20 +145,16 @@ class _Accepted:
         """What lies behind an accepted cause and could not be judged by itself."""
         behind = f"behind the accepted difference at {', '.join(sorted(self.places))}"
         free = [each for each in self.examined.unequal if not (self._is_within(each) or self._is_at_cause(each))]
-        earlier = [each for each in free if each.kind in FORWARD and _key(each) not in self.examined.same]
+        forward = [each for each in free if each.kind in FORWARD and not self._is_sum_of_outputs(each)]
+        earlier = [each for each in forward if _key(each) not in self.examined.same]
         gradients = [each for each in free if each.kind == "gradient"]
         if self.places and earlier:
             names = dict.fromkeys(plain(each.name) for each in earlier)
             yield f"{behind} judged only by the steps before it: {', '.join(names)}"
         if self.places and gradients:
-            yield f"{behind} not judged by themselves: the gradients from step {gradients[0].step} on"
-        if self.places and self._blind_updates(free):
-            yield f"{behind} not judged by itself: what the optimizer makes of the gradients"
-
-    def _blind_updates(self, free: list[Unequal]) -> bool:
-        """Whether updates differ that no formula computes again, as those of an optimizer that is not known."""
-        known = any(keys.split(key)[0] == keys.UPDATE for key in self.examined.same)
-        return not known and not self._is_of_optimizer() and any(each.kind == keys.UPDATE for each in free)
+            yield f"{behind} judged only by how far they are apart: the gradients from step {gradients[0].step} on"
+        if self.places and any(each.kind == keys.UPDATE and not self._is_replayed(each) for each in free):
+            yield f"{behind} judged only by how far it is apart: what the optimizer makes of the gradients"
 
     def _accepting(self, cause: Cause) -> Expect | None:
         named = [each for each in self.expected if _names(each, cause)]
@@ -170,11 +200,15 @@ class _Accepted:
         is_given = each.kind == "sample" or (each.kind == "input" and plain(each.name) in keys.MODEL_INPUTS)
         if is_given or _key(each) in self.examined.failed or self.evidence.size(each) is None:
             return False
+        if self._is_sum_of_outputs(each):
+            return True
         if each.kind in FORWARD:
             return _key(each) in self.examined.same or self.evidence.matched_before(each)
-        return any(self._moves(other, each) for other in self.examined.unequal) or (
-            each.kind in STORED and self._is_of_optimizer()
-        )
+        return self._is_replayed(each) or any(self._moves(other, each) for other in self.examined.unequal)
+
+    def _is_sum_of_outputs(self, each: Unequal) -> bool:
+        """Whether it is the loss where nothing trains: this project weighs the outputs, and these are judged."""
+        return each.kind == "loss" and not self.evidence.trains
 
     def _is_at_cause(self, each: Unequal) -> bool:
         """Whether an accepted cause is of this tensor: a cause of an update is not one of the gradient of that name."""
@@ -190,13 +224,27 @@ class _Accepted:
         """Whether a tensor that is not a match has a part in a gradient, or in what the optimizer makes of them."""
         now, then = (-1 if one.step is None else one.step for one in (each, other))
         if each.kind == "gradient":
-            return (then == now and other.kind in FORWARD) or (then < now and other.kind == "parameter")
+            return (then == now and other.kind in (*OF_MODULES, "loss")) or (then < now and other.kind == "parameter")
         return then <= now and other.kind == "gradient"
 
-    def _is_of_optimizer(self) -> bool:
-        """Whether a cause is accepted that is told of one parameter and is the same for all."""
-        named = [str(cause["where"]) for cause, each in self.causes if each and cause["id"] != SUM]
-        return any(keys.key(keys.UPDATE, where) in self.examined.places for where in named)
+    def _is_replayed(self, each: Unequal) -> bool:
+        """Whether the optimizer's formula makes a parameter's updates of its own gradients, under accepted settings."""
+        replayed = self.examined.replayed
+        if replayed is None or each.kind not in STORED or each.step is None:
+            return False
+        accepting = list(self._of_optimizer())
+        told = (where for where, _ in accepting)
+        name = keys.split(_key(each))[1] or next(told, "")  # the learning rate is a part of every parameter's updates
+        if (name, each.replica) not in self.replayed:
+            named = any(fnmatchcase(name, one.where) for _, one in accepting)
+            self.replayed[name, each.replica] = replayed.reproduces(name, each.replica, frozen=named)
+        return self.replayed[name, each.replica]
+
+    def _of_optimizer(self) -> Iterator[tuple[str, Expect]]:
+        """The accepted causes that are told of one parameter and may be the same for others: where, and by what."""
+        for cause, each in self.causes:
+            if each and keys.key(keys.UPDATE, where := str(cause["where"])) in self.examined.places:
+                yield where, each
 
 
 def _names(expected: Expect, cause: Cause) -> bool:

@@ -1,13 +1,16 @@
 """What the comparison of a pair says beside the verdict: what was assumed, and what the differences of a pair mean."""
 
-from parity.pairs.expect import SUM
+import numpy as np
+
 from parity.pairs.mapping import Mapping
 from parity.pairs.schema import UNKNOWN
 from parity.results import CaseResult
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
 
+SUM = "weights.sum"  # the cause of a torch weight that Keras holds only in a sum
 UNTOUCHED = "weight_decay.without_gradient"
+DECAYED = ("weight_decay.value", "adamw.weight_decay")
 UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
 
 
@@ -69,10 +72,12 @@ def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
 
 def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:
     """What optimizers do to weights without a gradient: weight decay moves those of zero, and none of None."""
-    frozen = [cause for cause in result.causes if cause["id"] == "update.frozen"]
-    if not frozen:
+    named = [cause for cause in result.causes if cause["id"] in ("update.frozen", *DECAYED)]
+    if not named:
         return
     sides = {trace.backend: _first_step(trace) for trace in (reference, candidate)}
+    decayed = _moves_alike(list(sides.values()))
+    frozen = [cause for cause in named if decayed or cause["id"] not in DECAYED]
     for cause in frozen:
         name = str(cause["where"])
         gradients = [step.get(keys.key("gradient", name)) for _, step in sides.values()]
@@ -86,6 +91,21 @@ def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:
         cause["evidence"] = (
             "its gradient is zero on both sides; an optimizer passes over a weight whose gradient is None"
         )
+
+
+def _moves_alike(sides: list[tuple[Tensors, Tensors]]) -> bool:
+    """Whether the first step moves the weights with a gradient alike: then both sides have the same weight decay."""
+    (before, after), (other_before, other_after) = sides
+    alike = []
+    for key in after:
+        kind, name = keys.split(key)
+        gradient = after.get(keys.key("gradient", name))
+        if kind == "parameter" and gradient is not None and gradient.any() and key in before:
+            if key not in other_before or key not in other_after:
+                return False
+            moved, theirs = after[key] - before[key], other_after[key] - other_before[key]
+            alike.append(moved.shape == theirs.shape and np.allclose(moved, theirs, rtol=1e-6, atol=0.0))
+    return bool(alike) and all(alike)
 
 
 def _first_step(trace: Trace) -> tuple[Tensors, Tensors]:

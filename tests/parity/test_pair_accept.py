@@ -118,6 +118,12 @@ def test_the_ends_of_lines_and_the_mode_stay(file: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
 
+def test_a_mark_at_the_beginning_stays(file: Path) -> None:
+    file.write_bytes(b"\xef\xbb\xbf" + FILE.encode())
+    assert written(file, SECTION) == SECTION and written(file, SECTION) == ""
+    assert file.read_bytes() == b"\xef\xbb\xbf" + f"{FILE}\n{SECTION}".encode()
+
+
 def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.toml"
     link.symlink_to(file)

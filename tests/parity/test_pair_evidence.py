@@ -33,8 +33,8 @@ def evidence(folder: Path, *unequal: Unequal, **changed: Array) -> Evidence:
 
 def test_the_size_of_a_difference(tmp_path: Path) -> None:
     size = evidence(tmp_path, activation2=np.array([4.0, -7.5])).size(LATER)
-    assert size == Size(0.5, pytest.approx(20.0, abs=1.0))
-    assert evidence(tmp_path / "equal").size(LATER) == Size(0.0, 0.0)
+    assert size == Size(0.5, pytest.approx(20.0, abs=1.0), 8.0) and size.relative == 1 / 16
+    assert evidence(tmp_path / "equal").size(LATER) == Size(0.0, 0.0, 8.0)
 
 
 def test_the_size_of_an_update_is_that_of_what_moved(tmp_path: Path) -> None:
@@ -54,6 +54,16 @@ def test_a_tensor_matched_before_if_a_step_before_has_it_and_it_was_none_of_thos
     assert evidence(tmp_path / "a", LATER).matched_before(LATER)
     assert not evidence(tmp_path / "b", LATER, earlier).matched_before(LATER)
     assert not evidence(tmp_path / "c", earlier).matched_before(earlier)  # the first step has none before it
+
+
+def test_zeros_that_matched_before_say_nothing(tmp_path: Path) -> None:
+    nothing = {"activation1": np.zeros(2)}
+    assert evidence(tmp_path / "a", LATER).moved_alike_before(LATER)
+    folder = tmp_path / "b"
+    reference = by_hand(folder / "torch", tensors(**nothing))
+    both = Evidence(reference, by_hand(folder / "keras", tensors(**nothing), "keras"), [LATER])
+    assert both.matched_before(LATER) and not both.moved_alike_before(LATER)
+    assert not evidence(tmp_path / "c", LATER, LATER._replace(step=0)).moved_alike_before(LATER)
 
 
 def test_the_names_are_those_of_the_reference(tmp_path: Path) -> None:

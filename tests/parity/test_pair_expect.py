@@ -33,12 +33,25 @@ class Told(NamedTuple):
     before: tuple[str, ...] = ()
     names: list[str] = NAMES
     needed: int = 20
+    trains: bool = True
 
     def size(self, each: Unequal) -> Size | None:
-        return self.sizes.get(each.name, Size(1.0, 20.0))
+        return self.sizes.get(each.name, self.sizes.get(each.kind, Size(1.0, 20.0, 100.0)))
 
     def matched_before(self, each: Unequal) -> bool:
         return each.name in self.before
+
+    moved_alike_before = matched_before
+
+
+class Replays(NamedTuple):
+    """In the place of an optimizer's formula: the parameters whose updates it makes, and those left as they were."""
+
+    moved: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    def reproduces(self, name: str, replica: int, frozen: bool) -> bool:
+        return name in self.moved or (frozen and name in self.left)
 
 
 def judged(
@@ -139,7 +152,10 @@ def test_updates_follow_from_gradients_or_from_an_accepted_cause_of_the_optimize
     update, other = (Unequal(0, 0, "update", name) for name in ("head.weight", "head.bias"))
     rate = Expect(cause="learning_rate", reason="r")
     places = {"update/head.weight": "head.weight"}
-    assert judged([RATE], [update, other], [rate], places=places).verdict == "match"
+    replays = Replays(moved=("head.bias",))
+    assert judged([RATE], [update, other], [rate], places=places, replayed=replays).verdict == "match"
+    unknown = judged([RATE], [update, other], [rate], places=places, replayed=Replays())
+    assert unknown.verdict == "diverged" and "update head.bias does not follow" in unknown.reason
     assert judged([GELU], [MLP, update], [ACCEPTED]).verdict == "diverged"
     assert judged([GELU], [MLP, Unequal(0, 0, "gradient", "head.weight"), update], [ACCEPTED]).verdict == "match"
 
@@ -162,7 +178,7 @@ def test_an_optimizer_without_a_formula_is_told() -> None:
     gradient, update = (Unequal(0, 0, kind, "head.weight") for kind in ("gradient", "update"))
     case = judged([GELU], [MLP, gradient, update], [ACCEPTED])
     assert case.verdict == "match" and "what the optimizer makes" in case.not_compared[-1]
-    known = judged([GELU], [MLP, gradient, update], [ACCEPTED], same={"update/head.weight"})
+    known = judged([GELU], [MLP, gradient, update], [ACCEPTED], replayed=Replays(moved=("head.weight",)))
     assert "what the optimizer makes" not in known.not_compared[-1]
 
 
@@ -171,12 +187,70 @@ def test_a_sum_of_weights_says_nothing_of_other_weights() -> None:
     accepted = Expect(cause="weights.sum", where="rnn.bias_hh", reason="r")
     places = {"update/rnn.bias_hh": "rnn.bias_hh"}
     assert judged([SUM], [moved], [accepted], places=places).verdict == "match"
-    case = judged([SUM], [moved, other], [accepted], places=places)
+    replays = Replays(left=("rnn.bias_hh", "head.bias"))
+    case = judged([SUM], [moved, other], [accepted], places=places, replayed=replays)
     assert case.verdict == "diverged" and "update head.bias" in case.reason
+    both = msgspec.structs.replace(accepted, where="*.bias*")
+    assert judged([SUM], [moved, other], [both], places=places, replayed=replays).verdict == "match"
+
+
+def relative(of: float) -> Size:
+    return Size(of, 20.0, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("size", "verdict"), [(Size(0.9e-3, 12.0), "match"), (Size(1.1e-3, 12.0), "diverged"), (None, "diverged")]
+    ("forward", "gradient", "before", "verdict"),
+    [
+        (1e-3, 4e-3, False, "match"),
+        (1e-3, 1 / 3, False, "inconclusive"),  # 1.5 times what it should be
+        (1e-3, 1 / 3, True, "inconclusive"),
+        (1e-1, 1 / 3, False, "inconclusive"),  # behind so large a difference anything is in proportion
+        (1e-1, 1 / 3, True, "match"),
+        (1e-1, 1e-1, False, "match"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["gradient", "update"])
+def test_what_no_formula_tells_is_in_proportion_or_inconclusive(
+    kind: str, forward: float, gradient: float, before: bool, verdict: str
+) -> None:
+    first = Unequal(1, 0, "gradient", "tail.weight" if kind == "gradient" else "head.weight")
+    behind = Unequal(1, 0, kind, "head.weight")
+    sizes = {"blocks.0.mlp": relative(forward), "gradient": relative(forward), "head.weight": relative(gradient)}
+    if kind == "update":
+        sizes = {"activation": relative(forward), "gradient": relative(forward), "update": relative(gradient)}
+    told = Told(sizes, before=("head.weight",) if before else ())
+    unequal = [MLP._replace(step=1), first, behind]
+    case = judged([GELU], unequal, [ACCEPTED], told)
+    assert case.verdict == verdict
+    if verdict == "inconclusive":
+        assert f"{kind} head.weight is" in case.reason and "\n" not in case.reason
+        assert case.first_divergence and case.first_divergence.name == "head.weight"
+        sized = Expect(where="head.weight", largest_difference=0.5, reason="r")
+        assert judged([GELU], unequal, [ACCEPTED, sized], told).verdict == "match"
+
+
+def test_a_step_without_its_forward_pass_is_held_against_the_last_one_with_it() -> None:
+    gradient = Unequal(1, 0, "gradient", "head.weight")
+    unequal = [MLP, Unequal(1, 0, "loss", "loss"), gradient]
+    sizes = {"loss": relative(1e-9), "blocks.0.mlp": relative(1e-3), "head.weight": relative(5e-3)}
+    assert judged([GELU], unequal, [ACCEPTED], Told(sizes), same={"loss/loss"}).verdict == "match"
+
+
+def test_a_gradient_does_not_follow_from_the_statistics_of_the_same_step() -> None:
+    unequal = [Unequal(0, 0, "buffer", "blocks.0.mlp.running_var"), Unequal(0, 0, "gradient", "head.weight")]
+    case = judged([GELU], unequal, [ACCEPTED])
+    assert case.verdict == "diverged" and "gradient head.weight" in case.reason
+
+
+def test_the_loss_of_a_pair_that_does_not_train_follows_from_its_outputs() -> None:
+    loss = Unequal(0, 0, "loss", "loss")
+    case = judged([GELU], [MLP, loss], [ACCEPTED], Told(trains=False))
+    assert case.verdict == "match" and case.not_compared == []
+    assert judged([GELU], [MLP, loss], [ACCEPTED]).verdict == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("size", "verdict"), [(Size(0.9e-3, 12.0, 1.0), "match"), (Size(1.1e-3, 12.0, 1.0), "diverged"), (None, "diverged")]
 )
 def test_an_unknown_difference_is_accepted_by_its_size(size: Size | None, verdict: str) -> None:
     accepted = Expect(cause="unknown", where="head*", largest_difference=1e-3, reason="interpolated differently")
@@ -186,12 +260,12 @@ def test_an_unknown_difference_is_accepted_by_its_size(size: Size | None, verdic
 @pytest.mark.parametrize(("missing", "verdict"), [(2.9, "match"), (3.1, "diverged")])
 def test_an_unknown_difference_is_accepted_by_its_bits(missing: float, verdict: str) -> None:
     accepted = Expect(where="head", at_most_bits=3, reason="r")
-    assert judged([UNKNOWN], [HEAD], [accepted], Told({"head": Size(1e-9, missing)})).verdict == verdict
+    assert judged([UNKNOWN], [HEAD], [accepted], Told({"head": Size(1e-9, missing, 1.0)})).verdict == verdict
 
 
 def test_no_bits_accept_what_the_run_precision_sees() -> None:
     accepted = Expect(where="head", at_most_bits=1000, reason="r")
-    assert judged([UNKNOWN], [HEAD], [accepted], Told({"head": Size(7.0, 45.0)})).verdict == "diverged"
+    assert judged([UNKNOWN], [HEAD], [accepted], Told({"head": Size(7.0, 45.0, 1.0)})).verdict == "diverged"
 
 
 def test_what_lies_behind_an_unknown_difference_wants_a_size_of_its_own() -> None:
@@ -204,8 +278,8 @@ def test_what_lies_behind_an_unknown_difference_wants_a_size_of_its_own() -> Non
 
 def test_a_cause_may_have_a_size_too() -> None:
     accepted = msgspec.structs.replace(ACCEPTED, largest_difference=1e-3)
-    assert judged([GELU], [MLP], [accepted], Told({"blocks.0.mlp": Size(1e-4, 9.0)})).verdict == "match"
-    assert judged([GELU], [MLP], [accepted], Told({"blocks.0.mlp": Size(1e-2, 9.0)})).verdict == "diverged"
+    assert judged([GELU], [MLP], [accepted], Told({"blocks.0.mlp": Size(1e-4, 9.0, 1.0)})).verdict == "match"
+    assert judged([GELU], [MLP], [accepted], Told({"blocks.0.mlp": Size(1e-2, 9.0, 1.0)})).verdict == "diverged"
 
 
 def test_what_has_no_counterpart_is_not_compared() -> None:
