@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
     @property
     def caught(self) -> bool:
         """Whether anything was found, as with --strict. In a clean run that is a false alarm."""
-        return self.result.verdict in ("diverged", "subprecision") or bool(self.result.findings)
+        return self.result.verdict in ("diverged", "inconclusive", "subprecision") or bool(self.result.findings)
 
     @property
     def placed(self) -> bool:
