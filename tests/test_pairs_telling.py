@@ -43,6 +43,7 @@ class Row(NamedTuple):
         return [f"{key}={json.dumps(value)}" for key, value in changes.items()]
 
 
+LATE = {"pair.torch_kwargs.after": 2, "pair.keras_kwargs.after": 2, "train.steps": 3}
 EXCHANGED = {"pair.keras_kwargs.exchanged": True}
 ROWS = [
     Row("Glu", EXCHANGED, "weights.exchanged"),
@@ -54,6 +55,11 @@ ROWS = [
     Row("Matrices", EXCHANGED, "weights.exchanged"),
     Row("Averaging", {"pair.keras_kwargs.held": False}, "buffer.missing"),
     Row("Averaging", {"pair.keras_kwargs.held": False}, "buffer.missing", trained=True),
+    Row("Averaging", LATE | {"pair.keras_kwargs.held": False}, "buffer.missing", trained=True, more=LATE),
+    Row("Counts", {"pair.keras_kwargs.held": False}, "buffer.missing"),
+    Row("Counts", {"pair.keras_kwargs.held": False}, "buffer.missing", trained=True),
+    Row("Counts", {"pair.keras_kwargs.each": 2}, trained=True),
+    Row("Counts", {"pair.keras_kwargs.each": 2}, trained=True, more={"pair.keras_kwargs.dtype": "int64"}),
     Row("Positions", {"pair.keras_kwargs.step": 1.01}, trained=True),
     Row(
         "Positions",

@@ -8,7 +8,7 @@ import msgspec
 
 from parity.diagnose.diagnosis import examined
 from parity.errors import BackendError
-from parity.pairs import exposed, survey
+from parity.pairs import exposed, moved, survey
 from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
 from parity.pairs.expect import judge_expected
@@ -58,6 +58,8 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
     pair, mapping = reference.case.model, candidate.manifest.mapping
     if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
         return examined(reference, candidate).result
+    mapping = moved.known(mapping, reference)
+    candidate = moved.told(candidate, mapping)
     shown = exposed.shown(reference, candidate, pair)
     found = examined(shown.reference, shown.candidate)
     result, matching = found.result, candidate.manifest.matching

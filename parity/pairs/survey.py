@@ -71,12 +71,14 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
     `masks`: of each that is drawn, in order, the elements of the tensor that it is for. `drawn`: by the key of each
     tensor that a module returned, how many had been drawn by then. `changing`: buffers, or variables that are not
-    trained, that are not what they were before; statistics of norms, which always change, are none of them.
+    trained, that are not what they were before, or after one more pass; statistics of norms, which always change, are
+    none of them. `counting`: those among them that only count the passes (parity.pairs.moved.is_counter).
     """
 
     masks: list[int] = []
     drawn: dict[str, int] = {}
     changing: list[str] = []
+    counting: list[str] = []
 
     def behind(self, key: str, size: int) -> int | None:
         """How many masks for tensors of this size had been drawn when a tensor was returned; None if it was not."""
