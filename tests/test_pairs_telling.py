@@ -126,6 +126,20 @@ def test_names_leave_nothing_to_be_assumed(judge):
     assert judge(Row("Glu", {}), False).assumptions == []
 
 
+def test_constants_without_a_counterpart_are_told(judge):
+    result = judge(Row("Normalized", {}, keras="normalized"), False)
+    said = "torch's buffer mean has no counterpart: it is constant here, other values were not tried"
+    assert result.verdict == "match" and said in result.not_compared
+    assert not any("buffer" in one for one in judge(Row("Glu", {}), False).not_compared)
+
+
+def test_outputs_that_are_not_named_are_told(judge):
+    (row,) = [row for row in ROWS if row.model == "Heads" and not row.keras]
+    named = judge(row._replace(more={"outputs.a.torch": 0, "outputs.a.keras": 0}), False).not_compared
+    assert named[-1] == "not named in [outputs], and not compared: 1"
+    assert not any("[outputs]" in one for one in judge(row, False).not_compared)
+
+
 def test_slots_of_optimizers_that_only_one_has_are_told(judge):
     result = judge(Row("Glu", {}, trained=True, more=OWN), False)
     assert [sentence.partition(" has no")[0] for sentence in result.assumptions] == [

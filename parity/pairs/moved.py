@@ -4,6 +4,7 @@ The rehearsal sees two passes; a buffer that begins to move later is known when 
 """
 
 import copy
+import itertools
 from collections.abc import Mapping as Named
 from collections.abc import Sequence
 from typing import Any
@@ -45,24 +46,15 @@ def is_counter(values: Sequence[Array], passes: Sequence[int]) -> bool:
 
 def known(mapping: Mapping, reference: Trace) -> Mapping:
     """Return the mapping with those of its constants that torch's trace shows to change, and that do not count."""
-    steps = {number: stem for stem in reference.stems("high") if (number := keys.step_of(stem)) is not None}
-    stems = dict([(0, keys.step_file(None)), *((number + 1, stem) for number, stem in sorted(steps.items()))])
-    wanted = set(mapping.constants)
-    moved = []
-    for name, values in _buffers(reference, stems, wanted).items():
-        passes = list(values)
-        between = [now - before for before, now in zip(passes, passes[1:], strict=False)]
-        arrays = list(values.values())
-        if changing([{name: array} for array in arrays]) and not is_counter(arrays, between):
-            moved.append(name)
+    moved = [name for name, values in _buffers(reference, set(mapping.constants)).items() if _is_moved(values)]
     if not moved:
         return mapping
-    told = {counts(name) for name in moved}
+    counted = set(map(counts, moved))
     return msgspec.structs.replace(
         mapping,
         constants=[name for name in mapping.constants if name not in moved],
         changing=[*mapping.changing, *moved],
-        assumptions=[sentence for sentence in mapping.assumptions if sentence not in told],
+        assumptions=[sentence for sentence in mapping.assumptions if sentence not in counted],
     )
 
 
@@ -73,15 +65,24 @@ def told(candidate: Trace, mapping: Mapping) -> Trace:
     return found
 
 
-def _buffers(trace: Trace, stems: Named[int, str], wanted: set[str]) -> dict[str, dict[int, Array]]:
-    """The recorded values of some buffers, by name, and by how many passes there had been."""
+def _is_moved(values: Named[int, Array]) -> bool:
+    """Whether what a buffer was after so many passes has changed, and not only counted them."""
+    arrays = list(values.values())
+    if all(_same(arrays[0], later) for later in arrays[1:]):
+        return False
+    return not is_counter(arrays, [now - before for before, now in itertools.pairwise(values)])
+
+
+def _buffers(trace: Trace, wanted: set[str]) -> dict[str, dict[int, Array]]:
+    """The recorded values of some buffers, by name, and by how many passes in training there had been."""
     found: dict[str, dict[int, Array]] = {}
-    for passes, stem in stems.items() if wanted else ():
-        if stem in trace.stems("high"):
-            for key, array in trace.open("high", stem).items():
-                kind, name = keys.split(key)
-                if kind == "buffer" and name in wanted:
-                    found.setdefault(name, {})[passes] = array
+    for stem in trace.stems("high") if wanted else ():
+        step = keys.step_of(stem)
+        passes = 0 if step is None else step + 1
+        for key, array in trace.open("high", stem).items():
+            kind, name = keys.split(key)
+            if kind == "buffer" and name in wanted:
+                found.setdefault(name, {})[passes] = array
     return found
 
 

@@ -90,8 +90,9 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
     `modules` and `weights` in the order of their definition. `called`: modules in the order of their first calls.
     `tied`: further names of a weight, with the name that it has among `weights`. `outputs`: in the order in which
-    they were returned, the whole model's last. `arguments`: the shapes of the tensors that went into each module's
-    first call, for those modules that have none within them. `rehearsal`: of training, where it could run.
+    they were returned, the whole model's last; `unnamed`: the model's that [outputs] leaves out. `arguments`: the
+    shapes of the tensors that went into each module's first call, for those modules that have none within them.
+    `rehearsal`: of training, where it could run.
     """
 
     side: str
@@ -100,6 +101,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     called: list[str]
     tied: dict[str, str] = {}
     outputs: list[Seen] = []
+    unnamed: list[str] = []
     arguments: dict[str, list[tuple[int, ...]]] = {}
     rehearsal: Rehearsal = Rehearsal()
 
