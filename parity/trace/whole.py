@@ -12,12 +12,14 @@ from parity.trace.manifest import Trace
 def check_steps(trace: Trace) -> None:
     """Raises TraceError where a run of a replica lacks a step, or the state before the first or the evaluation."""
     facts = trace.manifest
-    demanded = list(_stems(trace.case))
+    demanded, listed = list(_stems(trace.case)), facts.files.keys() | facts.same.keys()
     if not facts.layout.parameters:  # a model without any has no state before the first step
         demanded.remove(keys.INITIAL)
     for run in (*keys.RUNS[:2], *keys.RUNS[2:] * (keys.RUNS[2] in facts.runs)):
-        for ranks in facts.replicas:
-            held = {stem for rank in ranks for stem in demanded if f"{run}/rank-{rank}/{stem}" in facts.files}
+        for replica, ranks in enumerate(facts.replicas):
+            held = {stem for stem in demanded if listed.intersection(f"{run}/rank-{rank}/{stem}" for rank in ranks)}
+            if replica:  # nn.DataParallel's other replicas are made anew in every step
+                held.add(keys.INITIAL)
             if lost := [stem for stem in demanded if stem not in held]:
                 raise TraceError(
                     f"{trace.folder / keys.MANIFEST}: is truncated: its {run} run has no {lost[0]}, which "
