@@ -128,7 +128,7 @@ def _record(folder: str, gigabytes: str) -> str:
     """A trace of a step. Keras's is one ulp from torch's, at each precision."""
     total = int(float(gigabytes) * 1e9 / PARAMETER)
     sizes = [total // 2, *[SMALL] * (total // 2 // SMALL)]
-    files = {}
+    files, digests = {}, {}
     for run, dtype in RUNS.items():
         recorder = Recorder(Path(folder) / run / "rank-0", steps=2, every=1)
         for kinds in (("parameter",), ("gradient", "parameter")):
@@ -137,7 +137,8 @@ def _record(folder: str, gigabytes: str) -> str:
                     recorder.add(kind, f"layer{number}.weight", _values(folder, recorder.step, kind, size, dtype))
             recorder.next_step()
         files.update({f"{run}/rank-0/{stem}": keys for stem, keys in recorder.files.items()})
-    _finish(Path(folder), files)
+        digests.update({f"{run}/rank-0/{stem}": digest for stem, digest in recorder.digests.items()})
+    _finish(Path(folder), files, digests)
     return f"recorded {len(sizes):,} tensors of {total:,} parameters, the largest {total // 2 * 8 / 1e6:.0f} MB"
 
 
@@ -149,7 +150,7 @@ def _values(folder: str, step: int | None, kind: str, size: int, dtype: np.dtype
     return values if folder.endswith("torch") else np.nextafter(values, dtype.type(np.inf), out=values)
 
 
-def _finish(folder: Path, files: dict[str, list[str]]) -> None:
+def _finish(folder: Path, files: dict[str, list[str]], digests: dict[str, str]) -> None:
     facts = Manifest(
         case=cases.resolve("simple_block/single", {"steps": 2}),
         backend=folder.name,
@@ -159,6 +160,7 @@ def _finish(folder: Path, files: dict[str, list[str]]) -> None:
         layout=Layout(devices=["CPU"], parameters={}),
         replicas=[[0]],
         files=files,
+        digests=digests,
     )
     write(folder, facts)
 

@@ -41,6 +41,7 @@ from parity.runtime.hardware import crowded, missing
 from parity.runtime.job import RUNS, Job
 from parity.runtime.plan import Plan, Task
 from parity.trace.manifest import Trace, find
+from parity.trace.whole import check_steps
 
 EPILOG = """Status: 0 all match; 1 something diverged or is inconclusive (with --strict also: is subprecision or has a
 finding); 2 usage, config or trace error, or nothing was compared; 3 a backend failed. 3 wins over 2, and 2 over 1."""
@@ -289,6 +290,8 @@ def _against(case: Case, own: Task, single: Task | None, backend: str) -> Agains
 def _judge(one: Trace, other: Trace, report: Report) -> CaseResult:
     """PyTorch is the reference, whichever is named first."""
     reference, candidate = (other, one) if (one.backend, other.backend) == ("keras", "torch") else (one, other)
+    for trace in (reference, candidate):
+        check_steps(trace)
     _note_environment(reference, candidate, report)
     if reference.backend == candidate.backend and reference.case != candidate.case:
         return across(reference, candidate)

@@ -27,6 +27,7 @@ from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.job import RUNS, Answer, Job
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.trace.whole import check_steps
 
 Chosen = Case | PairFile
 Record = Callable[[Chosen, Backend], Answer]
@@ -129,6 +130,7 @@ def _golden(folder: Path, one: Chosen) -> dict[str, Trace]:
     for backend in PACKAGES:
         if (place := folder / case.name / backend).is_dir():
             trace = found[backend] = Trace(place)
+            check_steps(trace)
             if trace.case != case:
                 raise TraceError(
                     f"{place}: the golden trace is of another case: {difference(trace.case, case)} now; "

@@ -43,6 +43,7 @@ class Row(NamedTuple):
         return [f"{key}={json.dumps(value)}" for key, value in changes.items()]
 
 
+LATE = {"pair.torch_kwargs.after": 2, "pair.keras_kwargs.after": 2, "train.steps": 3}
 EXCHANGED = {"pair.keras_kwargs.exchanged": True}
 ROWS = [
     Row("Glu", EXCHANGED, "weights.exchanged"),
@@ -54,6 +55,11 @@ ROWS = [
     Row("Matrices", EXCHANGED, "weights.exchanged"),
     Row("Averaging", {"pair.keras_kwargs.held": False}, "buffer.missing"),
     Row("Averaging", {"pair.keras_kwargs.held": False}, "buffer.missing", trained=True),
+    Row("Averaging", LATE | {"pair.keras_kwargs.held": False}, "buffer.missing", trained=True, more=LATE),
+    Row("Counts", {"pair.keras_kwargs.held": False}, "buffer.missing"),
+    Row("Counts", {"pair.keras_kwargs.held": False}, "buffer.missing", trained=True),
+    Row("Counts", {"pair.keras_kwargs.each": 2}, trained=True),
+    Row("Counts", {"pair.keras_kwargs.each": 2}, trained=True, more={"pair.keras_kwargs.dtype": "int64"}),
     Row("Positions", {"pair.keras_kwargs.step": 1.01}, trained=True),
     Row(
         "Positions",
@@ -118,6 +124,20 @@ def test_a_harmless_exchange_is_said_to_be_harmless(judge):
 
 def test_names_leave_nothing_to_be_assumed(judge):
     assert judge(Row("Glu", {}), False).assumptions == []
+
+
+def test_constants_without_a_counterpart_are_told(judge):
+    result = judge(Row("Normalized", {}, keras="normalized"), False)
+    said = "torch's buffer mean has no counterpart: it is constant here, other values were not tried"
+    assert result.verdict == "match" and said in result.not_compared
+    assert not any("buffer" in one for one in judge(Row("Glu", {}), False).not_compared)
+
+
+def test_outputs_that_are_not_named_are_told(judge):
+    (row,) = [row for row in ROWS if row.model == "Heads" and not row.keras]
+    named = judge(row._replace(more={"outputs.a.torch": 0, "outputs.a.keras": 0}), False).not_compared
+    assert named[-1] == "not named in [outputs], and not compared: 1"
+    assert not any("[outputs]" in one for one in judge(row, False).not_compared)
 
 
 def test_slots_of_optimizers_that_only_one_has_are_told(judge):

@@ -109,10 +109,28 @@ def test_noise_that_is_not_shared_is_left_out(judge):
     assert result.verdict == "match" and training.verdict == "skipped" and "random" in training.skipped
 
 
-def test_dropout_in_another_order_is_left_out(judge):
-    result = judge("two_branches", "two_branches", SMALL)
+def test_masks_that_both_draw_but_cannot_share_are_left_out(judge):
+    result = judge("channels", "dropping", SMALL)
     (training,) = [one for one in result.variations if one.name == "training mode"]
-    assert result.verdict == "match" and training.skipped == "dropout is drawn in another order on each side"
+    assert result.verdict == "match" and training.verdict == "skipped" and "dropout2d" in training.skipped
+
+
+@pytest.mark.parametrize(
+    ("torch", "keras", "says"),
+    [
+        ("two_branches", "two_branches", "in another order"),
+        ("dropping_twice", "dropping_exchanged", "in another order"),
+        ("dropping", "dropping_gauss", "GaussianDropout"),
+        ("fixed", "fixed_noisy", "GaussianNoise"),
+        ("channels", "dropping_wrong", "keras drops at the rates 0.5"),
+        ("channels", "plain", "keras drops at the rates nothing"),
+    ],
+)
+def test_what_one_side_draws_and_the_other_does_not_is_inconclusive(torch, keras, says, judge):
+    result = judge(torch, keras, SMALL)
+    (training,) = [one for one in result.variations if one.name == "training mode"]
+    assert (result.verdict, training.verdict) == ("inconclusive", "inconclusive"), result
+    assert training.reason in result.reason and says in result.reason
 
 
 def test_what_the_reference_alone_refuses_is_left_out(judge):

@@ -8,7 +8,7 @@ import msgspec
 
 from parity.diagnose.diagnosis import examined
 from parity.errors import BackendError
-from parity.pairs import exposed, survey
+from parity.pairs import exposed, moved, survey
 from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
 from parity.pairs.expect import judge_expected
@@ -18,7 +18,7 @@ from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey
 from parity.pairs.schema import Pair
 from parity.pairs.suggest import layout, suggestions
 from parity.pairs.told import tell
-from parity.pairs.untested import not_run
+from parity.pairs.untested import constants, not_run, unnamed
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
 from parity.runtime import room
@@ -48,6 +48,7 @@ def compared(file: PairFile, backends: Sequence[Backend], folder: Path, varied: 
     else:
         result = judged(Trace(folder / "torch"), Trace(folder / "keras"))
         result.undecided = prepared.undecided
+        result.not_compared += unnamed(survey.read(Path(prepared.halves.survey)))
         vary(result, file, backends, folder, prepared.halves, given_only=not varied)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
     return result
@@ -58,13 +59,15 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
     pair, mapping = reference.case.model, candidate.manifest.mapping
     if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
         return examined(reference, candidate).result
+    mapping = moved.known(mapping, reference)
+    candidate = moved.told(candidate, mapping)
     shown = exposed.shown(reference, candidate, pair)
     found = examined(shown.reference, shown.candidate)
     result, matching = found.result, candidate.manifest.matching
     result.mapping, result.assumptions = mapping, shown.told
     if matching:
         result.matched = summary(matching, shown.alone)
-    result.not_compared = not_run(pair, reference.manifest.modules)
+    result.not_compared = [*not_run(pair, reference.manifest.modules), *constants(mapping, reference)]
     tell(result, mapping, reference, candidate)
     evidence = Evidence(shown.reference, shown.candidate, found.unequal)
     judge_expected(found, pair.expect, evidence)

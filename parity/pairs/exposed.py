@@ -5,7 +5,6 @@ records other tensors than its counterpart. What stands before and behind is jud
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from parity.pairs.activations.counterparts import is_output
@@ -49,7 +48,7 @@ def shown(reference: Trace, candidate: Trace, pair: Pair) -> Shown:
         if own - other
     ]
     if any(hidden.values()):
-        sides = _Hiding(reference.folder, hidden), _Hiding(candidate.folder, hidden)
+        sides = _Hiding(reference, hidden), _Hiding(candidate, hidden)
     return Shown(*sides, {side: list(names) for side, names in alone.items() if names}, told)
 
 
@@ -66,8 +65,8 @@ def _one_sided(
 class _Hiding(Trace):
     """A trace without some tensors. `hidden`: their keys, by the stem of the step."""
 
-    def __init__(self, folder: Path, hidden: dict[str, set[str]]) -> None:
-        super().__init__(folder)
+    def __init__(self, trace: Trace, hidden: dict[str, set[str]]) -> None:
+        vars(self).update(vars(trace))
         self.hidden = hidden
 
     def open(self, run: str, stem: str, replica: int = 0) -> Tensors:

@@ -46,6 +46,11 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     exchanged: dict[str, str] = {}
 
 
+def counts(name: str) -> str:
+    """What is assumed of a buffer of torch's that counts the calls."""
+    return f"{name} of torch, which only counts the calls in training, needs no counterpart"
+
+
 class UnmappedError(UsageError):
     """Weights without a counterpart. `mapping`: what was found, and what was not."""
 

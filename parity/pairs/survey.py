@@ -71,12 +71,14 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
     `masks`: of each that is drawn, in order, the elements of the tensor that it is for. `drawn`: by the key of each
     tensor that a module returned, how many had been drawn by then. `changing`: buffers, or variables that are not
-    trained, that are not what they were before; statistics of norms, which always change, are none of them.
+    trained, that are not what they were before, or after one more pass; statistics of norms, which always change, are
+    none of them. `counting`: those among them that only count the passes (parity.pairs.moved.is_counter).
     """
 
     masks: list[int] = []
     drawn: dict[str, int] = {}
     changing: list[str] = []
+    counting: list[str] = []
 
     def behind(self, key: str, size: int) -> int | None:
         """How many masks for tensors of this size had been drawn when a tensor was returned; None if it was not."""
@@ -88,8 +90,9 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
     `modules` and `weights` in the order of their definition. `called`: modules in the order of their first calls.
     `tied`: further names of a weight, with the name that it has among `weights`. `outputs`: in the order in which
-    they were returned, the whole model's last. `arguments`: the shapes of the tensors that went into each module's
-    first call, for those modules that have none within them. `rehearsal`: of training, where it could run.
+    they were returned, the whole model's last; `unnamed`: the model's that [outputs] leaves out. `arguments`: the
+    shapes of the tensors that went into each module's first call, for those modules that have none within them.
+    `rehearsal`: of training, where it could run.
     """
 
     side: str
@@ -98,6 +101,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     called: list[str]
     tied: dict[str, str] = {}
     outputs: list[Seen] = []
+    unnamed: list[str] = []
     arguments: dict[str, list[tuple[int, ...]]] = {}
     rehearsal: Rehearsal = Rehearsal()
 

@@ -1,19 +1,52 @@
 """What a comparison of a pair does not look at, in words, as far as the models have such things."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from collections.abc import Mapping as Named
 
 from parity.pairs.activations.counterparts import is_random
+from parity.pairs.mapping import Mapping, counts
 from parity.pairs.schema import Pair
+from parity.pairs.survey import Survey
+from parity.trace import keys
+from parity.trace.manifest import Trace
+
+SHOWN = 4  # names of a kind
 
 
-def not_run(pair: Pair, modules: Mapping[str, str]) -> list[str]:
+def not_run(pair: Pair, modules: Named[str, str]) -> list[str]:
     """Say so where no training step was run. `modules`: torch's, with the kind of each."""
     if pair.train:
         return []
     return [f"no training step was run, as the file has no [train]: {', '.join(_in_training(modules))}"]
 
 
-def _in_training(modules: Mapping[str, str]) -> Iterator[str]:
+def constants(mapping: Mapping, reference: Trace) -> list[str]:
+    """Say which of torch's buffers Keras's model has no counterpart of, but those that count the calls."""
+    held = [name for kind, name in map(keys.split, _initial(reference)) if kind == "buffer"]
+    alone = [name for name in held if name in mapping.constants and counts(name) not in mapping.assumptions]
+    if not alone:
+        return []
+    named = _few(alone)
+    buffers, have = ("buffers", "have") if len(alone) > 1 else ("buffer", "has")
+    they = "they are" if len(alone) > 1 else "it is"
+    return [f"torch's {buffers} {named} {have} no counterpart: {they} constant here, other values were not tried"]
+
+
+def unnamed(torch: Survey) -> list[str]:
+    """Say which tensors torch's model returns that [outputs] does not name."""
+    return [f"not named in [outputs], and not compared: {_few(torch.unnamed)}"] if torch.unnamed else []
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
+
+
+def _initial(trace: Trace) -> list[str]:
+    return trace.manifest.files.get(f"high/rank-0/{keys.INITIAL}", [])
+
+
+def _in_training(modules: Named[str, str]) -> Iterator[str]:
     """What only a training has."""
     yield "neither loss nor optimizer"
     for what, count in (

@@ -41,7 +41,7 @@ def of_pair(survey: Survey) -> Size:
     """Return the size of a half of a pair that has been surveyed."""
     trained = _elements(weight.shape for weight in survey.weights if weight.trainable)
     leaves = (seen.shape for seen in survey.outputs if seen.module in survey.arguments)
-    weights = (weight.shape for weight in survey.weights if not weight.constant)  # a table of integers is not recorded
+    weights = (weight.shape for weight in survey.weights if not weight.constant)  # tables are few beside them
     return Size(_elements(weights), trained, _elements(leaves))
 
 

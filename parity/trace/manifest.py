@@ -140,10 +140,9 @@ class Trace:
         return {key: written[aliases.get(key, key)] for key in listed}
 
     def _check_digest(self, name: str, file: TensorFile) -> None:
-        """Refuse a file that is not what was recorded. A manifest of an earlier version has no digests at all."""
-        digests = self.manifest.digests
-        if digests and name not in self._sound:
-            if file.digest() != digests.get(name):
+        """Refuse a file that is not what was recorded. Every file has a digest."""
+        if name not in self._sound:
+            if file.digest() != self.manifest.digests.get(name):
                 raise TraceError(
                     f"{file.path}: is damaged: its content is not what was recorded, by the digest in "
                     f"{self.folder / keys.MANIFEST}; record the trace again"

@@ -75,19 +75,42 @@ def bilinear():
 
 
 class Averaging(keras.Model):
-    """`held`: it keeps the average too."""
+    """`held`: it keeps the average too. `after`: how many calls in training it lets pass."""
 
-    def __init__(self, held=True):
+    def __init__(self, held=True, after=0):
         super().__init__()
-        self.fc, self.held = Dense(8), held
+        self.fc, self.held, self.after = Dense(8), held, after
         if held:
             self.average = self.add_weight(shape=(8,), initializer="zeros", trainable=False)
 
     def call(self, x, training=False):
         y = self.fc(x)
-        if training and self.held:
+        self.after -= bool(training)
+        if training and self.held and self.after < 0:
             self.average.assign(self.average * 0.9 + 0.1 * ops.mean(y, 0))
         return y
+
+
+class Counts(keras.Model):
+    """`each`: how much an output above 0 counts; `held`: it counts them; `dtype`: in which it counts."""
+
+    def __init__(self, each=1, held=True, dtype="int32"):
+        super().__init__()
+        self.fc, self.each, self.held = Dense(6), each, held
+        if held:
+            self.positive = self.add_weight(
+                shape=(6,), dtype=dtype, initializer="zeros", trainable=False, name="positive"
+            )
+
+    def call(self, x, training=False):
+        y = self.fc(x)
+        if training and self.held:
+            self.positive.assign_add(self.each * ops.sum(ops.cast(y > 0, self.positive.dtype), 0))
+        return y
+
+
+def normalized():
+    return keras.Sequential([Dense(6, name="fc")])
 
 
 class Positions(keras.Model):

@@ -205,11 +205,12 @@ def by_hand(
 
     `replicas`: the ranks that hold each, a rank each if not given. `same`: as in the manifest.
     """
-    files = {}
+    files, digests = {}, {}
     for rank, runs in enumerate((tensors, *others)):
         for run, stems in runs.items():
             for stem, named in stems.items():
-                files[f"{run}/rank-{rank}/{stem}"] = _write(folder / run / f"rank-{rank}", stem, named)
+                name = f"{run}/rank-{rank}/{stem}"
+                files[name], digests[name] = _write(folder / run / f"rank-{rank}", stem, named)
     facts = Manifest(
         case=case or small_case(),
         backend=backend,
@@ -219,6 +220,7 @@ def by_hand(
         layout=layout or Layout(devices=["CPU"], parameters={}),
         replicas=replicas or [[rank] for rank in range(1 + len(others))],
         files=files,
+        digests=digests,
         same=same or {},
     )
     folder.mkdir(parents=True, exist_ok=True)
@@ -226,9 +228,15 @@ def by_hand(
     return Trace(folder)
 
 
-def _write(place: Path, stem: str, named: Mapping[str, Array]) -> list[str]:
+def whole(tensors: Tensors, case: schema.Case | None = None) -> Tensors:
+    """These tensors with a file without any for every other step that a case demands, in the low and the high run."""
+    empty: dict[str, dict[str, Array]] = {keys.step_file(step): {} for step in range((case or small_case()).steps + 1)}
+    return {run: {**empty, **tensors.get(run, {})} for run in ("low", "high")}
+
+
+def _write(place: Path, stem: str, named: Mapping[str, Array]) -> tuple[list[str], str]:
     place.mkdir(parents=True, exist_ok=True)
     writer = Writer(place / f"{stem}.safetensors", 1 << 10)
     for key, array in named.items():
         writer.add(key, array)
-    return writer.close()
+    return writer.close(), writer.digest

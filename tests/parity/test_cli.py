@@ -16,16 +16,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import msgspec
 import numpy as np
 import pytest
-from synthetic import Seen, by_hand, record, small_case
+from synthetic import Seen, by_hand, record, small_case, whole
 
 from parity import cli
 from parity.compare import main as compare_main
 from parity.config import cases
 from parity.layout.canonical import Layout
 from parity.record import main as record_main
-from parity.trace import keys
+from parity.trace import keys, manifest
 
 ROOT = Path(__file__).parents[2]
 UNSET = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS")
@@ -94,7 +95,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     record(folder / "large", "keras", fault=bigger(1.5))
     record(folder / "other-case", "keras", small_case(seed=1))
     same = {"high": {"step-000000": {"loss/loss": np.asarray(1.0)}}}
-    by_hand(folder / "other-data", same, "keras", data={"source": "synthetic", "sha256": "1"})
+    by_hand(folder / "other-data", whole(same), "keras", data={"source": "synthetic", "sha256": "1"})
     return folder
 
 
@@ -195,9 +196,9 @@ def test_a_case_that_only_one_folder_has(tmp_path: Path) -> None:
     content["low"] = content["high"]
     other = cases.resolve("two_linear/single")
     for name, case in (("a/one", None), ("a/two", other), ("b/one", None)):
-        by_hand(tmp_path / name, content, case=case)
+        by_hand(tmp_path / name, whole(content, case), case=case)
     assert "two_linear/single" in complaint(compare(tmp_path / "a", tmp_path / "b"))
-    by_hand(tmp_path / "b/two", content, "keras", case=other)
+    by_hand(tmp_path / "b/two", whole(content, other), "keras", case=other)
     assert compare(tmp_path / "a", tmp_path / "b", "--quiet").status == 0
     by_hand(tmp_path / "b/again", content, "keras", case=other)
     assert "two traces of two_linear/single" in complaint(compare(tmp_path / "a", tmp_path / "b"))
@@ -209,11 +210,23 @@ def test_the_report_is_in_the_order_of_the_cases(tmp_path: Path) -> None:
     folders = {"transformer/single": "a", "simple_block/single": "b", "linear_stack/single": "c"}
     for side in ("torch", "keras"):
         for name, folder in folders.items():
-            by_hand(tmp_path / side / folder, content, side, case=cases.resolve(name))
+            case = cases.resolve(name)
+            by_hand(tmp_path / side / folder, whole(content, case), side, case=case)
     ended = compare(tmp_path / "torch", tmp_path / "keras", "--json=-")
     assert [case["case"] for case in json.loads(ended.out)["cases"]] == sorted(folders, key=cases.names().index)
     rows = [line.split()[0] for line in ended.err.splitlines() if line.partition(" ")[0] in folders]
     assert rows == sorted(folders, key=cases.names().index) == list(reversed(folders))
+
+
+@pytest.mark.parametrize("lost", ["initial", "step-000000", "step-000001", "step-000003"])
+@pytest.mark.parametrize("run", ["low", "high"])
+def test_a_step_that_neither_manifest_lists_is_missed(lost: str, run: str, tmp_path: Path) -> None:
+    for name in ("torch", "keras"):
+        facts = record(tmp_path / name, name, runs=("low", "high")).manifest
+        files = {file: listed for file, listed in facts.files.items() if file != f"{run}/rank-0/{lost}"}
+        manifest.write(tmp_path / name, msgspec.structs.replace(facts, files=files))
+    said = complaint(compare(tmp_path / "torch", tmp_path / "keras"))
+    assert f"is truncated: its {run} run has no {lost}" in said and "record the trace again" in said
 
 
 def test_traces_with_nothing_in_them_are_not_a_match(tmp_path: Path) -> None:
@@ -310,7 +323,7 @@ def test_names_are_printed_as_they_are(name: str, tmp_path: Path) -> None:
     for side, value in (("torch", 1.0), ("keras", 2.0)):
         content = {"step-000000": {f"activation/{name}": np.full(2, value)}}
         layout = Layout(devices=[f"CPU:{name}"], parameters={})
-        by_hand(tmp_path / side, {"high": content, "low": content}, side, layout=layout)
+        by_hand(tmp_path / side, whole({"high": content, "low": content}), side, layout=layout)
     ended = compare(tmp_path / "torch", tmp_path / "keras")
     assert ended.status == 1
     assert f"step 0, activation, {name}\n" in ended.out

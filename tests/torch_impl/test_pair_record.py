@@ -53,7 +53,13 @@ def test_the_state_before_the_first_step(tmp_path):
     trace = recorded(case("MLP"), tmp_path)
     start = trace.step(None)
     names = [f"parameter/{m}.{r}" for m in ("first", "norm", "frozen", "unused") for r in ("weight", "bias")]
-    assert list(start) == [*names, "buffer/norm.running_mean", "buffer/norm.running_var", "buffer/table"]
+    assert list(start) == [
+        *names,
+        "buffer/norm.running_mean",
+        "buffer/norm.running_var",
+        "buffer/table",
+        "buffer/order",
+    ]
     table = start.pop("buffer/table")  # a constant of the model's own, in each run as exact as it can be
     low = trace.step(None, "low")
     assert np.array_equal(low["buffer/table"], table.astype(np.float32))

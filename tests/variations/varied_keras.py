@@ -137,6 +137,26 @@ def dropping_wrong():
     return _between(keras.layers.Dropout(0.5))
 
 
+def plain():
+    return _between()
+
+
+def dropping():
+    return _between(keras.layers.Dropout(0.25))
+
+
+def dropping_gauss():
+    return _between(keras.layers.GaussianDropout(0.25))
+
+
+def dropping_exchanged():
+    return _between(keras.layers.Dropout(0.5), keras.layers.Activation("tanh"), keras.layers.Dropout(0.25))
+
+
+def fixed_noisy():
+    return _between(keras.layers.Activation("tanh"), keras.layers.GaussianNoise(1.0))
+
+
 class Last(keras.Model):
     def __init__(self, most):
         super().__init__()

@@ -107,6 +107,25 @@ def dropping():
     return _between(nn.Dropout(0.25))
 
 
+def dropping_twice():
+    return _between(nn.Dropout(0.25), nn.Tanh(), nn.Dropout(0.5))
+
+
+class Channels(nn.Module):
+    """Drops whole channels of an image of one pixel, which shared masks do not serve."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout2d(0.25)
+
+    def forward(self, x):
+        return self.drop(x[:, :, None, None])[:, :, 0, 0]
+
+
+def channels():
+    return _between(Channels())
+
+
 class Last(nn.Module):
     def __init__(self):
         super().__init__()

@@ -98,6 +98,8 @@ def facts(module: nn.Module) -> dict[str, Any]:
         told["form"] = "tanh" if tanh else "exact"
     elif name in GATES:
         told["gates"] = GATES[name]
+    if isinstance(module, nn.RNNBase):
+        told["dropout"] = module.dropout
     return told
 
 

@@ -1,4 +1,4 @@
-"""A forward pass in training mode that drops nothing: where masks would be drawn, and which variables it changes."""
+"""Forward passes in training mode that drop nothing: where masks would be drawn, and which variables they change."""
 
 from collections import Counter
 from typing import Any
@@ -11,6 +11,7 @@ from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.calls import Called
 from parity.config.schema import Case
 from parity.errors import BackendError, UsageError
+from parity.pairs.moved import changing, counting
 from parity.pairs.survey import Rehearsal
 
 
@@ -31,15 +32,18 @@ class Rehearsing:
 
     def rehearse(self, model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:
         """What training would draw and change. Nothing of a model that cannot run in training mode: training tells."""
-        before = _untrained(model)
+        states = [_untrained(model)]
         try:
             with self._counted.drawn(layers.named(model).items()):
                 build.call(model, case.model, inputs, True)
+            states.append(_untrained(model))
+            drawn, masks = dict(self._drawn), list(self._counted.sizes)
+            with self._counted.drawn(layers.named(model).items()):
+                build.call(model, case.model, inputs, True)
+            states.append(_untrained(model))
         except (UsageError, BackendError):
             return Rehearsal()
-        after = _untrained(model)
-        changing = [name for name, array in before.items() if not np.array_equal(array, after[name])]
-        return Rehearsal(drawn=self._drawn, masks=self._counted.sizes, changing=changing)
+        return Rehearsal(drawn=drawn, masks=masks, changing=changing(states), counting=counting(states))
 
 
 class _Counted(OrderedMasks):

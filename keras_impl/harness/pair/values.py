@@ -55,19 +55,19 @@ class Weights:
         for entry, held, _ in self.placed:
             names = entry.torch
             if not all(name in initial for name in names):
-                continue  # whole numbers, which both sides make by themselves
+                continue
             shapes = [each.told.shape for each in held]
             for each, values in zip(held, transfer.to_keras(entry, [initial[n] for n in names], shapes), strict=True):
                 each.variable.assign(values.astype(each.told.dtype))
 
     def state(self, initial: Mapping[str, Floats]) -> Iterator[tuple[str, str, Array]]:
-        """Kind, name and value of every parameter, and of every buffer of floats."""
+        """Kind, name and value of every parameter and buffer."""
         for entry, held, shapes in self.placed:
             names = entry.torch
             if all(name in initial for name in names):
                 start = [initial[name] for name in names] if entry.combine == "sum" else None
                 values = transfer.to_torch(entry, [array(each.variable) for each in held], shapes, start)
-                yield from ((self._kind(name), name, value) for name, value in zip(names, values, strict=True))
+                yield from (self._seen(name, value) for name, value in zip(names, values, strict=True))
 
     def trained(self) -> list[Held]:
         """The variables that have gradients."""
@@ -109,10 +109,17 @@ class Weights:
         for name, value in [next(found)] if is_sum else found:
             yield f"{name}.{slot}", value
 
-    def _kind(self, name: str) -> str:
-        """What torch records a weight as: a frozen parameter is one too."""
+    def _seen(self, name: str, value: Array) -> tuple[str, str, Array]:
+        """Kind, name and value as torch records a weight: a frozen parameter is a parameter too.
+
+        Whole numbers are whole numbers, in whatever dtype Keras's variable counts them.
+        """
         told = self.told[name]
-        return "buffer" if told.statistic or told.constant else "parameter"
+        kind = "buffer" if told.statistic or told.constant else "parameter"
+        whole = np.bool_ if told.dtype == "bool" else np.int64 if "int" in told.dtype else None
+        if whole and np.array_equal(counted := value.astype(whole), value):
+            value = counted
+        return kind, name, value
 
     def _shapes(self, names: Iterable[str]) -> list[tuple[int, ...]]:
         return [self.told[name].shape for name in names]

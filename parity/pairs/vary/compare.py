@@ -17,7 +17,9 @@ from parity.pairs.coverage import INPUTS, Seen, by_mode, covered, in_torch_names
 from parity.pairs.file import PairFile
 from parity.pairs.mapping import Halves
 from parity.pairs.schema import Pair
-from parity.pairs.survey import OUTPUT
+from parity.pairs.survey import OUTPUT, Survey
+from parity.pairs.vary import masks
+from parity.pairs.vary.masks import Unshared
 from parity.pairs.vary.record import Facts, read, reproduced
 from parity.pairs.vary.variations import GIVEN, TRAINING, Variation, variations
 from parity.results import CaseResult, Divergence, worst
@@ -42,17 +44,19 @@ def vary(
         return
     scratch = folder / "variations"
     shutil.rmtree(scratch, ignore_errors=True)  # left by a run that was ended
+    left: list[Judged] = []
     try:
         if failures := _recorded(file, backends, scratch, halves, given_only):
             result.variations = [Judged(name="all", verdict="skipped", skipped="; ".join(failures))]
             return
         chosen = variations(file.case, file.search)[: 1 if given_only else None]
-        told = _Told(scratch, chosen)
+        told = _Told(scratch, chosen, survey.read(folder / "torch" / "survey"))
         result.variations = [] if given_only else list(told.judged())
         result.coverage = covered(_branches(file, folder, halves, told, result.variations))
+        left = told.unshared
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    _conclude(result)
+    _conclude(result, left)
 
 
 def _recorded(
@@ -70,23 +74,27 @@ def _recorded(
     return [f"{name}: {answer.message}" for name, answer in answers if answer.status != "done"]
 
 
-def _conclude(result: CaseResult) -> None:
-    """A variation that diverged makes the pair diverge."""
-    found = next((one for one in result.variations if one.verdict == "diverged"), None)
+def _conclude(result: CaseResult, unshared: list[Judged]) -> None:
+    """A variation that diverged makes the pair diverge; one side's own random numbers leave it inconclusive."""
+    found = next((one for one in [*result.variations, *unshared] if one.verdict == "diverged" or one in unshared), None)
     if found is None:
         return
     where = "in inference, on" if found.name == GIVEN else "on inputs that nobody gave:"
     reason = f"{where} {found.name}: {found.reason}"
-    result.verdict, result.reason = worst([result.verdict, "diverged"]), reason
+    result.verdict, result.reason = worst([result.verdict, found.verdict]), reason
     place = Divergence(step=0, kind="activation", name=OUTPUT, replica=0, bits=None, reason=reason)
     result.first_divergence = msgspec.structs.replace(found.first_divergence or place, reason=reason)
 
 
 class _Told:
-    """What both sides have recorded. `facts`: torch's and Keras's."""
+    """What both sides have recorded. `facts`: torch's and Keras's; `torch`: its survey.
 
-    def __init__(self, folder: Path, chosen: list[Variation]) -> None:
-        self.folder, self.chosen = folder, chosen
+    `unshared`: the variations that cannot be compared as one side draws random numbers that the other does not.
+    """
+
+    def __init__(self, folder: Path, chosen: list[Variation], torch: Survey) -> None:
+        self.folder, self.chosen, self.torch = folder, chosen, torch
+        self.unshared: list[Judged] = []
         self.facts = [read(folder / side) for side in SIDES]
 
     def judged(self) -> Iterator[Judged]:
@@ -104,9 +112,9 @@ class _Told:
     def _judged(self, number: int) -> Judged:
         name = self.chosen[number].name
         failed = {side: facts.failed[name] for side, facts in self._sides() if name in facts.failed}
-        excluded = [f"{side}: {facts.excluded[name]}" for side, facts in self._sides() if name in facts.excluded]
-        if excluded:
-            return Judged(name=name, verdict="skipped", skipped=excluded[0])
+        excluded = {side: facts.excluded[name] for side, facts in self._sides() if name in facts.excluded}
+        if why_not := masks.unshared(excluded, self.torch, self.facts[1].draws.get(name, [])):
+            return self._left(name, why_not)
         if failed:
             return self._failed(self.chosen[number], failed)
         torch, keras = (Trace(self.folder / side / str(number)) for side in SIDES)
@@ -126,11 +134,18 @@ class _Told:
         ordered = [sorted(draws, key=lambda draw: draw.size) for draws in (torch, keras)]
         if ordered[0] == ordered[1]:
             return None
+        reason = f"torch drops at the rates {masks.told(torch)}, keras {masks.told(keras)}"
         if sorted(torch) == sorted(keras):
-            return Judged(name=name, verdict="skipped", skipped="dropout is drawn in another order on each side")
-        rates = [", ".join(f"{draw.rate:g}" for draw in draws) or "nothing" for draws in (torch, keras)]
-        reason = f"torch drops at the rates {rates[0]}, keras {rates[1]}"
+            return self._left(name, Unshared(f"{reason}: in another order", alike=False))
         return Judged(name=name, verdict="diverged", reason=reason)
+
+    def _left(self, name: str, why: Unshared) -> Judged:
+        """A variation that is not compared."""
+        if why.alike:
+            return Judged(name=name, verdict="skipped", skipped=why.reason)
+        found = Judged(name=name, verdict="inconclusive", reason=f"cannot be compared: {why.reason}")
+        self.unshared.append(found)
+        return found
 
     def _failed(self, variation: Variation, failed: dict[str, str]) -> Judged:
         """One side or both do not take the inputs."""

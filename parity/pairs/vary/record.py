@@ -72,13 +72,14 @@ def record(job: VaryJob, backend: str, open_: Open) -> None:
 
 
 class _Recording:
-    """What was written so far: `files` by the number of a variation."""
+    """What was written so far: `files` and their `digests` by the number of a variation."""
 
     def __init__(self, job: VaryJob, chosen: list[Variation]) -> None:
         assert isinstance(job.case.model, Pair)
         self.job, self.pair, self.chosen = job, job.case.model, chosen
         self.facts = Facts()
         self.files: dict[int, dict[str, list[str]]] = {}
+        self.digests: dict[int, dict[str, str]] = {}
 
     def add(self, run: str, variation: Variation, instance: Instance) -> None:
         """One call, if no earlier run of the variation has failed."""
@@ -116,6 +117,7 @@ class _Recording:
                 layout=Layout(devices=[], parameters={}),
                 replicas=[[0]],
                 files=files,
+                digests=self.digests[number],
             )
             manifest.write(folder / str(number), facts)
         (folder / FACTS).write_bytes(msgspec.json.encode(self.facts))
@@ -136,6 +138,7 @@ class _Recording:
         recorder.next_step()
         stem = keys.step_file(0)
         self.files.setdefault(number, {})[f"{run}/rank-0/{stem}"] = recorder.files[stem]
+        self.digests.setdefault(number, {})[f"{run}/rank-0/{stem}"] = recorder.digests[stem]
 
     def _repeat(self, variation: Variation, instance: Instance, before: Outputs) -> None:
         """Training may draw other random numbers than shared masks: then it is no function of its inputs."""

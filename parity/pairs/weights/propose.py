@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from parity.pairs.mapping import Entry, Mapping, Unplaced
+from parity.pairs.mapping import Entry, Mapping, Unplaced, counts
 from parity.pairs.schema import Pair
 from parity.pairs.survey import Survey, Weight
 from parity.pairs.weights import leftovers, names, siblings
@@ -90,7 +90,7 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
     ]
     free = [weight for weight in left[0] if weight.constant]
     evolving = [weight for weight in free if weight.name in torch.rehearsal.changing]
-    changing = [weight.name for weight in evolving if "float" in weight.dtype or "complex" in weight.dtype]
+    changing = [weight.name for weight in evolving if weight.name not in torch.rehearsal.counting]
     left[0] = [weight for weight in left[0] if not weight.constant]
     fixed = [weight.name for weight in left[1] if _is_fixed(weight, keras, left[0])]
     left[1] = [weight for weight in left[1] if weight.name not in fixed]
@@ -100,11 +100,7 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
         unplaced=[*_unplaced(torch, left[0], left[1], keras), *_unplaced(keras, left[1], left[0], torch)],
         constants=[*(weight.name for weight in free if weight.name not in changing), *fixed],
         ignored=skipped[0] + skipped[1],
-        assumptions=[
-            f"{weight.name} of torch, whole numbers that training changes, needs no counterpart"
-            for weight in evolving
-            if weight.name not in changing
-        ],
+        assumptions=[counts(weight.name) for weight in evolving if weight.name not in changing],
     )
 
 

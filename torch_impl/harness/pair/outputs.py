@@ -23,6 +23,14 @@ def named(pair: Pair, outputs: Any) -> Named:
     return [(f"{OUTPUT}#{number}" if number else OUTPUT, tensor) for number, tensor in enumerate(found)]
 
 
+def unnamed(pair: Pair, outputs: Any) -> list[str]:
+    """The paths of the tensors that [outputs] leaves out. Raises UsageError."""
+    if not pair.outputs:
+        return []
+    chosen = {id(tensor) for _, tensor in named(pair, outputs)}
+    return [path for path, tensor in _paths("", outputs) if id(tensor) not in chosen]
+
+
 def flat(value: Any) -> Iterator[torch.Tensor]:
     """Every tensor within tuples, lists, dicts and dataclasses, in order; of other objects nothing is known."""
     if isinstance(value, torch.Tensor):
@@ -43,6 +51,15 @@ def _parts(value: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
     return {}
+
+
+def _paths(path: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor with the dotted path at which it stands."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    else:
+        for key, part in _parts(value).items():
+            yield from _paths(f"{path}.{key}".lstrip("."), part)
 
 
 def _chosen(name: str, given: PairOutput, outputs: Any) -> torch.Tensor:

@@ -126,12 +126,11 @@ class Probe:
         self._order.clear()
 
     def state(self, optimizer: Optimizer | None) -> None:
-        """Parameters, buffers of floats and the optimizer's state."""
+        """Parameters, buffers and the optimizer's state."""
         for name, parameter in self.model.named_parameters():
             self._add("parameter", name, parameter)
         for name, buffer in (values.statistics(self.model) | values.constants(self.model)).items():
-            if buffer.is_floating_point() or buffer.is_complex():
-                self._add("buffer", name, buffer)
+            self._add("buffer", name, buffer)
         if optimizer is not None and self.recorder.wants("optimizer_state"):
             self._optimizer(optimizer)
 

@@ -1,4 +1,4 @@
-"""A forward pass in training mode that drops nothing: where masks would be drawn, and which buffers it changes."""
+"""Forward passes in training mode that drop nothing: where masks would be drawn, and which buffers they change."""
 
 from collections import Counter
 
@@ -8,6 +8,7 @@ from torch import nn
 
 from parity.config.schema import Case
 from parity.errors import BackendError, UsageError
+from parity.pairs.moved import changing, counting
 from parity.pairs.survey import Rehearsal
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import values
@@ -26,15 +27,18 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
             drawn[f"{name}#{repeats[name]}" if repeats[name] else name] = len(counted.sizes)
             repeats[name] += 1
 
-    before = _buffers(model)
+    states = [_buffers(model)]
     try:
-        with counted.drawn(model), observed(model, lambda *_: None, on_return), torch.no_grad():
-            call(model.train(), case.model, inputs)
+        with torch.no_grad():
+            with counted.drawn(model), observed(model, lambda *_: None, on_return):
+                call(model.train(), case.model, inputs)
+            states.append(_buffers(model))
+            with _Counted(case.seed, 0, ordered=True).drawn(model):
+                call(model, case.model, inputs)
+            states.append(_buffers(model))
     except (UsageError, BackendError):
         return Rehearsal()
-    after = _buffers(model)
-    changing = [name for name, array in before.items() if not np.array_equal(array, after[name], equal_nan=True)]
-    return Rehearsal(drawn=drawn, masks=counted.sizes, changing=changing)
+    return Rehearsal(drawn=drawn, masks=counted.sizes, changing=changing(states), counting=counting(states))
 
 
 class _Counted(Masks):

@@ -21,7 +21,7 @@ from torch_impl.harness import devices, kinds, precision
 from torch_impl.harness.lift import lifted
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import call, ready, tensors
-from torch_impl.harness.pair.outputs import named
+from torch_impl.harness.pair.outputs import named, unnamed
 from torch_impl.harness.pair.probe import observed
 from torch_impl.harness.pair.rehearsal import rehearse
 from torch_impl.harness.pair.run import plain
@@ -65,6 +65,7 @@ class _Pass:
         self.called: dict[str, None] = {}
         self.arguments: dict[str, list[tuple[int, ...]]] = {}
         self.outputs: list[Seen] = []
+        self.unnamed: list[str] = []
         self._writer = Writer(folder / files.ACTIVATIONS, ROOM)
         self._repeats: dict[str, int] = {}
 
@@ -74,6 +75,7 @@ class _Pass:
             outputs = call(model, case.model, inputs)
         for name, output in named(case.model, outputs):
             self._add(name, "", output)
+        self.unnamed = unnamed(case.model, outputs)
         self._writer.close()
 
     def _on_call(self, name: str, found: list[torch.Tensor]) -> None:
@@ -109,6 +111,7 @@ def _described(model: nn.Module, seen: _Pass) -> Survey:
         called=list(seen.called),
         tied=_tied(model, weights),
         outputs=seen.outputs,
+        unnamed=seen.unnamed,
         arguments=seen.arguments,
     )
 
