@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.errors import TraceError
+from parity.pairs.returned import Path as Keys
+from parity.pairs.returned import Returned
 from parity.random import Floats
 from parity.trace import sound
 from parity.trace.tensorfile import TensorFile
@@ -72,11 +74,13 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     `masks`: of each that is drawn, in order, the elements of the tensor that it is for. `drawn`: by the key of each
     tensor that a module returned, how many had been drawn by then. `changing`: buffers, or variables that are not
     trained, that are not what they were before; statistics of norms, which always change, are none of them.
+    `returned`: of torch's.
     """
 
     masks: list[int] = []
     drawn: dict[str, int] = {}
     changing: list[str] = []
+    returned: Returned = Returned()
 
     def behind(self, key: str, size: int) -> int | None:
         """How many masks for tensors of this size had been drawn when a tensor was returned; None if it was not."""
@@ -90,6 +94,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     `tied`: further names of a weight, with the name that it has among `weights`. `outputs`: in the order in which
     they were returned, the whole model's last. `arguments`: the shapes of the tensors that went into each module's
     first call, for those modules that have none within them. `rehearsal`: of training, where it could run.
+    `returned`: what the whole model returned in inference; nothing where the file has [outputs].
     """
 
     side: str
@@ -100,6 +105,11 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     outputs: list[Seen] = []
     arguments: dict[str, list[tuple[int, ...]]] = {}
     rehearsal: Rehearsal = Rehearsal()
+    returned: Returned = Returned()
+
+    def keys(self, training: bool) -> list[Keys]:
+        """Of what the whole model returns in that mode, in order; none where nothing of it has a key."""
+        return (self.rehearsal if training else self).returned.keys
 
     def kind(self, path: str) -> str:
         """Of a module; "" if there is none of that path."""

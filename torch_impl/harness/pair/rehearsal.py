@@ -12,6 +12,7 @@ from parity.pairs.survey import Rehearsal
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import Inputs, call
+from torch_impl.harness.pair.outputs import told
 from torch_impl.harness.pair.probe import observed
 
 
@@ -29,12 +30,13 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
     before = _buffers(model)
     try:
         with counted.drawn(model), observed(model, lambda *_: None, on_return), torch.no_grad():
-            call(model.train(), case.model, inputs)
+            outputs = call(model.train(), case.model, inputs)
     except (UsageError, BackendError):
         return Rehearsal()
     after = _buffers(model)
     changing = [name for name, array in before.items() if not np.array_equal(array, after[name], equal_nan=True)]
-    return Rehearsal(drawn=drawn, masks=counted.sizes, changing=changing)
+    returned = told(case.model, outputs)
+    return Rehearsal(drawn=drawn, masks=counted.sizes, changing=changing, returned=returned)
 
 
 class _Counted(Masks):

@@ -14,6 +14,7 @@ from parity.config.schema import Case
 from parity.numerics import precision as precisions
 from parity.pairs import survey as files
 from parity.pairs.inputs import PairData
+from parity.pairs.returned import Returned
 from parity.pairs.survey import Module, Seen, Survey, Weight
 from parity.runtime.job import SurveyJob
 from parity.trace.tensorfile import Writer
@@ -21,7 +22,7 @@ from torch_impl.harness import devices, kinds, precision
 from torch_impl.harness.lift import lifted
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import call, ready, tensors
-from torch_impl.harness.pair.outputs import named
+from torch_impl.harness.pair.outputs import named, told
 from torch_impl.harness.pair.probe import observed
 from torch_impl.harness.pair.rehearsal import rehearse
 from torch_impl.harness.pair.run import plain
@@ -65,6 +66,7 @@ class _Pass:
         self.called: dict[str, None] = {}
         self.arguments: dict[str, list[tuple[int, ...]]] = {}
         self.outputs: list[Seen] = []
+        self.returned = Returned()
         self._writer = Writer(folder / files.ACTIVATIONS, ROOM)
         self._repeats: dict[str, int] = {}
 
@@ -74,6 +76,7 @@ class _Pass:
             outputs = call(model, case.model, inputs)
         for name, output in named(case.model, outputs):
             self._add(name, "", output)
+        self.returned = told(case.model, outputs)
         self._writer.close()
 
     def _on_call(self, name: str, found: list[torch.Tensor]) -> None:
@@ -110,6 +113,7 @@ def _described(model: nn.Module, seen: _Pass) -> Survey:
         tied=_tied(model, weights),
         outputs=seen.outputs,
         arguments=seen.arguments,
+        returned=seen.returned,
     )
 
 
