@@ -65,9 +65,10 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
     found = examined(shown.reference, shown.candidate)
     result, matching = found.result, candidate.manifest.matching
     result.mapping, result.assumptions = mapping, shown.told
+    result.not_compared = [*not_run(pair, reference.manifest.modules), *constants(mapping, reference)]
     if matching:
         result.matched = summary(matching, shown.alone)
-    result.not_compared = [*not_run(pair, reference.manifest.modules), *constants(mapping, reference)]
+        result.not_compared += matching.not_compared
     tell(result, mapping, reference, candidate)
     evidence = Evidence(shown.reference, shown.candidate, found.unequal)
     judge_expected(found, pair.expect, evidence)

@@ -78,7 +78,8 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
     """All tensors that correspond, and the keys of those that have no counterpart.
 
     `layouts`: by key, the models' outputs whose layers have other axes in Keras, with the einops pattern from torch's.
-    `equal`: torch's tensors that had the same values in inference, with the initial weights.
+    `equal`: torch's tensors that had the same values in inference, with the initial weights. `not_compared`: in
+    sentences, what the models returned that is neither a tensor nor a number.
     """
 
     matches: list[Match]
@@ -86,6 +87,7 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
     keras_alone: list[str] = []
     layouts: dict[str, str] = {}
     equal: list[str] = []
+    not_compared: list[str] = []
 
 
 class Halves(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.errors import TraceError
+from parity.pairs.returned import Path as Keys
+from parity.pairs.returned import Returned
 from parity.random import Floats
 from parity.trace import sound
 from parity.trace.tensorfile import TensorFile
@@ -73,12 +75,14 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     tensor that a module returned, how many had been drawn by then. `changing`: buffers, or variables that are not
     trained, that are not what they were before, or after one more pass; statistics of norms, which always change, are
     none of them. `counting`: those among them that only count the passes (parity.pairs.moved.is_counter).
+    `returned`: of torch's.
     """
 
     masks: list[int] = []
     drawn: dict[str, int] = {}
     changing: list[str] = []
     counting: list[str] = []
+    returned: Returned = Returned()
 
     def behind(self, key: str, size: int) -> int | None:
         """How many masks for tensors of this size had been drawn when a tensor was returned; None if it was not."""
@@ -93,6 +97,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     they were returned, the whole model's last; `unnamed`: the model's that [outputs] leaves out. `arguments`: the
     shapes of the tensors that went into each module's first call, for those modules that have none within them.
     `rehearsal`: of training, where it could run.
+    `returned`: what the whole model returned in inference; nothing where the file has [outputs].
     """
 
     side: str
@@ -104,6 +109,11 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     unnamed: list[str] = []
     arguments: dict[str, list[tuple[int, ...]]] = {}
     rehearsal: Rehearsal = Rehearsal()
+    returned: Returned = Returned()
+
+    def keys(self, training: bool) -> list[Keys]:
+        """Of what the whole model returns in that mode, in order; none where nothing of it has a key."""
+        return (self.rehearsal if training else self).returned.keys
 
     def kind(self, path: str) -> str:
         """Of a module; "" if there is none of that path."""

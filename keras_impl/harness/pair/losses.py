@@ -39,7 +39,7 @@ def training(pair: Pair, outputs: Any, canonical: list[Output], data: PairData, 
     """The loss of a step. `canonical`: the outputs with their layouts. Raises UsageError and BackendError."""
     train = pair.train
     assert train
-    first = next((one for one in canonical if one.tensor.dtype.is_floating), None)
+    first = next((one for one in canonical if one.tensor.dtype.is_floating and not one.is_number), None)
     if first is None:
         raise UsageError(f"keras={pair.keras}: the model returns whole numbers only, which have no loss")
     if train.keras_loss:

@@ -1,24 +1,30 @@
 """What a model returned, as tensors under canonical names: those that [outputs] names, or all in their order."""
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 from einops import rearrange
 
 from parity.errors import UsageError, nearest
+from parity.pairs import returned
+from parity.pairs.returned import Path, Returned
 from parity.pairs.schema import Pair
 from parity.pairs.survey import OUTPUT
 
 
 class Output(NamedTuple):
-    """A tensor in this side's axes; `layout`: from canonical axes to these. `name`: by which [outputs] has it."""
+    """A tensor in this side's axes; `layout`: from canonical axes to these. `name`: by which [outputs] has it.
+
+    `is_number`: it was a number or an array of them, which has no gradient.
+    """
 
     key: str
     name: str
     tensor: tf.Tensor
     layout: str = ""
+    is_number: bool = False
 
     @property
     def canonical(self) -> tf.Tensor:
@@ -28,54 +34,66 @@ class Output(NamedTuple):
         return rearrange(self.tensor, " -> ".join(reversed([side.strip() for side in self.layout.split("->")])))
 
 
-def named(pair: Pair, outputs: Any) -> list[tuple[str, tf.Tensor]]:
-    """By [outputs], or every tensor in order: "(model)", "(model)#1"... Raises UsageError."""
-    return [(one.key, one.canonical) for one in found(pair, outputs)]
+def named(pair: Pair, outputs: Any, keys: Sequence[Path] = ()) -> list[tuple[str, tf.Tensor]]:
+    """By [outputs], or every tensor and number in torch's order: "(model)", "(model)#1"... Raises UsageError.
+
+    `keys`: torch's, as its survey has them; without them it is the order in which they are returned.
+    """
+    return [(one.key, one.canonical) for one in found(pair, outputs, keys)]
 
 
-def found(pair: Pair, outputs: Any) -> list[Output]:
-    """The tensors of what the model returned. Raises UsageError where there are none."""
+def told(pair: Pair, outputs: Any) -> Returned:
+    """What the report has to know of them; nothing where [outputs] names those to compare."""
+    return Returned() if pair.outputs else returned.returned(outputs, _is_tensor)
+
+
+def found(pair: Pair, outputs: Any, keys: Sequence[Path] = ()) -> list[Output]:
+    """The tensors and numbers of what the model returned. Raises UsageError where there are none, or other keys."""
     if pair.outputs:
         what = f"keras={pair.keras}"
         return [
-            Output(f"{OUTPUT}.{name}", name, _dug(what, name, outputs, one.keras), one.keras_layout)
+            _output(f"{OUTPUT}.{name}", _dug(what, name, outputs, one.keras), name, one.keras_layout)
             for name, one in pair.outputs.items()
         ]
-    leaves = list(flat(outputs))
+    leaves = returned.in_order(keys, returned.compared(outputs, _is_tensor))
     if not leaves:
         raise UsageError(f"keras={pair.keras}: the model returned {type(outputs).__name__}, expected tensors")
-    return [Output(f"{OUTPUT}#{number}" if number else OUTPUT, "", leaf) for number, leaf in enumerate(leaves)]
+    return [_output(f"{OUTPUT}#{number}" if number else OUTPUT, leaf.value) for number, leaf in enumerate(leaves)]
 
 
-def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str]) -> list[Output]:
-    """The same, also with the layouts that the file does not say, by key. Raises UsageError where there are none."""
-    return [one._replace(layout=one.layout or layouts.get(one.key, "")) for one in found(pair, outputs)]
+def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str], keys: Sequence[Path]) -> list[Output]:
+    """The same, also with the layouts that the file does not say, by key. Raises UsageError as it does."""
+    return [one._replace(layout=one.layout or layouts.get(one.key, "")) for one in found(pair, outputs, keys)]
 
 
 def flat(value: Any) -> Iterator[tf.Tensor]:
     """Every tensor of a structure in its own order; what is None is passed over."""
-    if isinstance(value, (tf.Variable, tf.IndexedSlices)) or (tf.is_tensor(value) and not isinstance(value, tf.Tensor)):
-        yield tf.convert_to_tensor(value)
-    elif isinstance(value, tf.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from flat(each)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from flat(each)
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield from flat(getattr(value, field.name))
+    return (_tensor(leaf.value) for leaf in returned.leaves(value, _is_tensor) if _is_tensor(leaf.value))
 
 
-def _dug(what: str, name: str, outputs: Any, path: str | int) -> tf.Tensor:
-    """The tensor at a key, attribute or index, or at a path of them with dots."""
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, (tf.Variable, tf.IndexedSlices)) or tf.is_tensor(value)
+
+
+def _tensor(value: Any) -> tf.Tensor:
+    """Numbers have the precision of the run."""
+    if _is_tensor(value):
+        return value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
+    array = returned.numbers(value)
+    return tf.constant(array, keras.config.floatx() if array.dtype.kind == "f" else None)
+
+
+def _output(key: str, value: Any, name: str = "", layout: str = "") -> Output:
+    return Output(key, name, _tensor(value), layout, not _is_tensor(value))
+
+
+def _dug(what: str, name: str, outputs: Any, path: str | int) -> Any:
+    """The tensor or number at a key, attribute or index, or at a path of them with dots."""
     value = outputs
     if path != "":
         for part in str(path).split("."):
             value = _item(f"{what}: [outputs.{name}]", value, part)
-    tensors = list(flat(value))
+    tensors = list(flat(value)) or [leaf.value for leaf in returned.compared(value, _is_tensor)]
     if len(tensors) != 1:
         kind = type(value).__name__
         raise UsageError(f"{what}: [outputs.{name}] keras = {path!r} is {kind}, expected one tensor{_keys(value)}")

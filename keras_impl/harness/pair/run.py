@@ -39,7 +39,7 @@ def run(run: Run) -> Account:
         weights.check()
         weights.load(run.weights)
         probe = Probe(run, model, torch)
-        _Course(run, model, weights, probe).run()
+        _Course(run, model, weights, probe, torch).run()
     parameters = {name: [0] for name in weights.canonical_trained()}
     return Account(Layout(devices=devices.physical(1), parameters=parameters), probe.modules, places)
 
@@ -47,11 +47,12 @@ def run(run: Run) -> Account:
 class _Course:
     """What happens to a model in a run."""
 
-    def __init__(self, run: Run, model: Any, weights: Weights, probe: Probe):
+    def __init__(self, run: Run, model: Any, weights: Weights, probe: Probe, torch: survey.Survey):
         self.model, self.weights, self.probe = model, weights, probe
         self.case, self.pair, self.data = run.case, run.case.model, run.dataset
         self.search, self.recorder = run.pair.search, run.recorders[0]
         self.variables = weights.trained()
+        self.torch = torch
         self.layouts = run.pair.matching.layouts if run.pair.matching else {}
 
     def run(self) -> None:
@@ -90,7 +91,7 @@ class _Course:
     def _forward(self, inputs: dict[str, tf.Tensor], training: bool) -> tuple[Any, list[Output]]:
         """What the model returned, and its tensors with their layouts."""
         outputs = whole(build.call, self.model, self.pair, inputs, training)
-        canonical = laid_out(self.pair, outputs, self.layouts)
+        canonical = laid_out(self.pair, outputs, self.layouts, self.torch.keys(training))
         self.probe.outputs([(one.key, one.canonical) for one in canonical])
         return outputs, canonical
 

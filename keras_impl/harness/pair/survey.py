@@ -13,11 +13,12 @@ from keras_impl.harness import precision
 from keras_impl.harness.lift import lifted
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.calls import Called, watch
-from keras_impl.harness.pair.outputs import named
+from keras_impl.harness.pair.outputs import named, told
 from keras_impl.harness.pair.rehearsal import Rehearsing
 from parity.numerics.precision import HIGH
 from parity.pairs import survey as surveys
 from parity.pairs.inputs import PairData
+from parity.pairs.returned import Path as Keys
 from parity.pairs.schema import Pair
 from parity.runtime.job import SurveyJob
 from parity.trace.tensorfile import Writer
@@ -35,16 +36,20 @@ def survey(job: SurveyJob) -> None:
         model = build.build(pair, HIGH, halves.search)
         inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
         build.call(model, pair, inputs)  # makes the weights of layers that wait for a first call
+        keys: list[Keys] = []
         if halves.mapping:
             torch = Path(halves.survey)
-            values.Weights(model, halves.mapping, surveys.read(torch)).load(surveys.Initial(torch))
+            reference = surveys.read(torch)
+            keys = reference.keys(training=False)
+            values.Weights(model, halves.mapping, reference).load(surveys.Initial(torch))
         activations, rehearsing = _Activations(folder), Rehearsing(job.case)
         watchers = [activations.see]
         watch(model, lambda call: watchers[-1](call))
-        activations.see_outputs(named(pair, build.call(model, pair, inputs)))
+        outputs = build.call(model, pair, inputs)
+        activations.see_outputs(named(pair, outputs, keys))
         watchers.append(rehearsing.see)
         rehearsal = rehearsing.rehearse(model, job.case, inputs)
-    surveys.write(folder, replace(activations.close(model), rehearsal=rehearsal))
+    surveys.write(folder, replace(activations.close(model), rehearsal=rehearsal, returned=told(pair, outputs)))
 
 
 class _Activations:

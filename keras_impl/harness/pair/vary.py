@@ -35,17 +35,18 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
     with precision.policy(at), lifted(at):
         model = build.build(pair, at, halves.search)
         build.call(model, pair, build.tensors(pair, given))
-        held = values.Weights(model, halves.mapping, survey.read(Path(halves.survey)))
+        torch = survey.read(Path(halves.survey))
+        held = values.Weights(model, halves.mapping, torch)
         held.check()
         held.load(weights)
-        yield Instance(job, model, held)
+        yield Instance(job, model, held, torch)
 
 
 class Instance:
     """The model, and the values of what is not trained before the first call."""
 
-    def __init__(self, job: VaryJob, model: Any, weights: values.Weights) -> None:
-        self.case, self.pair, self.model = job.case, job.case.model, model
+    def __init__(self, job: VaryJob, model: Any, weights: values.Weights, torch: survey.Survey) -> None:
+        self.torch, self.case, self.pair, self.model = torch, job.case, job.case.model, model
         matches = job.pair.matching.matches if job.pair.matching else []
         self._axes, self._usual = {match.keras: match.axes for match in matches}, usual(self.pair, matches)
         buffers = [one.variable for one in weights.variables if not one.told.trainable]
@@ -66,7 +67,7 @@ class Instance:
                 stack.enter_context(masks.drawn(layers.named(self.model).items()))
             stack.enter_context(observed(observer))
             outputs = whole(build.call, self.model, self.pair, build.tensors(self.pair, inputs), training)
-        return [(name, values.array(tensor)) for name, tensor in named(self.pair, outputs)]
+        return [(name, values.array(tensor)) for name, tensor in named(self.pair, outputs, self.torch.keys(training))]
 
     def reset(self) -> None:
         """Give its buffers the values that they had before the first call."""

@@ -24,6 +24,7 @@ def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:
         keras_alone=[*matching.keras_alone, *(match.keras for match in left)],
         layouts=matching.layouts,
         equal=matching.equal,
+        not_compared=matching.not_compared,
     )
 
 

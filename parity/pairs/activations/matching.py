@@ -20,6 +20,7 @@ from parity.pairs.activations.unequal import match_in_gaps, match_owners
 from parity.pairs.activations.values import Order, Shape, Tensor, distance
 from parity.pairs.mapping import Mapping, Match, Matching
 from parity.pairs.patterns import reorders, reverse
+from parity.pairs.returned import sentences
 from parity.pairs.survey import Array, Survey
 from parity.results import Matched
 
@@ -51,6 +52,7 @@ def match(
             *(pair.torch.key for pair in state.found.values() if pair.fit.distance <= EQUAL),
             *(match.torch for match in whole if _apart(torch_values[match.torch], keras_values[match.keras]) <= EQUAL),
         ],
+        not_compared=[*sentences("torch", torch.returned), *sentences("Keras", keras.returned)],
     )
 
 

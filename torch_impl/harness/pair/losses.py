@@ -11,6 +11,7 @@ from parity.pairs.inputs import PairData
 from parity.pairs.schema import TARGET, Pair, Train
 from torch_impl import losses
 from torch_impl.harness.pair.build import tensor, user_errors
+from torch_impl.harness.pair.outputs import flat
 
 
 class Scalar(NamedTuple):
@@ -36,7 +37,8 @@ def training(
     """The loss of a step. `canonical`: the outputs in their order. Raises UsageError and BackendError."""
     train = pair.train
     assert train
-    first = next((number for number, one in enumerate(canonical) if one.is_floating_point()), None)
+    own = {id(one) for one in flat(outputs)}  # a number has no gradient
+    first = next((n for n, one in enumerate(canonical) if one.is_floating_point() and id(one) in own), None)
     if first is None:
         raise UsageError(f"torch={pair.torch}: no output is float, which leaves nothing to train; leave out [train]")
     output = canonical[first]

@@ -1,12 +1,13 @@
 """What a model returned, as tensors by their canonical names; canonical axes are torch's own."""
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from parity.errors import UsageError, nearest
+from parity.pairs import returned
+from parity.pairs.returned import Returned
 from parity.pairs.schema import Pair, PairOutput
 from parity.pairs.survey import OUTPUT
 
@@ -14,10 +15,10 @@ Named = list[tuple[str, torch.Tensor]]
 
 
 def named(pair: Pair, outputs: Any) -> Named:
-    """By [outputs], or every tensor in order: "(model)", "(model)#1"... Raises UsageError."""
+    """By [outputs], or every tensor and number in order: "(model)", "(model)#1"... Raises UsageError."""
     if pair.outputs:
         return [(f"{OUTPUT}.{name}", _chosen(name, one, outputs)) for name, one in pair.outputs.items()]
-    found = list(flat(outputs))
+    found = _all(outputs)
     if not found:
         raise UsageError(f"torch={pair.torch}: the model's output has no tensor in it: {_kind(outputs)}")
     return [(f"{OUTPUT}#{number}" if number else OUTPUT, tensor) for number, tensor in enumerate(found)]
@@ -31,26 +32,36 @@ def unnamed(pair: Pair, outputs: Any) -> list[str]:
     return [path for path, tensor in _paths("", outputs) if id(tensor) not in chosen]
 
 
+def told(pair: Pair, outputs: Any) -> Returned:
+    """What Keras's half and the report have to know of them; nothing where [outputs] names those to compare."""
+    return Returned() if pair.outputs else returned.returned(outputs, _is_tensor)
+
+
 def flat(value: Any) -> Iterator[torch.Tensor]:
     """Every tensor within tuples, lists, dicts and dataclasses, in order; of other objects nothing is known."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    else:
-        for part in _parts(value).values():
-            yield from flat(part)
+    return (leaf.value for leaf in returned.leaves(value, _is_tensor) if _is_tensor(leaf.value))
+
+
+def _all(value: Any) -> list[torch.Tensor]:
+    """The same with numbers and arrays of them."""
+    return [_tensor(leaf.value) for leaf in returned.compared(value, _is_tensor)]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    """Numbers have the precision of the run."""
+    if _is_tensor(value):
+        return value
+    made = torch.from_numpy(returned.numbers(value))
+    return made.to(torch.get_default_dtype()) if made.is_floating_point() else made
 
 
 def _parts(value: Any) -> dict[str, Any]:
     """What is within, by key, index or attribute."""
-    if isinstance(value, Mapping):
-        return {str(key): part for key, part in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return dict(zip(value._fields, value, strict=True))
-    if isinstance(value, (tuple, list)):
-        return {str(index): part for index, part in enumerate(value)}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
-    return {}
+    return dict(returned.parts(value) or [])
 
 
 def _paths(path: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -66,9 +77,7 @@ def _chosen(name: str, given: PairOutput, outputs: Any) -> torch.Tensor:
     """The one that [outputs] means. Raises UsageError."""
     path = str(given.torch)
     found = _dug(f"outputs.{name}: torch = {given.torch!r}", path, outputs) if path else outputs
-    if isinstance(found, torch.Tensor):
-        return found
-    within = list(flat(found))
+    within = list(flat(found)) or _all(found)
     if len(within) == 1:
         return within[0]
     keys = ", ".join(f"{path}.{key}".lstrip(".") for key in list(_parts(found))[:8])

@@ -13,6 +13,7 @@ from parity.pairs.survey import Rehearsal
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import Inputs, call
+from torch_impl.harness.pair.outputs import told
 from torch_impl.harness.pair.probe import observed
 
 
@@ -31,14 +32,20 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
     try:
         with torch.no_grad():
             with counted.drawn(model), observed(model, lambda *_: None, on_return):
-                call(model.train(), case.model, inputs)
+                outputs = call(model.train(), case.model, inputs)
             states.append(_buffers(model))
             with _Counted(case.seed, 0, ordered=True).drawn(model):
                 call(model, case.model, inputs)
             states.append(_buffers(model))
     except (UsageError, BackendError):
         return Rehearsal()
-    return Rehearsal(drawn=drawn, masks=counted.sizes, changing=changing(states), counting=counting(states))
+    return Rehearsal(
+        drawn=drawn,
+        masks=counted.sizes,
+        changing=changing(states),
+        counting=counting(states),
+        returned=told(case.model, outputs),
+    )
 
 
 class _Counted(Masks):

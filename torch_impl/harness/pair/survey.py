@@ -14,6 +14,7 @@ from parity.config.schema import Case
 from parity.numerics import precision as precisions
 from parity.pairs import survey as files
 from parity.pairs.inputs import PairData
+from parity.pairs.returned import Returned
 from parity.pairs.survey import Module, Seen, Survey, Weight
 from parity.runtime.job import SurveyJob
 from parity.trace.tensorfile import Writer
@@ -21,7 +22,7 @@ from torch_impl.harness import devices, kinds, precision
 from torch_impl.harness.lift import lifted
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import call, ready, tensors
-from torch_impl.harness.pair.outputs import named, unnamed
+from torch_impl.harness.pair.outputs import named, told, unnamed
 from torch_impl.harness.pair.probe import observed
 from torch_impl.harness.pair.rehearsal import rehearse
 from torch_impl.harness.pair.run import plain
@@ -66,6 +67,7 @@ class _Pass:
         self.arguments: dict[str, list[tuple[int, ...]]] = {}
         self.outputs: list[Seen] = []
         self.unnamed: list[str] = []
+        self.returned = Returned()
         self._writer = Writer(folder / files.ACTIVATIONS, ROOM)
         self._repeats: dict[str, int] = {}
 
@@ -76,6 +78,7 @@ class _Pass:
         for name, output in named(case.model, outputs):
             self._add(name, "", output)
         self.unnamed = unnamed(case.model, outputs)
+        self.returned = told(case.model, outputs)
         self._writer.close()
 
     def _on_call(self, name: str, found: list[torch.Tensor]) -> None:
@@ -113,6 +116,7 @@ def _described(model: nn.Module, seen: _Pass) -> Survey:
         outputs=seen.outputs,
         unnamed=seen.unnamed,
         arguments=seen.arguments,
+        returned=seen.returned,
     )
 
 
