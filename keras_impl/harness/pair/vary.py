@@ -15,7 +15,7 @@ from keras_impl.harness.masks import OrderedMasks
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.branches import embeddings, observed
 from keras_impl.harness.pair.calls import Called, watch, whole
-from keras_impl.harness.pair.outputs import named
+from keras_impl.harness.pair.outputs import laid_out
 from keras_impl.harness.pair.probe import usual
 from parity.pairs import survey
 from parity.pairs.coverage import Draw, Observer
@@ -48,6 +48,7 @@ class Instance:
     def __init__(self, job: VaryJob, model: Any, weights: values.Weights, torch: survey.Survey) -> None:
         self.torch, self.case, self.pair, self.model = torch, job.case, job.case.model, model
         matches = job.pair.matching.matches if job.pair.matching else []
+        self._layouts = job.pair.matching.layouts if job.pair.matching else {}
         self._axes, self._usual = {match.keras: match.axes for match in matches}, usual(self.pair, matches)
         buffers = [one.variable for one in weights.variables if not one.told.trainable]
         self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
@@ -67,7 +68,8 @@ class Instance:
                 stack.enter_context(masks.drawn(layers.named(self.model).items()))
             stack.enter_context(observed(observer))
             outputs = whole(build.call, self.model, self.pair, build.tensors(self.pair, inputs), training)
-        return [(name, values.array(tensor)) for name, tensor in named(self.pair, outputs, self.torch.keys(training))]
+        found = laid_out(self.pair, outputs, self._layouts, self.torch.keys(training))
+        return [(output.key, values.array(output.canonical)) for output in found]
 
     def reset(self) -> None:
         """Give its buffers the values that they had before the first call."""
