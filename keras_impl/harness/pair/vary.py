@@ -15,7 +15,7 @@ from keras_impl.harness.masks import OrderedMasks
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.branches import embeddings, observed
 from keras_impl.harness.pair.calls import Called, watch, whole
-from keras_impl.harness.pair.outputs import named
+from keras_impl.harness.pair.outputs import named, ordered
 from keras_impl.harness.pair.probe import usual
 from parity.pairs import survey
 from parity.pairs.coverage import Draw, Observer
@@ -67,7 +67,10 @@ class Instance:
                 stack.enter_context(masks.drawn(layers.named(self.model).items()))
             stack.enter_context(observed(observer))
             outputs = whole(build.call, self.model, self.pair, build.tensors(self.pair, inputs), training)
-        return [(name, values.array(tensor)) for name, tensor in named(self.pair, outputs, self.torch.keys(training))]
+        return [
+            (name, values.array(tensor))
+            for name, tensor in named(self.pair, ordered(outputs, self.torch.keys(training)))
+        ]
 
     def reset(self) -> None:
         """Give its buffers the values that they had before the first call."""
