@@ -174,11 +174,11 @@ class Result:
     loss: Any = None
 
 
-def test_every_tensor_in_order():
+def test_every_tensor_and_number_in_order():
     returned = {"z": X, "a": [Y, None], "r": Result(X + 1), "n": 3}
     found = outputs.named(described({"x": ""}), returned)
-    assert [name for name, _ in found] == ["(model)", "(model)#1", "(model)#2"]
-    assert [tensor.numpy().tolist() for _, tensor in found] == [[[1.0, 2.0]], [[3.0, 4.0]], [[2.0, 3.0]]]
+    assert [name for name, _ in found] == ["(model)", "(model)#1", "(model)#2", "(model)#3"]
+    assert [tensor.numpy().tolist() for _, tensor in found] == [[[1.0, 2.0]], [[3.0, 4.0]], [[2.0, 3.0]], 3]
 
 
 @pytest.mark.parametrize("where", ["z", "l.0", "l.-2", "r.logits", "d.k"])

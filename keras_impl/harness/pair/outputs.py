@@ -9,7 +9,7 @@ from einops import rearrange
 
 from parity.errors import UsageError, nearest
 from parity.pairs import returned
-from parity.pairs.returned import Path, Returned
+from parity.pairs.returned import Leaf, Path, Returned
 from parity.pairs.schema import Pair
 from parity.pairs.survey import OUTPUT
 
@@ -34,12 +34,14 @@ class Output(NamedTuple):
         return rearrange(self.tensor, " -> ".join(reversed([side.strip() for side in self.layout.split("->")])))
 
 
-def named(pair: Pair, outputs: Any, keys: Sequence[Path] = ()) -> list[tuple[str, tf.Tensor]]:
-    """By [outputs], or every tensor and number in torch's order: "(model)", "(model)#1"... Raises UsageError.
+def ordered(outputs: Any, keys: Sequence[Path]) -> Any:
+    """In torch's order, one by one, if there are `keys`: those of its survey. Raises UsageError for other keys."""
+    return [leaf.value for leaf in returned.in_order(keys, _compared(outputs))] if keys else outputs
 
-    `keys`: torch's, as its survey has them; without them it is the order in which they are returned.
-    """
-    return [(one.key, one.canonical) for one in found(pair, outputs, keys)]
+
+def named(pair: Pair, outputs: Any) -> list[tuple[str, tf.Tensor]]:
+    """By [outputs], or every tensor and number in order: "(model)", "(model)#1"... Raises UsageError."""
+    return [(one.key, one.canonical) for one in found(pair, outputs)]
 
 
 def told(pair: Pair, outputs: Any) -> Returned:
@@ -47,28 +49,32 @@ def told(pair: Pair, outputs: Any) -> Returned:
     return Returned() if pair.outputs else returned.returned(outputs, _is_tensor)
 
 
-def found(pair: Pair, outputs: Any, keys: Sequence[Path] = ()) -> list[Output]:
-    """The tensors and numbers of what the model returned. Raises UsageError where there are none, or other keys."""
+def found(pair: Pair, outputs: Any) -> list[Output]:
+    """The tensors and numbers of what the model returned. Raises UsageError where there are none."""
     if pair.outputs:
         what = f"keras={pair.keras}"
         return [
             _output(f"{OUTPUT}.{name}", _dug(what, name, outputs, one.keras), name, one.keras_layout)
             for name, one in pair.outputs.items()
         ]
-    leaves = returned.in_order(keys, returned.compared(outputs, _is_tensor))
+    leaves = _compared(outputs)
     if not leaves:
         raise UsageError(f"keras={pair.keras}: the model returned {type(outputs).__name__}, expected tensors")
     return [_output(f"{OUTPUT}#{number}" if number else OUTPUT, leaf.value) for number, leaf in enumerate(leaves)]
 
 
-def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str], keys: Sequence[Path]) -> list[Output]:
-    """The same, also with the layouts that the file does not say, by key. Raises UsageError as it does."""
-    return [one._replace(layout=one.layout or layouts.get(one.key, "")) for one in found(pair, outputs, keys)]
+def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str]) -> list[Output]:
+    """The same, also with the layouts that the file does not say, by key. Raises UsageError where there are none."""
+    return [one._replace(layout=one.layout or layouts.get(one.key, "")) for one in found(pair, outputs)]
 
 
 def flat(value: Any) -> Iterator[tf.Tensor]:
     """Every tensor of a structure in its own order; what is None is passed over."""
     return (_tensor(leaf.value) for leaf in returned.leaves(value, _is_tensor) if _is_tensor(leaf.value))
+
+
+def _compared(value: Any) -> list[Leaf]:
+    return returned.compared(value, _is_tensor)
 
 
 def _is_tensor(value: Any) -> bool:
@@ -93,7 +99,7 @@ def _dug(what: str, name: str, outputs: Any, path: str | int) -> Any:
     if path != "":
         for part in str(path).split("."):
             value = _item(f"{what}: [outputs.{name}]", value, part)
-    tensors = list(flat(value)) or [leaf.value for leaf in returned.compared(value, _is_tensor)]
+    tensors = list(flat(value)) or [leaf.value for leaf in _compared(value)]
     if len(tensors) != 1:
         kind = type(value).__name__
         raise UsageError(f"{what}: [outputs.{name}] keras = {path!r} is {kind}, expected one tensor{_keys(value)}")

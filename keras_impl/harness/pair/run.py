@@ -14,7 +14,7 @@ from keras_impl.harness.lift import lifted
 from keras_impl.harness.masks import OrderedMasks
 from keras_impl.harness.pair import build, layers, losses
 from keras_impl.harness.pair.calls import whole
-from keras_impl.harness.pair.outputs import Output, laid_out
+from keras_impl.harness.pair.outputs import Output, laid_out, ordered
 from keras_impl.harness.pair.probe import Probe
 from keras_impl.harness.pair.values import Weights
 from parity.checkup.program import load
@@ -91,7 +91,7 @@ class _Course:
     def _forward(self, inputs: dict[str, tf.Tensor], training: bool) -> tuple[Any, list[Output]]:
         """What the model returned, and its tensors with their layouts."""
         outputs = whole(build.call, self.model, self.pair, inputs, training)
-        canonical = laid_out(self.pair, outputs, self.layouts, self.torch.keys(training))
+        canonical = laid_out(self.pair, ordered(outputs, self.torch.keys(training)), self.layouts)
         self.probe.outputs([(one.key, one.canonical) for one in canonical])
         return outputs, canonical
 

@@ -13,7 +13,7 @@ from keras_impl.harness import precision
 from keras_impl.harness.lift import lifted
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.calls import Called, watch
-from keras_impl.harness.pair.outputs import named, told
+from keras_impl.harness.pair.outputs import named, ordered, told
 from keras_impl.harness.pair.rehearsal import Rehearsing
 from parity.numerics.precision import HIGH
 from parity.pairs import survey as surveys
@@ -46,7 +46,7 @@ def survey(job: SurveyJob) -> None:
         watchers = [activations.see]
         watch(model, lambda call: watchers[-1](call))
         outputs = build.call(model, pair, inputs)
-        activations.see_outputs(named(pair, outputs, keys))
+        activations.see_outputs(named(pair, ordered(outputs, keys)))
         watchers.append(rehearsing.see)
         rehearsal = rehearsing.rehearse(model, job.case, inputs)
     surveys.write(folder, replace(activations.close(model), rehearsal=rehearsal, returned=told(pair, outputs)))

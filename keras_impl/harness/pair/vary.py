@@ -15,7 +15,7 @@ from keras_impl.harness.masks import OrderedMasks
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.branches import embeddings, observed
 from keras_impl.harness.pair.calls import Called, watch, whole
-from keras_impl.harness.pair.outputs import laid_out
+from keras_impl.harness.pair.outputs import laid_out, ordered
 from keras_impl.harness.pair.probe import usual
 from parity.pairs import survey
 from parity.pairs.coverage import Draw, Observer
@@ -68,7 +68,7 @@ class Instance:
                 stack.enter_context(masks.drawn(layers.named(self.model).items()))
             stack.enter_context(observed(observer))
             outputs = whole(build.call, self.model, self.pair, build.tensors(self.pair, inputs), training)
-        found = laid_out(self.pair, outputs, self._layouts, self.torch.keys(training))
+        found = laid_out(self.pair, ordered(outputs, self.torch.keys(training)), self._layouts)
         return [(output.key, values.array(output.canonical)) for output in found]
 
     def reset(self) -> None:

@@ -1,0 +1,145 @@
+"""Outputs of both models belong together by their keys, where both have keys; what is left out of them is told."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parity.errors import UsageError
+from parity.pairs import file
+from parity.pairs.compare import compared
+from parity.results import CaseResult
+
+TORCH = """
+import collections
+import dataclasses
+
+import numpy as np
+import torch
+from torch import nn
+
+
+@dataclasses.dataclass
+class Fields:
+    mean: torch.Tensor
+    logvar: torch.Tensor
+
+
+Tuple = collections.namedtuple("Tuple", ["mean", "logvar"])
+
+
+class Returns(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.fc, self.function = nn.Linear(6, 6), function
+
+    def forward(self, x):
+        return self.function(self.fc(x), self.training)
+
+
+def build(code):
+    return Returns(eval(f"lambda h, training: {code}"))
+"""
+KERAS = """
+import keras
+import numpy as np
+from keras import ops
+
+
+class Returns(keras.Model):
+    def __init__(self, function):
+        super().__init__()
+        self.fc, self.function = keras.layers.Dense(6), function
+
+    def call(self, x, training=False):
+        return self.function(self.fc(x), training)
+
+
+def build(code):
+    return Returns(eval(f"lambda h, training: {code}"))
+"""
+PAIR = """
+[pair]
+name = "returned"
+torch = "returned_torch:build"
+keras = "returned_keras:build"
+torch_kwargs = {{ code = '{torch}' }}
+keras_kwargs = {{ code = '{keras}' }}
+
+[inputs.x]
+shape = [4, 6]
+"""
+TRAIN = "[train]\nsteps = 1\n"
+
+
+@pytest.fixture
+def judge(backends, tmp_path) -> Callable[..., CaseResult]:
+    """`judge(torch, keras, more)`: a pair of models that return this of h, their layer's output."""
+    (tmp_path / "returned_torch.py").write_text(TORCH)
+    (tmp_path / "returned_keras.py").write_text(KERAS)
+
+    def judged(torch: str, keras: str, more: str = "") -> CaseResult:
+        path: Path = tmp_path / "pair.toml"
+        path.write_text(PAIR.format(torch=torch, keras=keras) + more)
+        return compared(file.load(path), backends, tmp_path / "run", varied=False)
+
+    return judged
+
+
+RIGHT = '{"logvar": -ops.abs(h), "mean": h}'
+WRONG = '{"logvar": h, "mean": -ops.abs(h)}'
+
+
+@pytest.mark.parametrize("torch", ['{"mean": h, "logvar": -h.abs()}', "Fields(h, -h.abs())", "Tuple(h, -h.abs())"])
+@pytest.mark.parametrize(("keras", "verdict"), [(RIGHT, "match"), (WRONG, "diverged")])
+def test_outputs_belong_together_by_their_keys(torch, keras, verdict, judge):
+    assert judge(torch, keras, TRAIN).verdict == verdict
+
+
+def test_keys_within_others_count(judge):
+    torch = '{"a": {"x": h, "y": h * h}, "b": [-h]}'
+    assert judge(torch, '{"b": (-h,), "a": {"y": h * h, "x": h}}').verdict == "match"
+    assert judge(torch, '{"b": (-h,), "a": {"y": h, "x": h * h}}').verdict == "diverged"
+
+
+def test_keys_that_only_training_returns_count(judge):
+    torch = '{"out": h, "a": h * h, "b": -h} if training else {"out": h}'
+    assert judge(torch, '{"b": -h, "a": h * h, "out": h} if training else {"out": h}', TRAIN).verdict == "match"
+    result = judge(torch, '{"b": h * h, "a": -h, "out": h} if training else {"out": h}', TRAIN)
+    assert result.verdict == "diverged"
+
+
+def test_keys_of_one_side_alone_say_nothing(judge):
+    assert judge("(h, h * h)", '{"z": h, "a": h * h}').verdict == "match"
+    assert judge('{"z": h, "a": h * h}', "(h * h, h)").verdict == "diverged"
+
+
+def test_other_keys_are_told_in_one_line(judge):
+    with pytest.raises(UsageError) as error:
+        judge('{"mean": h, "scale": h * h}', '{"mean": h, "variance": h * h}')
+    message = str(error.value)
+    assert "only torch's has 'scale'; only Keras's has 'variance'" in message and "\n" not in message
+    assert '[outputs.NAME] with torch = "scale" and keras = "variance"' in message
+
+
+def test_the_lines_that_it_names_mend_it(judge):
+    chosen = '[outputs.scale]\ntorch = "scale"\nkeras = "variance"\n'
+    result = judge('{"mean": h, "scale": h * h}', '{"mean": h, "variance": h * h}', chosen)
+    assert result.verdict == "match"
+
+
+@pytest.mark.parametrize("value", ["0.1 + 0.2", "7", "np.arange(3.0) / 7"])
+def test_numbers_are_compared(value, judge):
+    right, other = f'{{"n": {value}, "h": h}}', f'{{"n": 2 * ({value}), "h": h}}'
+    assert judge(right, right, TRAIN).verdict == "match"
+    assert judge(right, other, TRAIN).verdict == "diverged"
+
+
+def test_what_is_left_out_is_told(judge):
+    result = judge('{"h": h, "more": ["a", None, slice(3)]}', '{"h": h, "names": "b"}', TRAIN)
+    assert result.verdict == "match"
+    assert result.not_compared == [
+        "torch's output 'more.0' of type str was not compared",
+        "torch's output 'more.2' of type slice was not compared",
+        "Keras's output 'names' of type str was not compared",
+    ]
