@@ -23,7 +23,7 @@ VISIBLE: Final = 2.0**-10  # relative noise from which on far noisier is another
 GROSS: Final = 2.0**-3  # the same for gradients that a switched ReLU may have changed
 EXPECTED: Final = 4  # times the witness, at the run precision, that a low run may be noisy
 ZERO: Final = 2.0**-36  # times the largest loss or gradient: one that is truly zero, but for rounding
-NOTHING: Final = 2.0**-3  # times its scale: a gradient that rounding moves so far is truly zero
+NOTHING: Final = 2.0**-3  # times its scale: what is so far apart in float64, and a match, is nothing but rounding
 # Kinds that a step moves, where rounding alone may be all that moves one of them.
 MOVED: Final = (keys.UPDATE, "parameter", "optimizer_state")
 MANY: Final = 16  # numbers whose witness is not small by luck
@@ -90,16 +90,16 @@ class Judge:
         """
         whole = Octave(spread.scale, spread.scale, spread.difference, spread.noise, 0.0, spread.witness)
         most = SUBPRECISION * min(spread.scale, spread.live)
-        judged = [self._octave(whole, stored, most, kind, first)]
-        judged += [
-            self._octave(size, stored, most, kind, first)._replace(largest=size.scale) for size in spread.octaves
-        ]
-        found = max(judged, key=lambda each: RANKING.index(each.verdict))
         if kind in ("loss", "gradient"):
             self._backward = max(self._backward, spread.scale)
-        is_zero = kind == "gradient" and spread.scale <= ZERO * self._backward
-        if found.verdict == "match" and kind not in MOVED and not is_zero and self._noise_hides(spread):
-            found = self._octave(whole._replace(noise=0.0), stored, most, kind, first)
+        is_moved = kind in MOVED or (kind == "gradient" and spread.scale <= ZERO * self._backward)
+        judged = [self._octave(whole, stored, most, is_moved, first)]
+        judged += [
+            self._octave(size, stored, most, is_moved, first)._replace(largest=size.scale) for size in spread.octaves
+        ]
+        found = max(judged, key=lambda each: RANKING.index(each.verdict))
+        if found.verdict == "match" and not is_moved and self._noise_hides(spread):
+            found = self._octave(whole._replace(noise=0.0), stored, most, is_moved, first)
             if spread.size < MANY or not first:
                 found = found._replace(verdict="inconclusive")
         if found.verdict == "subprecision":  # an origin is the whole tensor: not while some octave of it has diverged
@@ -122,14 +122,17 @@ class Judge:
         noise = max(spread.noise, ROUNDOFF[self.low] * spread.scale)
         return moved <= max(FEW_ULP * spread.scale, noise * 2.0**-self.needed)
 
-    def _octave(self, size: Octave, stored: float, most: float, kind: str, first: bool) -> Judgement:
-        """The verdict on the elements of one size. `most`: the largest difference that float32 may hide."""
+    def _octave(self, size: Octave, stored: float, most: float, is_moved: bool, first: bool) -> Judgement:
+        """The verdict on the elements of one size. `most`: the largest difference that float32 may hide.
+
+        `is_moved`: rounding alone may be all that moves the tensor.
+        """
         bits = self._bits(size)
         if size.difference <= FEW_ULP * max(size.reach, stored):
             return Judgement("match", bits, by_bits=False)
         if bits is not None and bits >= self.needed:
             return Judgement("match", bits, by_bits=True)
-        if excuse := self._excused(size, kind, first):
+        if excuse := self._excused(size, is_moved, first):
             return Judgement(excuse, bits, by_bits=False, excused=size.difference)
         witness = max(size.witness, ROUNDOFF[HIGH] * max(size.reach, stored), SMALLEST[HIGH])
         if size.difference <= min(most, max(SUBPRECISION * size.scale, size.error)):
@@ -140,7 +143,7 @@ class Judge:
             return Judgement("subprecision", bits, by_bits=True)
         return Judgement("diverged", bits, by_bits=True)
 
-    def _excused(self, size: Octave, kind: str, first: bool) -> Verdict | None:
+    def _excused(self, size: Octave, is_moved: bool, first: bool) -> Verdict | None:
         """What the witness makes of a difference: a match, inconclusive where rounding alone does as much; or None.
 
         A parameter whose gradient is truly zero may be moved by nothing but rounding, which a normalising optimizer
@@ -149,11 +152,11 @@ class Judge:
         """
         limit = (SUBPRECISION if first else VISIBLE) * size.reach
         witness = WITNESS * size.witness
-        if first and not self.parted and size.noise <= LOST * size.scale:
+        if first and not (is_moved or self.parted) and size.noise <= LOST * size.scale:
             witness = min(witness, limit)
         if size.difference > witness or not self.excuses:
             return None
-        if kind in MOVED or (kind == "gradient" and size.witness > NOTHING * size.scale):
+        if is_moved:
             return "match"
         self.parted |= first and size.difference > limit
         return "match" if size.difference <= limit else "inconclusive"
