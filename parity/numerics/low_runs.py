@@ -46,8 +46,8 @@ class Low(NamedTuple):
     """A tensor of one side, in float64 and at the run precision."""
 
     name: str
-    high: Array
-    low: Array
+    high: Tensor
+    low: Tensor
 
 
 class LowRuns:
@@ -69,11 +69,12 @@ class LowRuns:
         kind = keys.split(key)[0]
         if kind not in KINDS:
             return ""
-        sides = [Low(name, *arrays) for name, arrays in zip(self.names, _lows(runs), strict=True)]
+        sides = _sides(self.names, runs)
         if kind == "activation":
-            for number, side in enumerate(sides):
+            for number, (_, high, low) in enumerate(sides):
+                assert not isinstance(high, Change) and not isinstance(low, Change)
                 # What is smaller than the run precision can hold becomes zero, and switches nothing.
-                self.judge.kinks[number] += kernel.sign_changes(side.high, side.low, SMALLEST[self.judge.low])
+                self.judge.kinks[number] += kernel.sign_changes(high, low, SMALLEST[self.judge.low])
         blind = kind in BACKWARD and not self.judge.gradients_tell
         noises = self._beside_the_other(key, spread, sides, stored)
         if runs.witness is not None:
@@ -92,7 +93,7 @@ class LowRuns:
             return []
         side, other = sides[bits > 0], sides[bits <= 0]
         self._note(side.name, key)
-        along = systematic(side.high, side.low, other.low) is not None
+        along = systematic(*map(_sampled, (side.high, side.low, other.low))) is not None
         return [Noise(side.name, key, abs(bits), "the other's", systematic=along)]
 
     def _note(self, side: str, key: str) -> None:
@@ -107,7 +108,7 @@ class LowRuns:
         """
         found = []
         for side, other, excess in zip(sides, sides[::-1], self.judge.excess(spread, stored), strict=True):
-            kind = systematic(side.high, side.low, other.low) if excess.bits > NOISIER else None
+            kind = systematic(*map(_sampled, (side.high, side.low, other.low))) if excess.bits > NOISIER else None
             if kind == "one":
                 self._note(side.name, key)
                 found.append(Noise(side.name, key, excess.bits, "rounding explains", systematic=True))
@@ -121,14 +122,18 @@ class LowRuns:
     def _few(self, side: Low, other: Low, spread: Spread) -> bool:
         """Whether this side alone is off in few elements: a fault, or a sort or comparison that fell out otherwise."""
         far = 2.0**FAR_NOISIER * ROUNDOFF[self.judge.low] * spread.scale
-        own, others = (kernel.count_apart(each.high, each.low, far) for each in (side, other))
-        return 0 < own <= spread.size // FEW and not others
+        counts = [
+            kernel.count_apart(high, low, far)
+            for _, high, low in (side, other)
+            if not isinstance(high, Change) and not isinstance(low, Change)
+        ]
+        return bool(counts) and 0 < counts[0] <= spread.size // FEW and not counts[1]
 
     def _small_ones(self, key: str, sides: list[Low]) -> str:
         """Why elements of one size are diverged in a low run, though larger ones beside them hide it; or ""."""
         low = self.judge.low
         for side, other in zip(sides, sides[::-1], strict=True):
-            high, rounded, others = (sampled(array) for array in (side.high, side.low, other.low))
+            high, rounded, others = (_sampled(tensor) for tensor in (side.high, side.low, other.low))
             rows = octave_of(high)
             error, scale = np.abs(rounded - high), np.ldexp(1.0, rows)
             limit = 2.0**FAR_NOISIER * np.maximum(ROUNDOFF[low] * scale, SMALLEST[low])
@@ -176,13 +181,15 @@ def systematic(high: Array, low: Array, other: Array) -> Literal["one", "both"] 
     return "one" if float(np.square(rounded - others).sum()) > SHARE**2 * energy else "both"
 
 
-def _lows(runs: Runs) -> list[tuple[Array, Array]]:
-    """Both sides of a tensor in float64 and at the run precision; of an update what it comes to."""
+def _sides(names: tuple[str, str], runs: Runs) -> list[Low]:
+    """Both sides of a tensor, in float64 and at the run precision."""
     pairs = (runs.reference_high, runs.reference_low), (runs.candidate_high, runs.candidate_low)
-    return [(_whole(high), _whole(low)) for high, low in pairs if low is not None]
+    return [Low(name, high, low) for name, (high, low) in zip(names, pairs, strict=True) if low is not None]
 
 
-def _whole(tensor: Tensor) -> Array:
+def _sampled(tensor: Tensor) -> Array:
+    """Some of a tensor's elements; of an update, of what it comes to. A whole one may be larger than the memory."""
     if isinstance(tensor, Change):
-        return tensor.now.astype(np.float64) - tensor.before
-    return tensor
+        change: Array = sampled(tensor.now) - sampled(tensor.before)
+        return change
+    return sampled(tensor)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.numerics.precision import HIGH, ROUNDOFF, SMALLEST
+from parity.trace.pages import release
 
 Array = NDArray[Any]
 
@@ -172,7 +173,9 @@ def stride(size: int) -> int:
 
 def sampled(array: Array) -> Array:
     """Return about 4 SAMPLE elements of a tensor in float64, the same of every tensor of its size."""
-    sample: Array = array.reshape(-1)[:: max(array.size // (4 * SAMPLE), 1)].astype(np.float64)
+    flat = array.reshape(-1)
+    sample: Array = flat[:: max(array.size // (4 * SAMPLE), 1)].astype(np.float64)
+    release(flat)
     return sample
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import by_hand, record, small_case
+from synthetic import by_hand, record, small_case, whole
 
 from parity.config import cases
 from parity.errors import BackendError, UsageError
@@ -102,7 +102,8 @@ def test_of_recorded_traces_a_damaged_one_stops_no_other(tmp_path: Path) -> None
     content = {run: {"step-000000": {"loss/loss": np.asarray(1.0)}} for run in ("low", "high")}
     for side in ("torch", "keras"):
         record(tmp_path / side / "one", side, small_case())
-        by_hand(tmp_path / side / "two", content, side, case=cases.resolve("two_linear/single"))
+        case = cases.resolve("two_linear/single")
+        by_hand(tmp_path / side / "two", whole(content, case), side, case=case)
     shutil.rmtree(tmp_path / "keras" / "one" / "high")
     done = ended("compare", tmp_path / "torch", tmp_path / "keras", f"--json={tmp_path / 'report'}")
     found = {case["case"]: (case["verdict"], case["error"]) for case in report_of(tmp_path / "report")["cases"]}

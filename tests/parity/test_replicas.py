@@ -94,7 +94,7 @@ class Shifted(Dataset):
 def test_another_shard_is_told_by_its_samples(replicas: int, tmp_path: Path) -> None:
     result = pair(tmp_path, replicas, OtherShard("keras"), data={"batch": 6})
     assert first(result) == (0, "sample", "indices", replicas - 1)
-    assert result.reason == "whole numbers differ"
+    assert result.reason == "whole numbers differ, of the float64 runs"
     assert result.checks["input"].verdict == result.checks["gradient"].verdict == "diverged"
 
 

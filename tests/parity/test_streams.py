@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from synthetic import by_hand
+from synthetic import by_hand, whole
 
 from parity.layout.canonical import Layout
 
@@ -32,7 +32,8 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("traces")
     for side, value in (("torch", 1.0), ("keras", 2.0)):
         content = {"step-000000": {"activation/ämodule": np.full(2, value)}}
-        by_hand(folder / side, {"high": content, "low": content}, side, layout=Layout(devices=["Ä→"], parameters={}))
+        runs = whole({"high": content, "low": content})
+        by_hand(folder / side, runs, side, layout=Layout(devices=["Ä→"], parameters={}))
     return f"{folder / 'torch'} {folder / 'keras'}"
 
 

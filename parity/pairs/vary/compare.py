@@ -50,7 +50,7 @@ def vary(
             result.variations = [Judged(name="all", verdict="skipped", skipped="; ".join(failures))]
             return
         chosen = variations(file.case, file.search)[: 1 if given_only else None]
-        told = _Told(scratch, chosen, survey.read(folder / "torch" / "survey"))
+        told = _Told(scratch, chosen, survey.read(folder / "torch" / "survey"), bool(result.expected))
         result.variations = [] if given_only else list(told.judged())
         result.coverage = covered(_branches(file, folder, halves, told, result.variations))
         left = told.unshared
@@ -90,17 +90,18 @@ class _Told:
     """What both sides have recorded. `facts`: torch's and Keras's; `torch`: its survey.
 
     `unshared`: the variations that cannot be compared as one side draws random numbers that the other does not.
+    `accepts`: whether the pair's file accepts a difference, which may reach the outputs.
     """
 
-    def __init__(self, folder: Path, chosen: list[Variation], torch: Survey) -> None:
-        self.folder, self.chosen, self.torch = folder, chosen, torch
+    def __init__(self, folder: Path, chosen: list[Variation], torch: Survey, accepts: bool) -> None:
+        self.folder, self.chosen, self.torch, self.accepts = folder, chosen, torch, accepts
         self.unshared: list[Judged] = []
         self.facts = [read(folder / side) for side in SIDES]
 
     def judged(self) -> Iterator[Judged]:
         """The verdict on every variation, if the outputs on the inputs given pass."""
         given = self._judged(0)
-        if given.verdict == "diverged":
+        if given.verdict == "diverged" and not self.accepts:
             yield given
             return
         if given.verdict not in PASSED:
