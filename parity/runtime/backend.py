@@ -24,6 +24,7 @@ from parity.runtime.ranks import variables
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
 PATIENCE = 300.0  # seconds without an answer, and without a tensor recorded, after which a job counts as hung
 LONGER = "\n    if it is only slow: --timeout=SECONDS gives it longer"
+WAKE = 0.5  # seconds between two looks for signals
 START = 120.0  # seconds that processes have to import their framework, on however busy a machine
 
 
@@ -140,4 +141,15 @@ def feed(backends: Mapping[Backend, Sequence[Work]]) -> Iterator[Result]:
     for backend, jobs in backends.items():
         threading.Thread(target=work, args=(backend, jobs), daemon=True).start()
     for _ in range(sum(map(len, backends.values()))):
-        yield results.get()
+        yield _taken(results)
+
+
+def _taken(results: "queue.SimpleQueue[Result]") -> Result:
+    """Wait for the next result, waking now and then.
+
+    A signal that comes just before a wait without end does not interrupt it, and would not be heeded until a result
+    comes.
+    """
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return results.get(timeout=WAKE)

@@ -96,7 +96,7 @@ def test_a_second_signal_does_not_disturb_the_tidying(hanging: Path, tmp_path: P
     flags = ["--case=simple_block/single", f"--torch-python={hanging}", f"--keras-python={hanging}"]
     program = started("parity.compare", *flags, TMPDIR=str(tmp_path / "scratch"))
     until((tmp_path / "pids").exists, program)
-    for how in (signal.SIGTERM, signal.SIGTERM):
+    for how in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
         program.send_signal(how)
     err = program.communicate(timeout=20)[1]
     assert program.returncode in (130, 143) and err.count("\n") == 1  # two that come at once have no order
