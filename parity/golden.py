@@ -25,6 +25,7 @@ from parity.pairs.prepare import place
 from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.job import RUNS, Answer, Job
+from parity.runtime.threads import ended
 from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.trace.whole import check_steps
@@ -161,12 +162,12 @@ def _recordings(
                 futures[backend.name] = threads[backend].submit(_after, futures.get("torch"), record, one, backend)
             waiting.append((one, futures))
         for one, futures in waiting:
-            yield one, {name: future.result() for name, future in futures.items()}
+            yield one, {name: ended(future) for name, future in futures.items()}
 
 
 def _after(before: "Future[Answer] | None", record: Record, one: Chosen, backend: Backend) -> Answer:
     """A recording; of a pair, once torch's is there."""
-    if before and isinstance(one, PairFile) and (status := before.result().status) != "done":
+    if before and isinstance(one, PairFile) and (status := ended(before).status) != "done":
         return Answer(status=status, message=f"{backend.name}: was not run, since torch failed")
     try:
         return record(one, backend)

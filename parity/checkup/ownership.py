@@ -18,8 +18,8 @@ import msgspec
 Owner = Literal["user", "own", "standard", "installed"]
 
 FRAMEWORKS = ("torch", "tensorflow", "keras", "numpy")
-# The built-in models and strategies, which lie beside these, are programs like a user's.
 OWN = {"parity": ("",), "torch_impl": ("harness", "__main__.py"), "keras_impl": ("harness", "__main__.py")}
+BUILT_IN = ("torch_impl", "keras_impl")  # what is not in OWN, models and strategies, are programs like a user's
 SITES = ("site-packages", "dist-packages")
 
 _programs: list[str] = []  # packages and modules that the flags named, as folders and files
@@ -81,7 +81,8 @@ def _here(programs: tuple[str, ...]) -> Homes:
     own = [os.path.join(place, part) for name, parts in OWN.items() for place in _places(name) for part in parts]
     standard = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
     frameworks = [place for name in FRAMEWORKS for place in _places(name)]
-    return Homes(_both(own), _both(frameworks), _both(standard), _both(programs))
+    built_in = [place for name in BUILT_IN for place in _places(name)]
+    return Homes(_both(own), _both(frameworks), _both(standard), _both([*programs, *built_in]))
 
 
 def _places(name: str) -> list[str]:

@@ -23,7 +23,7 @@ from parity.pairs.survey import Array, Survey
 from parity.pairs.weights.propose import propose
 from parity.runtime.backend import Backend
 from parity.runtime.job import SurveyJob
-from parity.runtime.threads import begun
+from parity.runtime.threads import begun, ended
 
 Surveyed = tuple[Survey, dict[str, Array]]
 
@@ -43,7 +43,7 @@ def prepare(file: PairFile, backends: dict[str, Backend], folder: Path) -> Prepa
     except (UsageError, BackendError):
         wait([reference])  # the next pair finds torch's process idle; a signal does not wait for it
         raise
-    reference.result()
+    ended(reference)
     return prepare_keras(file, backends["keras"], folder, structure)
 
 

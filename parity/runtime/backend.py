@@ -20,11 +20,11 @@ from parity.runtime.child import DUMP, Child, HungError, answers
 from parity.runtime.environment import THREADS, environment
 from parity.runtime.job import Answer, Examination, Group, Work
 from parity.runtime.ranks import variables
+from parity.runtime.threads import WAKE
 
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
 PATIENCE = 300.0  # seconds without an answer, and without a tensor recorded, after which a job counts as hung
 LONGER = "\n    if it is only slow: --timeout=SECONDS gives it longer"
-WAKE = 0.5  # seconds between two looks for signals
 START = 120.0  # seconds that processes have to import their framework, on however busy a machine
 
 
@@ -145,11 +145,7 @@ def feed(backends: Mapping[Backend, Sequence[Work]]) -> Iterator[Result]:
 
 
 def _taken(results: "queue.SimpleQueue[Result]") -> Result:
-    """Wait for the next result, waking now and then.
-
-    A signal that comes just before a wait without end does not interrupt it, and would not be heeded until a result
-    comes.
-    """
+    """Wait for the next result, waking now and then as threads.ended does."""
     while True:
         with contextlib.suppress(queue.Empty):
             return results.get(timeout=WAKE)

@@ -2,10 +2,11 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 T = TypeVar("T")
+WAKE = 0.5  # seconds between two looks for signals
 
 
 def begun(function: Callable[[], T]) -> "Future[T]":
@@ -23,3 +24,13 @@ def begun(function: Callable[[], T]) -> "Future[T]":
 
     threading.Thread(target=call, daemon=True).start()
     return future
+
+
+def ended(future: "Future[T]") -> T:
+    """Wait for a future, waking now and then; return its result or raise what it raised.
+
+    A signal that comes just before a wait without end does not interrupt it, and would not be heeded until it is over.
+    """
+    while not wait([future], timeout=WAKE).done:
+        pass
+    return future.result()
