@@ -4,7 +4,7 @@ Without arguments: every built-in case, run on both sides and judged. With two f
 recorded there.
 """
 
-from parity import signals
+from parity.core import signals
 
 if __name__ == "__main__":
     signals.end_at_once("parity.compare")  # the imports below take long
@@ -21,12 +21,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from parity import cli, golden
-from parity.checkup import inputs
 from parity.config.baseline import why_not
 from parity.config.cases import names
 from parity.config.devices import obstacle
 from parity.config.schema import Case
-from parity.errors import BackendError, UsageError
+from parity.core import inputs
+from parity.core.errors import BackendError, UsageError
 from parity.numerics.across import across
 from parity.numerics.against import against_single
 from parity.numerics.judge import side_names

@@ -5,7 +5,7 @@ copied or synchronised needlessly, what never learns, and where the time goes. W
 virtual ones, which compute on the CPU and refuse what GPUs refuse.
 """
 
-from parity import signals
+from parity.core import signals
 
 if __name__ == "__main__":
     signals.end_at_once("parity.doctor")  # the imports below take long
@@ -19,13 +19,14 @@ from pathlib import Path
 import msgspec
 
 from parity import cli
-from parity.checkup import inputs, rules
+from parity.checkup import rules
 from parity.checkup.evidence import Evidence
 from parity.checkup.examine import Patient, examine
 from parity.checkup.finding import Finding
 from parity.config import cases
 from parity.config.devices import obstacle, parse
-from parity.errors import BackendError, UsageError, nearest
+from parity.core import inputs
+from parity.core.errors import BackendError, UsageError, nearest
 from parity.report import as_json, checkup
 from parity.runtime.hardware import available, gpus
 from parity.runtime.job import Examination

@@ -15,19 +15,19 @@ from pathlib import Path
 
 from parity import cli
 from parity.config.schema import Case
+from parity.core.errors import BackendError, TraceError, UsageError
+from parity.core.threads import ended
 from parity.diagnose.diagnosis import explained
-from parity.errors import BackendError, TraceError, UsageError
 from parity.numerics.judge import difference
 from parity.pairs.compare import recorded
 from parity.pairs.file import PairFile
-from parity.pairs.mapping import Halves
 from parity.pairs.prepare import place
 from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.job import RUNS, Answer, Job
-from parity.runtime.threads import ended
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.trace.mapping import Halves
 from parity.trace.whole import check_steps
 
 Chosen = Case | PairFile

@@ -1,6 +1,6 @@
 """python -m parity.record: one backend runs cases and leaves their traces in a folder."""
 
-from parity import signals
+from parity.core import signals
 
 if __name__ == "__main__":
     signals.end_at_once("parity.record")  # the imports below take long
@@ -13,7 +13,7 @@ from pathlib import Path
 from parity import cli
 from parity.config.devices import obstacle
 from parity.config.schema import Case
-from parity.errors import BackendError, UsageError
+from parity.core.errors import BackendError, UsageError
 from parity.pairs.compare import recorded
 from parity.pairs.file import PairFile
 from parity.results import error_kind

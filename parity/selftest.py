@@ -4,7 +4,7 @@ Every fault of the catalogue is planted on its side, run through the ordinary pa
 other side's clean run. Beside it stands what other checks say of the same run's outputs.
 """
 
-from parity import signals
+from parity.core import signals
 
 if __name__ == "__main__":
     signals.end_at_once("parity.selftest")  # the imports below take long
@@ -24,10 +24,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from parity import cli
 from parity.config.schema import Case
+from parity.core.errors import BackendError, UsageError, nearest
 from parity.diagnose.diagnosis import explained
 from parity.diagnose.planted import ALL, Fault, others, resolve
 from parity.diagnose.planted.outcome import Outcome, outputs
-from parity.errors import BackendError, UsageError, nearest
 from parity.report import planted
 from parity.results import CaseResult
 from parity.runtime.backend import Backend, feed, running

@@ -18,7 +18,7 @@ from doctor_programs_table import CLEAN, HANGING, PROGRAMS, Clean, Faulty
 
 from parity.checkup.examine import examined
 from parity.checkup.finding import Finding
-from parity.checkup.inputs import parse
+from parity.core.inputs import parse
 from parity.runtime.backend import Backend, running
 from parity.runtime.environment import environment
 from parity.runtime.job import Examination

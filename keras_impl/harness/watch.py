@@ -9,7 +9,7 @@ from tensorflow.python.eager import context  # run metadata of functions have no
 from keras_impl.harness import devices, partitions, weights
 from keras_impl.harness.replicas import Replica
 from parity.config import schema
-from parity.layout.canonical import Layout
+from parity.trace.layout import Layout
 
 
 class Watch:

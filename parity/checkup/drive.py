@@ -14,8 +14,8 @@ import msgspec
 from parity.checkup.evidence import Failure, Place
 from parity.checkup.files import Files
 from parity.config import weights
+from parity.core.errors import BackendError, UsageError
 from parity.data.batches import Dataset
-from parity.errors import BackendError, UsageError
 from parity.runtime.drive import Rank, Run, recorders
 from parity.runtime.job import Examination, Job
 

@@ -3,7 +3,7 @@
 Devices are named as the user's code names them: "cpu" and "cuda:1" in PyTorch; "CPU:0" (the host) and
 "GPU:1" in TensorFlow, also where the GPUs are virtual. Sources are the user's lines, "file:line", with the
 file as a path relative to the working directory where it is below it; "" if no line of the user's is on the
-stack. Module names are paths with dots; "" is the program around the model, and `ROOT` the model itself.
+stack. Module names are paths with dots; "" is the program around the model, and `MODEL` the model itself.
 """
 
 import math
@@ -12,8 +12,6 @@ from typing import Literal
 import msgspec
 
 from parity.checkup.ownership import Homes
-
-ROOT = "(model)"
 
 Phase = Literal["forward", "loss", "backward", "update", "other"]
 SIZES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1, "uint8": 1, "bool": 1}

@@ -13,7 +13,7 @@ from parity.checkup.evidence import Evidence
 from parity.checkup.files import Files, waiting
 from parity.checkup.finding import Finding
 from parity.config.devices import Kind
-from parity.errors import BackendError, UsageError
+from parity.core.errors import BackendError, UsageError
 from parity.runtime.backend import Backend, running
 from parity.runtime.job import Examination
 

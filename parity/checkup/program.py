@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.checkup import ownership
-from parity.errors import UsageError, nearest
+from parity.core.errors import UsageError, nearest
 
 PATH = tuple(sys.path)  # before any program's folders are added
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from parity.config.pair import UNKNOWN
 from parity.config.schema import STAGED
 from parity.diagnose import explain, place
 from parity.diagnose.explain import Change, Explained
@@ -14,10 +15,9 @@ from parity.diagnose.questions import LowRun, Question, Sides, low_runs, one_sid
 from parity.diagnose.replayed import Replayed, explains
 from parity.diagnose.sides import Side
 from parity.numerics.judge import Judged, Unequal, judge, side_names
-from parity.pairs.comparable import comparable
-from parity.pairs.schema import UNKNOWN
 from parity.results import CaseResult, Divergence, LayoutCheck
 from parity.trace import keys
+from parity.trace.comparable import comparable
 from parity.trace.manifest import Trace
 
 Cause = dict[str, Any]

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from parity.config import weights
+from parity.core.names import MODEL
 from parity.data.batches import Dataset
 from parity.diagnose import gradients, inputs, losses, optimizers, reductions, samples, starts, wiring
 from parity.diagnose.formula import Formula
 from parity.diagnose.layers import FORMULAS
 from parity.diagnose.observation import Call
 from parity.diagnose.place import around, number, plain
-from parity.diagnose.sides import OUTPUT, Side
+from parity.diagnose.sides import Side
 from parity.numerics.judge import Unequal
 from parity.trace import keys
 
@@ -137,7 +138,7 @@ def _forward(sides: Sides) -> Iterator[Question]:
             asked.add((module, is_input))
             key = keys.key(each.kind, each.name)
             modules = sides.reference.modules
-            where = (around(module, modules) or OUTPUT) if is_input else module
+            where = (around(module, modules) or MODEL) if is_input else module
             yield Question(
                 "activation", where, wiring.FORMULA, *(side.junction(key, step, each.replica) for side in sides[:2])
             )

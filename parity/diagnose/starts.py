@@ -7,10 +7,11 @@ from typing import Final
 import numpy as np
 
 from parity.config import schema
+from parity.core import precision
+from parity.core.arrays import Array
 from parity.diagnose import initialisers, solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.observation import Array, Start
-from parity.numerics import precision
+from parity.diagnose.observation import Start
 
 DRAWN: Final = "drawn"
 PACKED: Final = ("in_proj_weight", "in_proj_bias")

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from parity.config.schema import Case
-from parity.layout.canonical import Layout
 from parity.layout.declared import DECLARED, MAPPINGS, Sides
 from parity.results import LayoutCheck
+from parity.trace.layout import Layout
 from parity.trace.manifest import Trace
 
 

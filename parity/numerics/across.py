@@ -7,7 +7,7 @@ import msgspec
 
 from parity.config.baseline import baseline, why_not
 from parity.config.schema import Case
-from parity.errors import TraceError
+from parity.core.errors import TraceError
 from parity.numerics.against import against_single
 from parity.numerics.judge import difference
 from parity.results import CaseResult

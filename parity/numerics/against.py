@@ -6,9 +6,9 @@ batch, which is put together from its parts.
 
 import numpy as np
 
-from parity.errors import TraceError
+from parity.core.arrays import Array
+from parity.core.errors import TraceError
 from parity.numerics import kernel
-from parity.numerics.kernel import Array
 from parity.numerics.steps import Step
 from parity.numerics.verdict import Judge, Judgement
 from parity.results import Against, worst

@@ -10,12 +10,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from parity.config.pair import Pair
 from parity.config.schema import Case
-from parity.numerics.kernel import Array, Spread
+from parity.core.arrays import Array
+from parity.core.names import MODEL
+from parity.numerics.kernel import Spread
 from parity.numerics.steps import Step
 from parity.numerics.verdict import SUBPRECISION, Judgement
-from parity.pairs.schema import Pair
-from parity.pairs.survey import OUTPUT
 from parity.results import Check, Finding, Verdict
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -50,7 +51,7 @@ class Evidence:
     def saw(self, step: int | None, key: str, files: Step) -> None:
         """Take note of a tensor before it is judged."""
         kind, name = keys.split(key)
-        if step == 0 and kind == "activation" and name.startswith(OUTPUT):
+        if step == 0 and kind == "activation" and name.startswith(MODEL):
             self._has_outputs = True
             self._outputs_tell |= any(_tells(file[key]) for file in files.highs)
         if kind == "loss" and self._has_loss:

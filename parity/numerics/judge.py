@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.config.schema import Case
-from parity.errors import TraceError
+from parity.core.errors import TraceError
 from parity.layout.compare import compare_layouts
 from parity.numerics import kernel
 from parity.numerics.evidence import Evidence

@@ -17,13 +17,11 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from parity.core.arrays import Array
+from parity.core.precision import gap
 from parity.numerics.octaves import SLACK, Octave, Table, stride, suspicious
-from parity.numerics.precision import gap
 from parity.trace.pages import blocks, release
-
-Array = NDArray[Any]
 
 # Bytes, measured: one thread wants its buffers in L2 and few pages to touch first; several threads wait for the
 # interpreter's lock over blocks that small.

@@ -9,10 +9,11 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
+from parity.core.arrays import Array
+from parity.core.precision import ROUNDOFF, SMALLEST
 from parity.numerics import kernel
-from parity.numerics.kernel import Array, Change, Runs, Spread, Tensor
+from parity.numerics.kernel import Change, Runs, Spread, Tensor
 from parity.numerics.octaves import octave_of, sampled
-from parity.numerics.precision import ROUNDOFF, SMALLEST
 from parity.numerics.verdict import FAR_NOISIER, GROSS, NOISIER, VISIBLE, Judge
 from parity.results import Finding
 from parity.trace import keys

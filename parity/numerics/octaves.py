@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.numerics.precision import HIGH, ROUNDOFF, SMALLEST
+from parity.core.arrays import Array
+from parity.core.precision import HIGH, ROUNDOFF, SMALLEST
 from parity.trace.pages import release
-
-Array = NDArray[Any]
 
 ROWS: Final = 2048  # the exponents of float64
 LOWEST: Final = -1023  # the exponent of row 0, which holds the denormal numbers

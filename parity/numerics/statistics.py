@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from parity.numerics.kernel import BLOCK, Array
+from parity.core.arrays import Array
+from parity.numerics.kernel import BLOCK
 from parity.results import Side
 from parity.trace.pages import blocks
 

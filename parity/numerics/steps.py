@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.numerics.kernel import Array, Change, Runs
-from parity.pairs.comparable import comparable
+from parity.core.arrays import Array
+from parity.numerics.kernel import Change, Runs
 from parity.trace import keys
+from parity.trace.comparable import comparable
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.pages import blocks, equal
 

@@ -8,9 +8,9 @@ the low runs: bits = log2(noise / difference).
 import math
 from typing import Final, NamedTuple
 
+from parity.core.precision import HIGH, ROUNDOFF, SMALLEST, gap
 from parity.numerics.kernel import Spread
 from parity.numerics.octaves import FEW_ULP, LOST, SLACK, Octave
-from parity.numerics.precision import HIGH, ROUNDOFF, SMALLEST, gap
 from parity.results import RANKING, Verdict
 from parity.trace import keys
 

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from parity.core.names import MODEL
 from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.values import SAME
-from parity.pairs.mapping import Entry, Mapping
 from parity.pairs.settle import Doubt, Run, Settled, Values, exchanged
-from parity.pairs.survey import OUTPUT, Survey
+from parity.trace.mapping import Entry, Mapping
+from parity.trace.survey import Survey
 
 MOST_RUNS = 6  # exchanges that are tried; layers alike are exchanged together
 MOST_NAMES = 6
@@ -69,7 +70,7 @@ class _Trying:
         """The mapping with what was assumed, and what of that the order of creation contradicts."""
         told, contradicted = list(self.settled.mapping.assumptions), []
         decided = zip(self.settled.doubts, self.settled.chosen, strict=True)
-        groups = _together((doubt, n) for doubt, n in decided if (doubt.place or OUTPUT) not in self.settled.undecided)
+        groups = _together((doubt, n) for doubt, n in decided if (doubt.place or MODEL) not in self.settled.undecided)
         for group in groups:
             harmless = self._is_harmless(group, group.others[0]) if self.agree and group.others else None
             told.append(_sentence(group, harmless))

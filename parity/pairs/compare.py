@@ -6,16 +6,15 @@ from pathlib import Path
 
 import msgspec
 
+from parity.config.pair import Pair
+from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import examined
-from parity.errors import BackendError
-from parity.pairs import exposed, moved, survey
+from parity.pairs import exposed, moved
 from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
 from parity.pairs.expect import judge_expected
 from parity.pairs.file import PairFile
-from parity.pairs.mapping import Halves
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
-from parity.pairs.schema import Pair
 from parity.pairs.suggest import layout, suggestions
 from parity.pairs.told import tell
 from parity.pairs.untested import constants, not_run, unnamed
@@ -24,8 +23,9 @@ from parity.results import CaseResult, error_kind, failed
 from parity.runtime import room
 from parity.runtime.backend import Backend, feed
 from parity.runtime.job import RUNS, Answer, Job
-from parity.trace import keys
+from parity.trace import keys, survey
 from parity.trace.manifest import Trace
+from parity.trace.mapping import Halves
 
 
 def compared(file: PairFile, backends: Sequence[Backend], folder: Path, varied: bool = True) -> CaseResult:

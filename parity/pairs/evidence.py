@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
+from parity.config.pair import Pair
+from parity.core.arrays import Array
+from parity.core.names import MODEL
 from parity.numerics import kernel
 from parity.numerics.judge import Unequal, side_names
-from parity.numerics.kernel import Array, Runs
+from parity.numerics.kernel import Runs
 from parity.numerics.steps import Step, is_whole
 from parity.numerics.verdict import Judge
-from parity.pairs.schema import Pair
-from parity.pairs.survey import OUTPUT
 from parity.trace import keys
 from parity.trace.manifest import Trace
 
@@ -57,7 +58,7 @@ class Evidence:
     def outputs(self) -> dict[str, tuple[Array, Array]]:
         """What both whole models returned in the first step, in float64, by name."""
         one, other = (trace.open("high", keys.step_file(0)) for trace in self._traces)
-        named = {key: keys.split(key)[1] for key in one if key.startswith(keys.key("activation", OUTPUT))}
+        named = {key: keys.split(key)[1] for key in one if key.startswith(keys.key("activation", MODEL))}
         return {name: (one[key], other[key]) for key, name in named.items() if key in other}
 
     def matched_before(self, each: Unequal) -> bool:

@@ -9,21 +9,22 @@ from typing import NamedTuple
 
 import msgspec
 
-from parity.errors import BackendError, UsageError
-from parity.pairs import survey
+from parity.config.pair import Pair
+from parity.core.arrays import Array
+from parity.core.errors import BackendError, UsageError
+from parity.core.threads import begun, ended
 from parity.pairs.activations.dropping import in_training
 from parity.pairs.activations.matching import match
 from parity.pairs.assume import assume
 from parity.pairs.file import PairFile
-from parity.pairs.mapping import Halves, Mapping, UnmappedError
-from parity.pairs.schema import Pair
 from parity.pairs.settle import settle
 from parity.pairs.show import complaint
-from parity.pairs.survey import Array, Survey
 from parity.pairs.weights.propose import propose
 from parity.runtime.backend import Backend
 from parity.runtime.job import SurveyJob
-from parity.runtime.threads import begun, ended
+from parity.trace import survey
+from parity.trace.mapping import Halves, Mapping, UnmappedError
+from parity.trace.survey import Survey
 
 Surveyed = tuple[Survey, dict[str, Array]]
 

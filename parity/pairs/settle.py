@@ -13,12 +13,14 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from parity.core.arrays import Array
+from parity.core.names import MODEL
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.owners import SEPARATORS, ancestors
 from parity.pairs.activations.values import CLOSE, SAME, Tensor, could_be_same, fit, glance
-from parity.pairs.mapping import Entry, Mapping
-from parity.pairs.survey import OUTPUT, Array, Survey
+from parity.trace.mapping import Entry, Mapping
+from parity.trace.survey import Survey
 
 Values = dict[str, Array]
 Run = Callable[[Mapping], tuple[Survey, Values]]
@@ -109,7 +111,7 @@ class _Settling:
                 self._decide(number)
                 self._go()
         self._settle_all_if_equal()
-        undecided = [doubt.place or OUTPUT for number, doubt in enumerate(self.doubts) if number not in self.decided]
+        undecided = [doubt.place or MODEL for number, doubt in enumerate(self.doubts) if number not in self.decided]
         told = list(dict.fromkeys(undecided))
         return Settled(self._mapping(), self.survey, self.values, told, self.runs, self.doubts, self.chosen)
 

@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from parity.checkup.inputs import Input
 from parity.config.devices import processes
 from parity.config.schema import Case
-from parity.pairs.mapping import Halves
+from parity.core.inputs import Input
+from parity.trace.mapping import Halves
 
 # What a comparison needs of each side: the witness is the reference's.
 RUNS = {"torch": ["low", "high", "witness"], "keras": ["low", "high"]}
@@ -75,7 +75,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
 
 
 class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
-    """Tell what a half of a pair is made of (parity.pairs.survey), into a folder.
+    """Tell what a half of a pair is made of (parity.trace.survey), into a folder.
 
     Keras's is given torch's weights as far as `pair.mapping` says.
     """

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from parity.config.pair import Pair
 from parity.config.schema import SGD, Case
 from parity.config.weights import specify
-from parity.errors import UsageError
-from parity.pairs.schema import Pair
-from parity.pairs.survey import Survey
+from parity.core.errors import UsageError
 from parity.runtime.job import RUNS
+from parity.trace.survey import Survey
 
 BYTES = {"low": 4, "high": 8, "witness": 8}  # of an element in a run
 BOTH = tuple(run for runs in RUNS.values() for run in runs)  # of a comparison of both sides

@@ -8,21 +8,21 @@ is a recording that did not finish.
 import os
 import re
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
-from numpy.typing import NDArray
 
 from parity.config.schema import Case
-from parity.errors import TraceError
-from parity.layout.canonical import Layout
-from parity.pairs.mapping import Mapping, Matching
+from parity.core.arrays import Array
+from parity.core.errors import TraceError
 from parity.trace import keys, sound
+from parity.trace.layout import Layout
+from parity.trace.mapping import Mapping, Matching
 from parity.trace.pages import equal
 from parity.trace.tensorfile import TensorFile
 
 SCHEMA = 1
-Tensors = dict[str, NDArray[Any]]
+Tensors = dict[str, Array]
 Part = TypeVar("Part", bound=msgspec.Struct)
 FILE = re.compile(r"(low|high|witness)/rank-(0|[1-9][0-9]{0,5})/(initial|step-([0-9]{6}|[1-9][0-9]{6,11}))")
 LARGEST = 64_000_000  # bytes of a manifest; a training of a large model has a few million

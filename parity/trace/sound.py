@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from parity.errors import TraceError
+from parity.core.errors import TraceError
 
 Kind = TypeVar("Kind")
 # Control characters, line ends, half characters, and those that turn the direction of writing around.

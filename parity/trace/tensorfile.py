@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 import xxhash
 from ml_dtypes import bfloat16
-from numpy.typing import NDArray
 
-from parity.errors import TraceError
+from parity.core.arrays import Array
+from parity.core.errors import TraceError
 from parity.trace import sound
 from parity.trace.pages import blocks
 
@@ -60,7 +60,7 @@ class Writer:
         self.file = path.open("wb")
         self.file.seek(8 + self.room)
 
-    def add(self, key: str, array: NDArray[Any]) -> None:
+    def add(self, key: str, array: Array) -> None:
         """Append one tensor, row-major, whatever its strides."""
         if array.dtype not in CODES:
             raise TraceError(f"{key}: cannot store the dtype {array.dtype}, expected one of {sorted(map(str, CODES))}")
@@ -100,7 +100,7 @@ class Writer:
         narrow.unlink()
 
 
-class TensorFile(Mapping[str, NDArray[Any]]):
+class TensorFile(Mapping[str, Array]):
     """The tensors of a file by key, in the order in which they were written. Raises TraceError."""
 
     def __init__(self, path: Path) -> None:
@@ -112,7 +112,7 @@ class TensorFile(Mapping[str, NDArray[Any]]):
             raise TraceError(f"{path}: cannot be read as a trace: {error}") from None
         self.start, self.entries = _header(path, self.bytes)
 
-    def __getitem__(self, key: str) -> NDArray[Any]:
+    def __getitem__(self, key: str) -> Array:
         entry = self.entries[key]
         return np.ndarray(entry.shape, DTYPES[entry.dtype], self.bytes, self.start + entry.data_offsets[0])
 

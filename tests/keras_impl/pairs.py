@@ -10,15 +10,16 @@ import numpy as np
 
 from keras_impl.harness import run as side
 from keras_impl.harness.pair import survey as surveyor
-from parity import random
 from parity.config.schema import Case
-from parity.pairs import file, mapping, survey
-from parity.pairs.inputs import PairData
-from parity.pairs.mapping import Entry, Halves, Match, Matching
+from parity.core import random
+from parity.data.pairs import PairData
+from parity.pairs import file
 from parity.runtime import drive
 from parity.runtime.job import Job, SurveyJob
+from parity.trace import mapping, survey
 from parity.trace.keys import step_file
 from parity.trace.manifest import Trace
+from parity.trace.mapping import Entry, Halves, Match, Matching
 from parity.trace.tensorfile import Writer
 
 TEXT = """

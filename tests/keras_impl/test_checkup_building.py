@@ -10,7 +10,7 @@ from keras_impl.harness.checkup import source
 from keras_impl.harness.checkup.build import Building, named
 from keras_impl.harness.checkup.scopes import Scopes
 from keras_impl.harness.pretend import pretend
-from parity.checkup.evidence import ROOT
+from parity.core.names import MODEL
 
 FILE = "tests/keras_impl/test_checkup_building.py"
 
@@ -67,7 +67,7 @@ def test_names(built):
     model(tf.ones((8, 3)))
     attention = [f"attention.{name}" for name in ("_query_dense", "_key_dense", "_value_dense", "_softmax")]
     assert set(dict(named(model))) >= {
-        *(ROOT, "first", "blocks.0", "blocks.1", "blocks.1.inner", "heads.left", "attention", "ids", "norm", "drop"),
+        *(MODEL, "first", "blocks.0", "blocks.1", "blocks.1.inner", "heads.left", "attention", "ids", "norm", "drop"),
         *("helper.layers[0]", "function.secret", *attention),
     }
     assert len({id(layer) for _, layer in named(model)}) == len(dict(named(model))) == 18
@@ -84,7 +84,7 @@ def test_modules(built):
     assert modules["first"].source == line(Model, "self.first = ")
     assert modules["helper.layers[0]"].source == line(Helper, "self.layers")
     assert modules["attention._query_dense"].source == line(Model, "self.attention = ")
-    assert modules[ROOT].source == line(built_function(), "model = Model()")
+    assert modules[MODEL].source == line(built_function(), "model = Model()")
     assert modules["ids"].facts == {"rows": 10}
     assert (modules["blocks.1"].kind, modules["blocks.0"].kind) == ("Sequential", "Dense")
 
@@ -97,7 +97,7 @@ def test_functional_models():
     inputs = keras.Input((3,))
     inner = keras.Sequential([keras.layers.Dense(2, name="in")], name="block")
     model = keras.Model(inputs, keras.layers.Dense(1, name="out")(inner(inputs)))
-    assert [name for name, _ in named(model)] == [ROOT, "block", "block.in", "out"]
+    assert [name for name, _ in named(model)] == [MODEL, "block", "block.in", "out"]
 
 
 def test_what_is_no_layer():
@@ -118,7 +118,7 @@ def test_weights(built):
     weights = building.weights(model, [optimizer])
     parameters = {each.name: each for each in weights if each.kind == "parameter"}
     assert (parameters["first.kernel"].module, parameters["first.kernel"].trained) == ("first", False)
-    assert parameters["scale"].module == ROOT
+    assert parameters["scale"].module == MODEL
     assert parameters["blocks.1.inner.bias"].tensor.origin == "parameter blocks.1.inner.bias"
     assert {each.name for each in weights if each.kind == "buffer"} == {"norm.moving_mean", "norm.moving_variance"}
     slots = [each for each in weights if each.kind == "optimizer_state"]

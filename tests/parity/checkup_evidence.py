@@ -3,7 +3,6 @@
 from typing import Any
 
 from parity.checkup.evidence import (
-    ROOT,
     Backward,
     Call,
     Copy,
@@ -19,6 +18,7 @@ from parity.checkup.evidence import (
     Tensor,
     Weight,
 )
+from parity.core.names import MODEL
 
 MODULES = {"encoder": "Linear", "decoder": "Linear"}
 NAMES = [f"{module}.{kind}" for module in MODULES for kind in ("weight", "bias")]
@@ -45,7 +45,7 @@ def source(x: Tensor) -> Tensor:
 def weight(name: str, device: str = "cuda:0", kind: Any = "parameter", dtype: str = "float32", **fields: Any) -> Weight:
     shape = fields.pop("shape", [64, 64])
     made = fields.pop("made", "")
-    owner = name.rpartition(".")[0] or ROOT
+    owner = name.rpartition(".")[0] or MODEL
     return Weight(name=name, module=owner, kind=kind, tensor=tensor(shape, device, dtype, made=made), **fields)
 
 
@@ -58,7 +58,7 @@ def step(device: str = "cuda:0", **fields: Any) -> Step:
     x, hidden = source(tensor([8, 64], device)), tensor([8, 64], device, origin="output of encoder")
     out = tensor([8, 64], device, origin="output of decoder")
     calls = [
-        Call(module=ROOT, source="train.py:5", inputs=[x], outputs=[out]),
+        Call(module=MODEL, source="train.py:5", inputs=[x], outputs=[out]),
         Call(module="encoder", source="model.py:10", inputs=[x], outputs=[hidden]),
         Call(module="decoder", source="model.py:11", inputs=[hidden], outputs=[out]),
     ]
@@ -91,7 +91,7 @@ def evidence(side: Any = "torch", gpus: int = 1, steps: list[Step] | None = None
 
 def modules(**fields: Any) -> list[Module]:
     """The model, its encoder and its decoder."""
-    named = {ROOT: "Net", **MODULES}
+    named = {MODEL: "Net", **MODULES}
     lines = dict(zip(named, ("build.py:3", "model.py:4", "model.py:5"), strict=True))
     return [Module(name=name, kind=kind, source=lines[name], **fields) for name, kind in named.items()]
 
@@ -111,5 +111,5 @@ def moved(device: str, line: str, whole: bool = False) -> Move:
     return Move(device=device, source=line, whole=whole)
 
 
-def cut(what: str, seen: Tensor, line: str = "model.py:12", module: str = ROOT) -> Cut:
+def cut(what: str, seen: Tensor, line: str = "model.py:12", module: str = MODEL) -> Cut:
     return Cut(what=what, tensor=seen, place=place(module, line))

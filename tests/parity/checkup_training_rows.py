@@ -4,17 +4,8 @@ from typing import Any
 
 from checkup_evidence import NAMES, cut, evidence, gradients, place, step, tensor
 
-from parity.checkup.evidence import (
-    ROOT,
-    Backward,
-    Code,
-    Cut,
-    Event,
-    Evidence,
-    Held,
-    LossCall,
-    Optimizer,
-)
+from parity.checkup.evidence import Backward, Code, Cut, Event, Evidence, Held, LossCall, Optimizer
+from parity.core.names import MODEL
 
 WHOLE = {"encoder": "none", "decoder": "none"}
 
@@ -69,13 +60,13 @@ def cut_off(*cuts: Cut, **states: str) -> Evidence:
 
 def mended(what: str) -> Cut:
     """A cut of what the model returned, and the line without it."""
-    seen = cut(what, tensor([8, 64], origin=f"output of {ROOT}"), "train.py:6", "")
+    seen = cut(what, tensor([8, 64], origin=f"output of {MODEL}"), "train.py:6", "")
     seen.mended = Code(source="train.py:6", fix="out = model(x)")
     return seen
 
 
 WITHOUT = Code(source="model.py:8", fix="return self.out(x)")
-WHOLE_NUMBERS = cut("integers", tensor([8, 64], origin=f"output of {ROOT}"), "train.py:6", "")
+WHOLE_NUMBERS = cut("integers", tensor([8, 64], origin=f"output of {MODEL}"), "train.py:6", "")
 
 ROWS: list[tuple[Evidence, str, str, str, str, str, Evidence]] = [
     (
@@ -147,12 +138,12 @@ ROWS: list[tuple[Evidence, str, str, str, str, str, Evidence]] = [
     ),
     (
         cut_off(mended("detach"), **WHOLE),
-        *("learning.no_gradient", "error", ROOT, "train.py:6", "out = model(x)"),
+        *("learning.no_gradient", "error", MODEL, "train.py:6", "out = model(x)"),
         cut_off(mended("detach")),
     ),
     (
         cut_off(WHOLE_NUMBERS, **WHOLE),
-        *("learning.no_gradient", "error", ROOT, "train.py:6", "cross_entropy(scores, labels)"),
+        *("learning.no_gradient", "error", MODEL, "train.py:6", "cross_entropy(scores, labels)"),
         cut_off(WHOLE_NUMBERS),
     ),
 ]

@@ -7,8 +7,8 @@ unless a test says another.
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from parity.pairs.schema import Pair, PairInput
-from parity.pairs.survey import Module, Survey, Weight
+from parity.config.pair import Pair, PairInput
+from parity.trace.survey import Module, Survey, Weight
 
 Shape = tuple[int, ...]
 Line = tuple[str, str, dict[str, Shape], dict[str, Any]]

@@ -22,7 +22,7 @@ from pair_surveys import (
     torch,
 )
 
-from parity.pairs.survey import Seen
+from parity.trace.survey import Seen
 
 
 def mlp() -> Model:

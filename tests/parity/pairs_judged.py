@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from parity import asserts
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.pairs.file import PairFile
 from parity.results import CaseResult, Check, Divergence, Suggestion, Verdict
 

@@ -10,7 +10,7 @@ from synthetic import Fault, broken, by_hand, honest, record, small_case
 
 from parity import compare
 from parity.config import schema
-from parity.errors import TraceError
+from parity.core.errors import TraceError
 from parity.numerics.across import across
 from parity.results import CaseResult
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from observations import Array, adam, blurred, case, normal, sgd
 
 from parity.config import schema, weights
+from parity.config.shards import distributed_sampler
 from parity.data.batches import Dataset
-from parity.data.shards import distributed_sampler
 from parity.diagnose import explain, gradients, inputs, losses, optimizers, reductions, samples, starts
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED, Formula

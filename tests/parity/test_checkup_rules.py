@@ -24,7 +24,6 @@ from checkup_training_rows import ROWS
 
 from parity.checkup import rules
 from parity.checkup.evidence import (
-    ROOT,
     Backward,
     Broadcast,
     Call,
@@ -42,6 +41,7 @@ from parity.checkup.evidence import (
     Step,
 )
 from parity.checkup.rules import words
+from parity.core.names import MODEL
 
 KIB = 256  # float32 numbers
 SPLIT = [weight("encoder.weight"), weight("decoder.weight", "cuda:1")]
@@ -92,7 +92,7 @@ def mismatch(*tensors: Any, ends: bool = True, at: str = "decoder", **fields: An
 
 def cpu_batch(device: str) -> Evidence:
     x, kernel = source(tensor([8, 64], device)), tensor([64, 64], origin="parameter encoder.weight")
-    call = Call(module=ROOT, source="train.py:5", inputs=[x])
+    call = Call(module=MODEL, source="train.py:5", inputs=[x])
     broken = failed(SAME_DEVICE, "linear", x, kernel, at=place("encoder", "model.py:10")) if device == "cpu" else None
     return evidence(steps=[Step(calls=[call], failure=broken)])
 
@@ -138,7 +138,7 @@ def printed_once() -> Evidence:
 
 def doubles(weights: list[str], given: str, made: str = "train.py:3") -> Evidence:
     x = source(tensor([8, 64], dtype=given, made=made if given == "float64" else ""))
-    calls = [Call(module=ROOT, source="train.py:5", inputs=[x], outputs=[tensor([8, 64])])]
+    calls = [Call(module=MODEL, source="train.py:5", inputs=[x], outputs=[tensor([8, 64])])]
     held = [weight(name, dtype=dtype, made="build.py:4") for name, dtype in zip(NAMES[::2], weights, strict=True)]
     return evidence(steps=[step(calls=calls)], weights=held)
 
@@ -231,7 +231,7 @@ def validated(training: bool, side: Any = "torch") -> Evidence:
 def sequence(output: list[int], batch_first: bool = False, broadcasts: Any = ()) -> Evidence:
     x = tensor([4, 9, 16], origin="output of table")
     calls = [
-        Call(module=ROOT, source="train.py:5", inputs=[source(tensor([4, 9]))], outputs=[tensor(output)]),
+        Call(module=MODEL, source="train.py:5", inputs=[source(tensor([4, 9]))], outputs=[tensor(output)]),
         Call(module="encoder", source="model.py:10", inputs=[x], outputs=[tensor([4, 9, 16])]),
     ]
     made = [Module(name="encoder", kind="TransformerEncoder", source="model.py:4", facts={"batch_first": batch_first})]
@@ -240,7 +240,7 @@ def sequence(output: list[int], batch_first: bool = False, broadcasts: Any = ())
 
 def positions(shape: list[int]) -> Broadcast:
     left, right = tensor([4, 9, 16]), tensor(shape, origin="parameter positions")
-    return Broadcast(operation="add", left=left, right=right, place=place(ROOT, "model.py:9"))
+    return Broadcast(operation="add", left=left, right=right, place=place(MODEL, "model.py:9"))
 
 
 def loss(function: str, left: list[int], right: list[int], side: Any = "torch", **fields: Any) -> Evidence:
@@ -291,8 +291,8 @@ LOGGED = cut("detach", tensor([], origin="loss"), "train.py:8", "")
 
 # Evidence, the id, its severity, where, the line, what the fix has; the evidence corrected.
 TABLE: list[tuple[Evidence, str, str, str, str, str, Evidence]] = [
-    (one_device("cuda:0"), "placement.one_device", "warning", ROOT, "model.py:4", "i % 2", one_device("cuda:1")),
-    (lopsided(9), "placement.lopsided", "warning", ROOT, "model.py:4", '.to("cuda:1")', lopsided(5)),
+    (one_device("cuda:0"), "placement.one_device", "warning", MODEL, "model.py:4", "i % 2", one_device("cuda:1")),
+    (lopsided(9), "placement.lopsided", "warning", MODEL, "model.py:4", '.to("cuda:1")', lopsided(5)),
     (
         stray("parameter", "cpu"),
         *("placement.parameter", "error", "encoder", "model.py:8", 'nn.Parameter(model.encoder.scale.to("cuda:0"))'),
@@ -402,7 +402,7 @@ TABLE: list[tuple[Evidence, str, str, str, str, str, Evidence]] = [
         evidence("keras", modules=embeds()),
     ),
     (types("uint8"), "type.integer_input", "error", "encoder", "model.py:10", "src = src.float()", types("float32")),
-    (mixed("bfloat16"), "type.mixed_parameters", "warning", ROOT, "model.py:6", "torch.float32", mixed("float32")),
+    (mixed("bfloat16"), "type.mixed_parameters", "warning", MODEL, "model.py:6", "torch.float32", mixed("float32")),
     (
         evidence(steps=[step(**HALF)]),
         *("type.loss_scaling", "warning", "", "model.py:10", "scaler.scale(loss).backward()"),
@@ -443,15 +443,15 @@ TABLE: list[tuple[Evidence, str, str, str, str, str, Evidence]] = [
         *("learning.not_normalised", "warning", "", "train.py:7", "loss = loss / 2"),
         accumulated(scaled=False, side="keras", line="train.py:8"),
     ),
-    (mode(), "mode.eval", "warning", ROOT, "train.py:5", "model.train()", mode(training=True)),
-    (mode("ReLU"), "mode.eval", "note", ROOT, "train.py:5", "model.train()", mode("ReLU", side="keras")),
+    (mode(), "mode.eval", "warning", MODEL, "train.py:5", "model.train()", mode(training=True)),
+    (mode("ReLU"), "mode.eval", "note", MODEL, "train.py:5", "model.train()", mode("ReLU", side="keras")),
     (mode(part=True), "mode.eval", "note", "drop", "model.py:6", "model.drop.train()", mode("ReLU", part=True)),
-    (validated(True), "mode.train", "warning", ROOT, "train.py:5", "model.eval()", validated(False)),
+    (validated(True), "mode.train", "warning", MODEL, "train.py:5", "model.eval()", validated(False)),
     (
         validated(True, "keras"),
         "mode.train",
         "warning",
-        ROOT,
+        MODEL,
         "train.py:5",
         "training=False",
         validated(False, "keras"),
@@ -558,7 +558,7 @@ def test_what_made_the_step_fail_is_not_told_twice() -> None:
     broken = failed(
         "mat1 and mat2 must have the same dtype", "addmm", x, tensor([64, 64]), at=place("encoder", "model.py:10")
     )
-    call = Call(module=ROOT, source="train.py:5", inputs=[x])
+    call = Call(module=MODEL, source="train.py:5", inputs=[x])
     (finding,) = rules.findings([evidence(steps=[Step(calls=[call], failure=broken)])])
     assert (finding.id, finding.severity, finding.source) == ("type.float64_input", "error", "train.py:3")
 
@@ -570,7 +570,7 @@ def test_a_float64_parameter_explains_the_op_that_failed_behind_it() -> None:
     )
     (finding,) = rules.findings([evidence(weights=weights, steps=[Step(failure=broken)])])
     assert (finding.id, finding.severity, finding.where, finding.source) == (
-        "type.float64_parameter", "error", ROOT, "build.py:9"
+        "type.float64_parameter", "error", MODEL, "build.py:9"
     )  # fmt: skip
 
 
@@ -578,7 +578,7 @@ def test_ids_that_were_cast_are_one_finding() -> None:
     """They are float64 among float32, too."""
     for ends in (True, False):
         given = looked_up("float64", ends)
-        given.steps[0].calls.insert(0, Call(module=ROOT, source="train.py:5", inputs=[ids("float64", "train.py:3")]))
+        given.steps[0].calls.insert(0, Call(module=MODEL, source="train.py:5", inputs=[ids("float64", "train.py:3")]))
         (finding,) = rules.findings([given])
         assert finding.id == "type.float_ids"
         assert "is no remedy" in finding.message
@@ -586,7 +586,7 @@ def test_ids_that_were_cast_are_one_finding() -> None:
 
 def test_a_cast_that_keras_makes_is_not_the_user_s() -> None:
     given = looked_up("float32", ends=False)
-    given.steps[0].calls.insert(0, Call(module=ROOT, source="train.py:5", inputs=[ids()]))
+    given.steps[0].calls.insert(0, Call(module=MODEL, source="train.py:5", inputs=[ids()]))
     assert rules.findings([given]) == []
 
 
@@ -626,7 +626,7 @@ def test_a_model_that_never_left_the_host_is_named() -> None:
     (finding,) = rules.findings(
         [evidence(weights=[weight(name, "cpu") for name in NAMES], steps=[Step(failure=broken)])]
     )
-    assert (finding.id, finding.where, finding.fix) == ("placement.parameter", ROOT, 'model = model.to("cuda:0")')
+    assert (finding.id, finding.where, finding.fix) == ("placement.parameter", MODEL, 'model = model.to("cuda:0")')
 
 
 def test_a_constant_made_on_the_host_is_named_with_its_line() -> None:
@@ -736,7 +736,7 @@ def test_a_cut_that_makes_an_array_is_not_told_as_a_wait() -> None:
     seen = tensor([8, 64], "GPU:0", origin="output of encoder")
     found = learns("keras", encoder="none", cuts=[cut("numpy", seen)])
     for each in found.steps:
-        each.copies = [copied("numpy", seen, "CPU:0", place(ROOT, "model.py:12"))]
+        each.copies = [copied("numpy", seen, "CPU:0", place(MODEL, "model.py:12"))]
     assert [finding.id for finding in rules.findings([found])] == ["learning.no_gradient"]
 
 

@@ -21,7 +21,7 @@ from parity.checkup.evidence import Collective, Evidence, Time
 from parity.checkup.examine import Patient
 from parity.checkup.files import Files
 from parity.checkup.finding import Finding
-from parity.errors import BackendError
+from parity.core.errors import BackendError
 from parity.runtime.job import Answer, Examination
 
 ROOT = Path(__file__).parents[2]

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.checkup import inputs
 from parity.checkup.clock import Clock
 from parity.checkup.drive import Drive, Program, outcome
 from parity.checkup.evidence import Collective, Evidence, Time
 from parity.checkup.files import Files, waiting
 from parity.checkup.program import load
-from parity.errors import UsageError
+from parity.core import inputs
+from parity.core.errors import UsageError
 
 MISTAKEN_INPUTS = [
     ("x", "expected name=dtype[shape]"),

@@ -7,9 +7,9 @@ import pytest
 from pair_halves import Array, Half, normal
 
 from parity.pairs.assume import MOST_RUNS, assume
-from parity.pairs.mapping import Entry, Mapping
 from parity.pairs.settle import settle
-from parity.pairs.survey import Survey
+from parity.trace.mapping import Entry, Mapping
+from parity.trace.survey import Survey
 
 
 class Doubt(NamedTuple):

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from pair_surveys import PAIR
 from pair_zoo import MODELS
 
-from parity.pairs.survey import Survey
 from parity.pairs.transfer import to_keras
 from parity.pairs.weights.propose import propose
+from parity.trace.survey import Survey
 
 
 def anonymous(survey: Survey) -> tuple[Survey, dict[str, str]]:

@@ -6,12 +6,12 @@ from msgspec.structs import replace
 from pair_surveys import PAIR, conv, conv_k, dense, keras, line, linear, torch
 from pair_zoo import MODELS, bare, gpt2, packed_dense
 
-from parity.errors import UsageError
-from parity.pairs.mapping import Entry
-from parity.pairs.schema import Ignore, WeightRule
-from parity.pairs.survey import Survey
+from parity.config.pair import Ignore, WeightRule
+from parity.core.errors import UsageError
 from parity.pairs.transfer import to_keras
 from parity.pairs.weights.propose import Proposal, propose
+from parity.trace.mapping import Entry
+from parity.trace.survey import Survey
 
 
 def proposed(here: Survey, there: Survey, *rules: WeightRule, ignore: Ignore | None = None) -> Proposal:

@@ -1,18 +1,17 @@
 """Doubts about the mapping of weights, decided by running: small models whose weights can be mapped in several ways."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from pair_halves import Half, normal
 
-from parity.pairs.mapping import Entry, Mapping
+from parity.core.arrays import Array
 from parity.pairs.settle import MOST_RUNS, Settled, settle
-from parity.pairs.survey import Survey
+from parity.trace.mapping import Entry, Mapping
+from parity.trace.survey import Survey
 
-Array = NDArray[Any]
 Weights = dict[str, Array]
 Forward = Callable[[Half, Weights], None]
 TURNED = "i o -> o i"

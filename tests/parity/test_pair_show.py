@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from pair_surveys import PAIR, Model, keras, line, linear, torch
 from pair_zoo import MODELS, bare, gpt2, tied_once
 
-from parity.pairs.mapping import Entry, Mapping, Unplaced
-from parity.pairs.schema import WeightRule
+from parity.config.pair import WeightRule
 from parity.pairs.show import as_toml, complaint, table
 from parity.pairs.weights.propose import propose
+from parity.trace.mapping import Entry, Mapping, Unplaced
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["with shapes", "without"])

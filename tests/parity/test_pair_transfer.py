@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from pair_surveys import PAIR, Model
 from pair_zoo import MODELS
 
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.pairs import patterns
-from parity.pairs.mapping import Entry
 from parity.pairs.transfer import fits, gradients_to_torch, to_keras, to_torch
 from parity.pairs.weights.families import reshapes
 from parity.pairs.weights.propose import propose
+from parity.trace.mapping import Entry
 
 Shape = tuple[int, ...]
 

@@ -8,9 +8,9 @@ from pair_surveys import MATRIX, NORM, PAIR, Model, both, conv, conv_k, dense, k
 from pair_zoo import MODELS
 
 from parity.pairs.show import complaint
-from parity.pairs.survey import Rehearsal, Survey
 from parity.pairs.weights import names
 from parity.pairs.weights.propose import propose
+from parity.trace.survey import Rehearsal, Survey
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())

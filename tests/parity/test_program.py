@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from parity.checkup.program import load
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 
 
 @pytest.fixture(autouse=True)

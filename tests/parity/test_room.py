@@ -11,9 +11,9 @@ import pytest
 from synthetic import record, small_case
 
 from parity.config import cases
-from parity.errors import UsageError
-from parity.pairs.survey import Module, Seen, Survey, Weight
+from parity.core.errors import UsageError
 from parity.runtime import room
+from parity.trace.survey import Module, Seen, Survey, Weight
 
 ROOT = Path(__file__).parents[2]
 Usage = namedtuple("Usage", "total used free")

@@ -12,11 +12,11 @@ import pytest
 
 from parity.config import cases
 from parity.data.batches import Dataset
-from parity.layout.canonical import Layout
 from parity.runtime import drive
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.environment import environment
 from parity.runtime.job import Examination, Job
+from parity.trace.layout import Layout
 
 READY = 'print(\'{"status": "ready"}\', flush=True); '
 DONE = 'print(\'{"status": "done"}\', flush=True); '
@@ -285,7 +285,7 @@ def test_a_full_disk_is_told_as_that(interpreter, job, tmp_path, error, said, ca
     if caught:
         handler = "    except Exception as error:\n        raise BackendError('forward fails') from error\n"
         body = f"    try:\n    {body}{handler}"
-    code = f"{SERVE}from parity.errors import BackendError\ndef run(job):\n{body}serve(lambda: run)"
+    code = f"{SERVE}from parity.core.errors import BackendError\ndef run(job):\n{body}serve(lambda: run)"
     backend = Backend("torch", interpreter(code), tmp_path)
     with running([backend]):
         message = backend.do(job).message

@@ -8,9 +8,9 @@ import pytest
 
 from parity import selftest
 from parity.config import cases
+from parity.core.errors import BackendError, UsageError
 from parity.diagnose.planted import ALL, Fault, clean, others
 from parity.diagnose.planted.outcome import Outcome
-from parity.errors import BackendError, UsageError
 from parity.report import planted
 from parity.results import CaseResult, Divergence, Finding
 

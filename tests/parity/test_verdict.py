@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from synthetic import Fault, Seen, by_hand, record, small_case
 
-from parity.errors import TraceError
-from parity.layout.canonical import Layout
+from parity.core.arrays import Array
+from parity.core.errors import TraceError
 from parity.numerics.judge import compare
 from parity.numerics.kernel import Spread
 from parity.numerics.verdict import Judge
 from parity.report import as_json
 from parity.results import CaseResult, Check, Divergence, Finding, Report
+from parity.trace.layout import Layout
 
-Array = NDArray[Any]
 STEP = "step-000000"
 SIGNS = np.where(np.arange(64) % 3, 1.0, -1.0)  # its largest value is 1, its norm 8
 ACTIVATION = "activation/layer"

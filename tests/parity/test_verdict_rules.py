@@ -12,10 +12,10 @@ from test_verdict import ACTIVATION, SIGNS, judged, one, tensors
 from parity.numerics.judge import compare
 from parity.numerics.kernel import Runs, measure
 from parity.numerics.verdict import Judge
-from parity.pairs.mapping import Mapping, Match, Matching
 from parity.results import CaseResult
 from parity.runtime.drive import Account, Run
 from parity.trace.manifest import Trace, write
+from parity.trace.mapping import Mapping, Match, Matching
 
 Array = NDArray[np.float64]
 LAYER = Match(torch="layer", keras="layer", axes=[0], by="order")

@@ -7,11 +7,11 @@ import numpy as np
 
 from parity.config import cases
 from parity.config.schema import Case
-from parity.pairs import survey
-from parity.pairs.mapping import Halves
 from parity.runtime.drive import Account, record
 from parity.runtime.job import Job, SurveyJob
+from parity.trace import survey
 from parity.trace.manifest import Trace
+from parity.trace.mapping import Halves
 from torch_impl.harness import run as side
 from torch_impl.harness.pair.survey import survey as make_survey
 

@@ -5,7 +5,7 @@ import torch
 from observed import line, observe
 from torch import nn
 
-from parity.checkup.evidence import ROOT
+from parity.core.names import MODEL
 from torch_impl.harness.checkup.build import Building
 from torch_impl.harness.pretend import pretend
 
@@ -66,7 +66,7 @@ def built(build):
 def test_modules_have_paths_and_lines():
     building, model = built(Net)
     modules = {module.name: module for module in building.modules(model)}
-    assert modules[ROOT].kind == "Net"
+    assert modules[MODEL].kind == "Net"
     assert modules["embedding"].source == line(Net.__init__, "nn.Embedding")
     assert modules["encoder.linear1"].source == line(Net.__init__, "nn.TransformerEncoderLayer")
     assert all(module.registered for name, module in modules.items() if name.startswith("encoder"))
@@ -103,7 +103,7 @@ def test_moves_of_parts():
     assert moves == {
         ("0", "cuda:1", line(placed, "# made there")),
         ("1", "cuda:0", line(placed, "# moved")),
-        (ROOT, "cuda:0", line(placed, "# alone")),
+        (MODEL, "cuda:0", line(placed, "# alone")),
     }
 
 

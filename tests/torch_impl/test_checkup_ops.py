@@ -6,7 +6,7 @@ from observed import line, observe, step
 from torch import nn
 from torch.nn import functional
 
-from parity.checkup.evidence import ROOT
+from parity.core.names import MODEL
 from torch_impl.harness.pretend import pretend
 
 X = torch.arange(12.0).reshape(4, 3)
@@ -221,7 +221,7 @@ def test_changes_in_place_and_the_failure_of_their_backward_pass():
     (seen,) = observe(InPlace, train, x=X).steps
     (change,) = seen.in_places
     assert (change.operation, change.made_by, change.shape) == ("add_", "relu", [4, 3])
-    assert (change.place.module, change.place.source) == (ROOT, line(InPlace, "x += 1.0"))
+    assert (change.place.module, change.place.source) == (MODEL, line(InPlace, "x += 1.0"))
     assert "modified by an inplace operation" in seen.failure.message
     assert (seen.failure.operation, seen.failure.place.phase) == ("backward", "backward")
     assert seen.failure.place.source == line(train, "backward")
@@ -255,7 +255,7 @@ def test_a_failure_that_is_no_ops():
         raise KeyError("nothing")
 
     seen = observe(lambda: Deep(inside), lambda net, batch: net(batch["x"]), x=X).steps[0].failure
-    assert (seen.exception, seen.operation, seen.place.module) == ("KeyError", "", ROOT)
+    assert (seen.exception, seen.operation, seen.place.module) == ("KeyError", "", MODEL)
     assert seen.place.source == line(inside, "raise")
 
 
@@ -299,7 +299,7 @@ def test_the_op_that_makes_what_is_not_finite(inside, operation, became, phase):
     (seen,) = observe(build, lambda net, batch: net(batch["x"]).sum().backward(), x=X).steps
     found = seen.not_finite
     assert (found.operation, found.became, found.place.phase) == (operation, became, phase)
-    assert found.place.module == ROOT
+    assert found.place.module == MODEL
     assert found.smallest is not None and found.largest is not None
 
 

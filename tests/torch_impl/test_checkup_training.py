@@ -6,7 +6,7 @@ from observed import GPUS, line, observe
 from torch import nn
 from torch.optim import optimizer as optimizers
 
-from parity.checkup.evidence import ROOT
+from parity.core.names import MODEL
 from torch_impl.harness.checkup.build import Building
 from torch_impl.harness.checkup.observer import Observer
 from torch_impl.harness.pretend import pretend
@@ -218,9 +218,9 @@ def test_data_parallel_is_known_by_its_modules_names():
     (step,) = observe(lambda: nn.DataParallel(Net().to("cuda:0")), train, x=X).steps
     assert step.distributed == "data_parallel"
     assert [(call.module, call.inputs[0].device) for call in step.calls] == [
-        (ROOT, "cuda:0"),
+        (MODEL, "cuda:0"),
         ("linear", "cuda:0"),
-        (ROOT, "cuda:1"),
+        (MODEL, "cuda:1"),
         ("linear", "cuda:1"),
     ]
     assert states(step) == {"linear.weight": "finite", "linear.bias": "finite"}
@@ -243,7 +243,7 @@ def test_the_calls_of_a_step():
 
     seen = observe(Net, train, x=X)
     outer, linear, plain = seen.steps[0].calls
-    assert (outer.module, outer.source) == (ROOT, line(train, "net(batch"))
+    assert (outer.module, outer.source) == (MODEL, line(train, "net(batch"))
     assert [tensor.origin for tensor in outer.inputs] == ["input x", "input x"]
     assert outer.outputs[0].origin == "output of plain[0]"
     assert (linear.module, linear.inputs[0].origin, linear.outputs[0].origin) == (
@@ -252,7 +252,7 @@ def test_the_calls_of_a_step():
         "output of linear",
     )
     assert (plain.module, plain.source) == ("plain[0]", line(Net, "self.plain[0](self"))
-    assert {module.name: module.training for module in seen.building.modules(seen.model)}[ROOT] is False
+    assert {module.name: module.training for module in seen.building.modules(seen.model)}[MODEL] is False
 
 
 def program(steps: list) -> list[torch.Tensor]:

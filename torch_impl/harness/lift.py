@@ -18,6 +18,8 @@ from torch.nn.modules import module as calls
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from parity.core.names import MODEL
+
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 TYPES = {"torch.FloatTensor": torch.float64, "torch.cuda.FloatTensor": torch.float64}
 ASKING = {"float": torch.float64, "cfloat": torch.complex128}  # methods that name their dtype by themselves
@@ -191,4 +193,4 @@ def _path(stack: list[nn.Module]) -> str:
     if not stack:
         return BUILDING
     named = (name for name, module in stack[0].named_modules() if module is stack[-1])
-    return next(named, type(stack[-1]).__name__) or "(model)"
+    return next(named, type(stack[-1]).__name__) or MODEL

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from parity.config import schema
-from parity.layout.canonical import Layout
 from parity.runtime.drive import Account, Run
 from parity.runtime.environment import threads
+from parity.trace.layout import Layout
 from torch_impl import losses, models, optimizers
 from torch_impl.harness import data, devices, faults, precision, specimen, weights
 from torch_impl.harness.devices import Machine, rank

@@ -22,7 +22,7 @@ from torch.nn.parallel import comm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from parity.layout.canonical import Layout, Transfer, total
+from parity.trace.layout import Layout, Transfer, total
 from torch_impl.harness import weights
 from torch_impl.harness.devices import Machine
 from torch_impl.harness.virtual_devices import COPIES

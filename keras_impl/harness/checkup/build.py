@@ -13,8 +13,9 @@ from keras_impl.harness.checkup import source
 from keras_impl.harness.checkup.names import Variable, named, registered, variables
 from keras_impl.harness.checkup.scopes import Scopes
 from keras_impl.harness.pretend import name
-from parity.checkup.evidence import ROOT, Module, Move, Tensor, Weight
+from parity.checkup.evidence import Module, Move, Tensor, Weight
 from parity.checkup.rewrite import Spot
+from parity.core.names import MODEL
 
 Optimizer = keras.optimizers.Optimizer
 
@@ -126,7 +127,7 @@ class Building:
         while path:
             if path in self._names and self._names[path] in self.lines:
                 return self.lines[self._names[path]]
-            path = path.rpartition(".")[0] or (ROOT if path != ROOT else "")
+            path = path.rpartition(".")[0] or (MODEL if path != MODEL else "")
         return ""
 
 
@@ -138,13 +139,13 @@ def _has(scopes: Sequence[Move], move: Move) -> bool:
 def _told(move: Move, paths: list[str]) -> Move:
     """The scope with the name of what was made in it."""
     outermost = [path for path in paths if not any(_is_below(path, other) for other in paths)]
-    whole = outermost == [ROOT]
+    whole = outermost == [MODEL]
     module = outermost[0] if len(outermost) == 1 and not whole else ""
     return Move(device=move.device, source=move.source, module=module, whole=whole)
 
 
 def _is_below(path: str, other: str) -> bool:
-    return path != other and (other == ROOT or path.startswith((f"{other}.", f"{other}[")))
+    return path != other and (other == MODEL or path.startswith((f"{other}.", f"{other}[")))
 
 
 def _facts(layer: keras.Layer) -> dict[str, int | float | bool | str]:

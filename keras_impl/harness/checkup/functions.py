@@ -24,7 +24,8 @@ from tensorflow.python.ops import script_ops
 
 from keras_impl.harness.checkup import source
 from keras_impl.harness.checkup.arguments import ON, Argument, arguments, differences
-from parity.checkup.evidence import ROOT, Eager, Place, Retrace
+from parity.checkup.evidence import Eager, Place, Retrace
+from parity.core.names import MODEL
 
 TRAINER = "keras/src/backend/tensorflow/trainer.py"
 PIPELINE = "tensorflow/python/data/"  # what reads data may well be Python
@@ -109,7 +110,7 @@ class Functions:
     def _trains(self, train: Callable[..., Any]) -> Callable[..., Any]:
         def trained(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
             if model.run_eagerly:
-                self._note_eager("run_eagerly", ROOT)
+                self._note_eager("run_eagerly", MODEL)
             return train(model, *args, **kwargs)
 
         return trained

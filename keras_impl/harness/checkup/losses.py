@@ -13,8 +13,9 @@ from keras_impl.harness.checkup.calls import Calls
 from keras_impl.harness.checkup.frames import View
 from keras_impl.harness.checkup.origins import Known, Origins, tensors
 from parity.checkup import order, rewrite
-from parity.checkup.evidence import ROOT, Code, LossCall, Step
+from parity.checkup.evidence import Code, LossCall, Step
 from parity.checkup.rewrite import Expression
+from parity.core.names import MODEL
 
 MATRIX = ("MatMul", "BatchMatMulV2", "Einsum", "BiasAdd")
 # What leaves the classes where they are.
@@ -42,7 +43,7 @@ class Losses:
 
     def fed(self, module: str, given: Any) -> None:
         """A layer is called with this."""
-        if module == ROOT and self._batch:
+        if module == MODEL and self._batch:
             self._fed += [(_rows(tensor), self.origins.of(tensor)) for tensor in tensors(given)]
 
     def see(self, view: View) -> None:

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from keras_impl.harness.checkup import source
-from parity.checkup.evidence import ROOT
+from parity.core.names import MODEL
 
 # Where Keras keeps for itself what hangs on other attributes too.
 ITS_OWN = ("_layers", "_functional", "_operations", "_metrics", "_self_", "_nodes", "_loss", "_compile", "_tracker")
@@ -33,7 +33,7 @@ class Variable(NamedTuple):
 
 
 def named(model: Any) -> Iterator[tuple[str, keras.Layer]]:
-    """Every layer by its first path; the model itself is `ROOT`."""
+    """Every layer by its first path; the model itself is `MODEL`."""
     known = registered(model)
     for parts, layer in _layers(model, (), set()):
         if not isinstance(layer, keras.layers.InputLayer):
@@ -60,7 +60,7 @@ def variables_of(path: str, layer: keras.Layer) -> Iterator[Variable]:
         value = variable if isinstance(variable, tf.Variable) else variable._value
         if value is not None:
             last = attributes.get(id(variable), variable.name.partition(":")[0])
-            name = last if path == ROOT else f"{path}.{last}"
+            name = last if path == MODEL else f"{path}.{last}"
             yield Variable(name, path, variable, value, _is_parameter(layer, variable))
 
 
@@ -120,4 +120,4 @@ def _is_users(kind: type) -> bool:
 def _path(parts: Parts, hidden: bool) -> str:
     """With dots; numbers in brackets where PyTorch's and Keras's own names could not lead."""
     texts = [f"[{part}]" if hidden and isinstance(part, int) else f".{part}" for part in parts]
-    return "".join(texts).removeprefix(".") or ROOT
+    return "".join(texts).removeprefix(".") or MODEL

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from parity.checkup.drive import Program, steps
 from parity.checkup.program import load
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.runtime.job import Examination
 
 Inputs = dict[str, tf.Tensor]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_impl.harness.faults.mutate import Patches, loaded
-from parity import random
-from parity.random import Floats
+from parity.core import random
+from parity.core.arrays import Floats
 
 
 def _of(ending: str, change: Callable[[Floats], Floats]) -> Patches:

@@ -18,8 +18,8 @@ from keras.src.models.functional import Functional
 from keras_impl.harness import precision
 from keras_impl.harness.checkup import source
 from parity.checkup.program import load
-from parity.errors import BackendError, UsageError, nearest
-from parity.pairs.schema import Pair
+from parity.config.pair import Pair
+from parity.core.errors import BackendError, UsageError, nearest
 
 CONTEXT = ("training", "mask")  # arguments that Keras fills in
 EMPTY = inspect.Parameter.empty

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_impl.harness import lift
 from keras_impl.harness.pair import layers
 from keras_impl.harness.pair.outputs import flat
-from parity.pairs.survey import OUTPUT
+from parity.core.names import MODEL
 
 
 class Called(NamedTuple):
@@ -29,7 +29,7 @@ def watch(model: Any, see: Callable[[Called], None]) -> None:
 
 def whole(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A call of the whole model, which is told of where something is lifted."""
-    return _within(OUTPUT, function, *args, **kwargs)
+    return _within(MODEL, function, *args, **kwargs)
 
 
 def _watched(path: str, call: Callable[..., Any], see: Callable[[Called], None]) -> Callable[..., Any]:

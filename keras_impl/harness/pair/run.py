@@ -18,10 +18,10 @@ from keras_impl.harness.pair.outputs import Output, laid_out, ordered
 from keras_impl.harness.pair.probe import Probe
 from keras_impl.harness.pair.values import Weights
 from parity.checkup.program import load
-from parity.errors import UsageError
-from parity.layout.canonical import Layout
-from parity.pairs import survey
+from parity.core.errors import UsageError
 from parity.runtime.drive import Account, Run
+from parity.trace import survey
+from parity.trace.layout import Layout
 
 
 def run(run: Run) -> Account:

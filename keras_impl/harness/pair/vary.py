@@ -17,10 +17,10 @@ from keras_impl.harness.pair.branches import embeddings, observed
 from keras_impl.harness.pair.calls import Called, watch, whole
 from keras_impl.harness.pair.outputs import laid_out, ordered
 from keras_impl.harness.pair.probe import usual
-from parity.pairs import survey
+from parity.core.arrays import Floats
 from parity.pairs.coverage import Draw, Observer
-from parity.random import Floats
 from parity.runtime.job import VaryJob
+from parity.trace import survey
 
 
 @contextmanager

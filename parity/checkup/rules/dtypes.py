@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from parity.checkup.evidence import ROOT, Evidence, Step, Tensor, Weight
+from parity.checkup.evidence import Evidence, Step, Tensor, Weight
 from parity.checkup.finding import Finding, Severity
 from parity.checkup.rules import words
 from parity.checkup.rules.facts import FLOATS, backward_ran, found, inputs, module, parameters, root_call, source_of
+from parity.core.names import MODEL
 
 DOUBLE = "float64"
 
@@ -26,7 +27,7 @@ def double_parameter(evidence: Evidence, weights: list[Weight], source: str, sev
     message = f"{subject} float64 ({size}), the rest of the program is not."
     layer = words.code(first.module)
     fix = f"{layer}.float()" if evidence.side == "torch" else 'keras.config.set_dtype_policy("float32")'
-    return found(severity, "type.float64_parameter", first.module or ROOT, source, message, fix)
+    return found(severity, "type.float64_parameter", first.module or MODEL, source, message, fix)
 
 
 def float64_input(evidence: Evidence) -> Iterator[Finding]:
@@ -78,7 +79,7 @@ def mixed_parameters(evidence: Evidence) -> Iterator[Finding]:
     layer = words.code(odd[0].module)
     fix = f"{layer}.to(torch.{most})" if evidence.side == "torch" else f'keras.config.set_dtype_policy("{most}")'
     source = odd[0].tensor.made or source_of(evidence, odd[0].module)
-    yield found("warning", "type.mixed_parameters", ROOT, source, message, fix)
+    yield found("warning", "type.mixed_parameters", MODEL, source, message, fix)
 
 
 def float_ids(evidence: Evidence) -> Iterator[Finding]:

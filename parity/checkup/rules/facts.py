@@ -3,8 +3,9 @@
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from parity.checkup.evidence import ROOT, Call, Evidence, Module, Step, Tensor, Weight
+from parity.checkup.evidence import Call, Evidence, Module, Step, Tensor, Weight
 from parity.checkup.finding import Finding, Severity
+from parity.core.names import MODEL
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -52,12 +53,12 @@ def source_of(evidence: Evidence, name: str) -> str:
         if source := module(evidence, name).source:
             return source
         name = name.rpartition(".")[0]
-    return module(evidence, ROOT).source
+    return module(evidence, MODEL).source
 
 
 def root_call(step: Step) -> Call | None:
     """The first call of the model itself."""
-    return next((call for call in step.calls if call.module == ROOT), None)
+    return next((call for call in step.calls if call.module == MODEL), None)
 
 
 def inputs(step: Step) -> Iterator[Tensor]:
@@ -85,7 +86,7 @@ def backward_ran(evidence: Evidence) -> bool:
 
 def below(path: str, name: str) -> bool:
     """Whether a module is another one, or within it."""
-    return path == ROOT or name == path or name.startswith((f"{path}.", f"{path}["))
+    return path == MODEL or name == path or name.startswith((f"{path}.", f"{path}["))
 
 
 class Lack(NamedTuple):
@@ -104,7 +105,7 @@ def lacking(names: Collection[str], evidence: Evidence) -> list[Lack]:
         if weight.name in names:
             whole = _outermost(weight.module, names, trained)
             lack = lacks.setdefault(
-                whole or weight.module or ROOT, Lack(whole or weight.module or ROOT, [], bool(whole))
+                whole or weight.module or MODEL, Lack(whole or weight.module or MODEL, [], bool(whole))
             )
             lack.names.append(weight.name)
     return list(lacks.values())
@@ -112,8 +113,8 @@ def lacking(names: Collection[str], evidence: Evidence) -> list[Lack]:
 
 def _outermost(module: str, names: Collection[str], trained: list[Weight]) -> str:
     """The outermost module around one all of whose parameters are among `names`; "" if there is none."""
-    parts = [] if module in ("", ROOT) else module.split(".")
-    for path in [ROOT, *(".".join(parts[: end + 1]) for end in range(len(parts)))]:
+    parts = [] if module in ("", MODEL) else module.split(".")
+    for path in [MODEL, *(".".join(parts[: end + 1]) for end in range(len(parts)))]:
         if all(weight.name in names for weight in trained if below(path, weight.module)):
             return path
     return ""

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable, Iterator
 
-from parity.checkup.evidence import ROOT, Evidence, Failure, InPlace, Step, Tensor
+from parity.checkup.evidence import Evidence, Failure, InPlace, Step, Tensor
 from parity.checkup.finding import Finding
 from parity.checkup.rules import dtypes, learning, mismatches, words
 from parity.checkup.rules.facts import FLOATS, INTEGERS, found, is_input, module
+from parity.core.names import MODEL
 
 Explanation = Callable[[Evidence, Step, Failure], Finding | None]
 
@@ -68,7 +69,7 @@ def no_gradients(evidence: Evidence, step: Step, failure: Failure) -> Finding | 
         fix = cut.mended.fix
     elif evidence.side == "torch":
         fix = "loss = criterion(model(x), target)  # of what the model returned, by differentiable ops alone"
-    return found("error", "learning.no_gradient", ROOT, source, message, fix)
+    return found("error", "learning.no_gradient", MODEL, source, message, fix)
 
 
 def ids_range(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from parity.checkup.evidence import ROOT, Cut, Evidence
+from parity.checkup.evidence import Cut, Evidence
 from parity.checkup.finding import Finding, Severity
 from parity.checkup.rules import words
 from parity.checkup.rules.facts import Lack, below, found, lacking, parameters, source_of
+from parity.core.names import MODEL
 
 CUTS = {
     "detach": (".detach()", "without .detach()"),
@@ -86,13 +87,13 @@ def _explains(evidence: Evidence, lack: Lack) -> Cut | None:
     """The cut behind a module: of its output, or in it; else the only one there is."""
     every = [cut for step in evidence.steps for cut in step.cuts]
     cuts = [cut for cut in every if cut.tensor.origin not in LOGGED and cut.what != "integers"]
-    if lack.module == ROOT and lack.whole and not cuts:
+    if lack.module == MODEL and lack.whole and not cuts:
         cuts = every  # the loss itself is cut off, or made of whole numbers: no accuracy beside it
     for cut in cuts:
         made = words.owner(cut.tensor)
-        if made and made != ROOT and (below(lack.module, made) or below(made, lack.module)):
+        if made and made != MODEL and (below(lack.module, made) or below(made, lack.module)):
             return cut
-    inside = [cut for cut in cuts if cut.place.module not in ("", ROOT) and below(lack.module, cut.place.module)]
+    inside = [cut for cut in cuts if cut.place.module not in ("", MODEL) and below(lack.module, cut.place.module)]
     only = cuts if len({cut.place.source for cut in cuts}) == 1 else []
     return next(iter(inside or only), None)
 
@@ -110,7 +111,7 @@ def unused_under_ddp(evidence: Evidence, lacks: list[Lack]) -> Finding:
     names = [name for lack in lacks for name in lack.names]
     what = f"{words.listed(names)} {'has' if len(names) == 1 else 'have'}" if names else "Some parameters have"
     message = f"{what} no gradient under DistributedDataParallel: the next step waits for them and fails."
-    where = lacks[0].module if lacks else ROOT
+    where = lacks[0].module if lacks else MODEL
     fix = "model = DistributedDataParallel(model, find_unused_parameters=True)"
     return found("error", "learning.unused_ddp", where, source_of(evidence, where), message, fix)
 

@@ -2,10 +2,11 @@
 
 import re
 
-from parity.checkup.evidence import ROOT, Evidence, Failure, Step, Tensor
+from parity.checkup.evidence import Evidence, Failure, Step, Tensor
 from parity.checkup.finding import Finding
 from parity.checkup.rules import strays, words
 from parity.checkup.rules.facts import found, home, host, is_input, parameters, root_call, source_of
+from parity.core.names import MODEL
 
 
 def devices(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
@@ -56,7 +57,7 @@ def _model_on_host(evidence: Evidence, tensors: list[Tensor]) -> Finding:
         f"All {words.count(len(parameters(evidence)), 'parameter')} are on the host, and {words.tensor(moved)} is not."
     )
     fix = f'model = model.to("{device}")'
-    return found("error", "placement.parameter", ROOT, source_of(evidence, ROOT), message, fix)
+    return found("error", "placement.parameter", MODEL, source_of(evidence, MODEL), message, fix)
 
 
 def _due(evidence: Evidence, failure: Failure) -> str:
@@ -79,7 +80,7 @@ def _input(evidence: Evidence, step: Step, failure: Failure, tensor: Tensor, due
     operation, seen = failure.operation or "an op", f"{tensor.origin} ({words.typed(tensor)})"
     message = f"{seen} is on {tensor.device} and {what} on {due}: {operation} fails{at}."
     fix = words.moved(evidence.side, words.variable(tensor), due)
-    where = failure.place.module if failure.place.module else (ROOT if given else "")
+    where = failure.place.module if failure.place.module else (MODEL if given else "")
     return found("error", "input.device", where, source, message, fix)
 
 
@@ -94,7 +95,7 @@ def _activation(evidence: Evidence, failure: Failure, tensor: Tensor, due: str) 
     others = [other for other in failure.tensors if other.device == due]
     beside = words.listed([words.tensor(other) for other in others])
     message = f"{operation} got {words.tensor(tensor)}{words.made(tensor)}, and {beside}: it was not moved."
-    module = words.code(where) if where not in ("", ROOT) else ""
+    module = words.code(where) if where not in ("", MODEL) else ""
     fix = words.moved(evidence.side, "x", due) + (f"  # where {module} is" if module else "")
     if evidence.side == "keras":
         fix = f'with tf.device("{due}"): x = {module or "layer"}(tf.identity(x))'

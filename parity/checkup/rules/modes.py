@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterator
 
-from parity.checkup.evidence import ROOT, Evidence, Module
+from parity.checkup.evidence import Evidence, Module
 from parity.checkup.finding import Finding, Severity
 from parity.checkup.rules import words
 from parity.checkup.rules.facts import backward_ran, found, module, root_call, source_of
+from parity.core.names import MODEL
 
 CARES = re.compile("Dropout|BatchNorm")  # kinds that compute something else in eval mode
 
@@ -17,12 +18,12 @@ def in_eval(evidence: Evidence) -> Iterator[Finding]:
         return
     caring = [m for m in evidence.modules if CARES.search(m.kind)]
     idle = [m for m in caring if not m.training and not m.facts.get("frozen")]
-    whole = not module(evidence, ROOT).training
+    whole = not module(evidence, MODEL).training
     if whole and (caring or evidence.side == "torch"):
         severity: Severity = "warning" if caring else "note"
         message = f"The whole model is in eval mode while a backward pass runs: {_effect(caring)}."
         fix = "model.train()" if evidence.side == "torch" else "output = model(x, training=True)"
-        yield found(severity, "mode.eval", ROOT, _called(evidence), message, fix)
+        yield found(severity, "mode.eval", MODEL, _called(evidence), message, fix)
     elif idle:
         subject = words.subject([m.name for m in idle], "is", "are")
         message = f"{subject} in eval mode while the rest trains: {_effect(idle)}."
@@ -42,7 +43,7 @@ def in_train(evidence: Evidence) -> Iterator[Finding]:
             f"The step runs without gradients and no backward pass, in training mode: {_effect(caring, still=True)}."
         )
         fix = "model.eval()" if evidence.side == "torch" else "output = model(x, training=False)"
-        yield found("warning", "mode.train", ROOT, _called(evidence), message, fix)
+        yield found("warning", "mode.train", MODEL, _called(evidence), message, fix)
 
 
 def _effect(modules: list[Module], still: bool = False) -> str:
@@ -62,4 +63,4 @@ def _effect(modules: list[Module], still: bool = False) -> str:
 def _called(evidence: Evidence) -> str:
     """The line that calls the model."""
     calls = [call for step in evidence.steps if (call := root_call(step))]
-    return calls[0].source if calls else source_of(evidence, ROOT)
+    return calls[0].source if calls else source_of(evidence, MODEL)

@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from parity.checkup.evidence import ROOT, Evidence, Weight
+from parity.checkup.evidence import Evidence, Weight
 from parity.checkup.finding import Finding, Severity
 from parity.checkup.rules import words
 from parity.checkup.rules.facts import found, gpus, host, last, parameters, source_of, spread
+from parity.core.names import MODEL
 
 UNEVEN = 3  # times as much
 NOT_SOFT = "tf.config.set_soft_device_placement(False)  # then it fails where it cannot be as asked"
@@ -24,11 +25,11 @@ def one_device(evidence: Evidence) -> Iterator[Finding]:
     number = words.count(len(modules), "module")
     message = f"All {number} with parameters are on {only}, of {len(devices)} GPUs: {shares}."
     parts = [move for move in evidence.moves if not move.whole] or evidence.moves
-    source = parts[0].source if parts else source_of(evidence, ROOT)
+    source = parts[0].source if parts else source_of(evidence, MODEL)
     severity: Severity = "warning" if _meant_to_spread(evidence) else "note"
     if severity == "note" and not evidence.asked:
         return
-    yield found(severity, "placement.one_device", ROOT, source, message, _dealt(evidence.side, len(devices)))
+    yield found(severity, "placement.one_device", MODEL, source, message, _dealt(evidence.side, len(devices)))
 
 
 def _shared(evidence: Evidence) -> bool:
@@ -69,7 +70,7 @@ def lopsided(evidence: Evidence) -> Iterator[Finding]:
     fix = (
         f'{name}.to("{least}")' if evidence.side == "torch" else f'with tf.device("{least}"): {name}.build(input_shape)'
     )
-    yield found("warning", "placement.lopsided", ROOT, source, message, fix)
+    yield found("warning", "placement.lopsided", MODEL, source, message, fix)
 
 
 def _avoidable(weights: list[Weight], devices: int) -> bool:
@@ -94,7 +95,7 @@ def unused(evidence: Evidence) -> Iterator[Finding]:
     if idle and sum(not host(device) for device in used) >= 2:
         message = f"{words.subject(idle, 'holds', 'hold')} no weights and computed nothing."
         fix = _dealt(evidence.side, len(gpus(evidence)))
-        yield found("note", "placement.unused", "", source_of(evidence, ROOT), message, fix)
+        yield found("note", "placement.unused", "", source_of(evidence, MODEL), message, fix)
 
 
 def soft(evidence: Evidence) -> Iterator[Finding]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from parity.checkup.evidence import ROOT, Evidence, Step
+from parity.checkup.evidence import Evidence, Step
 from parity.checkup.finding import Finding
 from parity.checkup.rules import words
 from parity.checkup.rules.facts import backward_ran, found, lacking, parameters, source_of
+from parity.core.names import MODEL
 
 
 def no_optimizer(evidence: Evidence) -> Iterator[Finding]:
@@ -32,7 +33,7 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
     """Whole parts of the model that are not trained, where others are."""
     parts: dict[str, list[bool]] = {}
     for weight in parameters(evidence):
-        parts.setdefault(weight.module.partition(".")[0] or ROOT, []).append(weight.trained)
+        parts.setdefault(weight.module.partition(".")[0] or MODEL, []).append(weight.trained)
     still = [part for part, trained in parts.items() if not any(trained)]
     if still and backward_ran(evidence):
         number = words.count(sum(len(parts[part]) for part in still), "parameter")

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from parity.checkup.evidence import ROOT, Tensor
+from parity.checkup.evidence import Tensor
+from parity.core.names import MODEL
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -68,12 +69,12 @@ def owner(seen: Tensor) -> str:
     if seen.origin.startswith("output of "):
         return seen.origin.removeprefix("output of ")
     kind, _, name = seen.origin.partition(" ")
-    return (name.rpartition(".")[0] or ROOT) if kind in ("parameter", "buffer") else ""
+    return (name.rpartition(".")[0] or MODEL) if kind in ("parameter", "buffer") else ""
 
 
 def code(path: str) -> str:
     """A module or parameter as a program writes it: layers.0.fc is model.layers[0].fc."""
-    if path in ("", ROOT):
+    if path in ("", MODEL):
         return "model"
     return "model" + re.sub(r"\.(\d+)(?=\.|$|\[)", r"[\1]", path if path.startswith("[") else f".{path}")
 

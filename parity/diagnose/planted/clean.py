@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from parity.config import cases
 from parity.config.devices import obstacle
 from parity.config.schema import Case
+from parity.core.errors import UsageError
 from parity.data.batches import Dataset
-from parity.errors import UsageError
 
 Draw = Any  # hypothesis's: a function of a strategy
 LONG = 50  # steps of a long trajectory

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from parity.diagnose.observation import Array
-from parity.errors import BackendError
+from parity.core.arrays import Array
+from parity.core.errors import BackendError
 from parity.runtime.environment import environment
 
 Pairs = Sequence[tuple[Array, Array]]

@@ -4,10 +4,10 @@ import fnmatch
 from typing import NamedTuple
 
 from parity.config.schema import Case
-from parity.diagnose.observation import Array
+from parity.core.arrays import Array
+from parity.core.names import MODEL
 from parity.diagnose.place import plain
 from parity.diagnose.planted import Fault
-from parity.diagnose.sides import OUTPUT
 from parity.results import CaseResult
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -67,6 +67,6 @@ def _results(torch: Trace, keras: Trace, stem: str) -> tuple[Array, Array] | Non
     """What the model returned, or where that was not recorded its last module."""
     one, other = torch.open("low", stem), keras.open("low", stem)
     both = [key for key in one if key in other and key.startswith("activation/")]
-    whole = keys.key("activation", OUTPUT)
+    whole = keys.key("activation", MODEL)
     key = whole if whole in both else both[-1] if both else None
     return (one[key].copy(), other[key].copy()) if key else None

@@ -11,13 +11,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from parity.config.pair import Pair
+from parity.core.names import MODEL
 from parity.numerics.judge import compare
-from parity.pairs import survey
 from parity.pairs.coverage import INPUTS, Seen, by_mode, covered, in_torch_names, updates
 from parity.pairs.file import PairFile
-from parity.pairs.mapping import Halves
-from parity.pairs.schema import Pair
-from parity.pairs.survey import OUTPUT, Survey
 from parity.pairs.vary import masks
 from parity.pairs.vary.masks import Unshared
 from parity.pairs.vary.record import Facts, read, reproduced
@@ -26,8 +24,10 @@ from parity.results import CaseResult, Divergence, worst
 from parity.results import Variation as Judged
 from parity.runtime.backend import Backend, feed
 from parity.runtime.job import RUNS, VaryJob
-from parity.trace import keys
+from parity.trace import keys, survey
 from parity.trace.manifest import Tensors, Trace
+from parity.trace.mapping import Halves
+from parity.trace.survey import Survey
 
 PASSED = ("match", "subprecision")
 SIDES = ("torch", "keras")
@@ -82,7 +82,7 @@ def _conclude(result: CaseResult, unshared: list[Judged]) -> None:
     where = "in inference, on" if found.name == GIVEN else "on inputs that nobody gave:"
     reason = f"{where} {found.name}: {found.reason}"
     result.verdict, result.reason = worst([result.verdict, found.verdict]), reason
-    place = Divergence(step=0, kind="activation", name=OUTPUT, replica=0, bits=None, reason=reason)
+    place = Divergence(step=0, kind="activation", name=MODEL, replica=0, bits=None, reason=reason)
     result.first_divergence = msgspec.structs.replace(found.first_divergence or place, reason=reason)
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from parity.pairs.mapping import Entry
 from parity.pairs.patterns import Shape, numbered
 from parity.pairs.weights import families, packs
 from parity.pairs.weights.families import MOST
 from parity.pairs.weights.packs import fitting
 from parity.pairs.weights.units import RECURRENT, Unit
+from parity.trace.mapping import Entry
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from parity.pairs.mapping import Entry, Mapping, Unplaced, counts
-from parity.pairs.schema import Pair
-from parity.pairs.survey import Survey, Weight
+from parity.config.pair import Pair
 from parity.pairs.weights import leftovers, names, siblings
 from parity.pairs.weights.align import Placed, align
 from parity.pairs.weights.families import Images
 from parity.pairs.weights.named import named
 from parity.pairs.weights.rules import ignored, ruled
 from parity.pairs.weights.units import execution, one_bias, units
+from parity.trace.mapping import Entry, Mapping, Unplaced, counts
+from parity.trace.survey import Survey, Weight
 
 CANDIDATES = 5  # named for a weight that nothing was found for
 ONE_BIAS = "PyTorch's GRU is one with reset_after=True: this one has reset_after=False"

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from parity.errors import UsageError, nearest
-from parity.pairs.mapping import Entry
+from parity.config.pair import WeightRule
+from parity.core.errors import UsageError, nearest
 from parity.pairs.patterns import tidy
-from parity.pairs.schema import WeightRule
-from parity.pairs.survey import Survey, Weight
 from parity.pairs.transfer import check
 from parity.pairs.weights.links import link
 from parity.pairs.weights.units import Unit, units
+from parity.trace.mapping import Entry
+from parity.trace.survey import Survey, Weight
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 Choices = list[list[Entry]]

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from parity.pairs.mapping import Entry
 from parity.pairs.weights import names
 from parity.pairs.weights.align import Image, Placed
 from parity.pairs.weights.families import MOST
@@ -23,6 +22,7 @@ from parity.pairs.weights.groups import (
     told,
 )
 from parity.pairs.weights.links import Link
+from parity.trace.mapping import Entry
 
 FEW = 4  # siblings that a crossing is looked for among
 CHOICES = 12  # of a doubt that is about order and about orientation

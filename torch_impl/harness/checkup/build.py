@@ -13,8 +13,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from parity.checkup.evidence import ROOT, Module, Move, Weight
+from parity.checkup.evidence import Module, Move, Weight
 from parity.checkup.rewrite import Spot
+from parity.core.names import MODEL
 from torch_impl.harness.checkup import source
 from torch_impl.harness.checkup.origins import Origins, device, tensors
 from torch_impl.harness.checkup.structure import first, hidden, inner
@@ -68,7 +69,7 @@ class Building:
         """The path of each module; of a hidden one's parts too."""
         named = WeakKeyDictionary()
         for path, module in inner(model).named_modules():
-            named[module] = path or ROOT
+            named[module] = path or MODEL
         for path, unknown in hidden(model):
             for below, module in unknown.named_modules():
                 named.setdefault(module, f"{path}.{below}" if below else path)
@@ -84,7 +85,7 @@ class Building:
 
     def modules(self, model: nn.Module) -> list[Module]:
         """All modules of the model, and the hidden ones that hold something."""
-        registered = [(path or ROOT, module, True) for path, module in inner(model).named_modules()]
+        registered = [(path or MODEL, module, True) for path, module in inner(model).named_modules()]
         unknown = [(path, module, False) for path, module in hidden(model)]
         return [self._module(*each) for each in (*registered, *unknown)]
 
@@ -106,7 +107,7 @@ class Building:
         found = {}
         for module, where, line in self._moves:
             path = self._names.get(inner(module), "")
-            found[path, where, line] = Move(device=where, source=line, module=path, whole=path == ROOT)
+            found[path, where, line] = Move(device=where, source=line, module=path, whole=path == MODEL)
         return list(found.values())
 
     def _making(self, make: Any) -> Any:
@@ -166,7 +167,7 @@ class Building:
 
 
 def _weight(origins: Origins, kind: Any, name: str, tensor: torch.Tensor) -> Weight:
-    owner = name.rpartition(".")[0] or ROOT
+    owner = name.rpartition(".")[0] or MODEL
     trained = tensor.requires_grad if kind == "parameter" else False
     return Weight(name=name, module=owner, kind=kind, tensor=origins.describe(tensor), trained=trained)
 

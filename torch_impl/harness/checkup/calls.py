@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from parity.checkup import rewrite
-from parity.checkup.evidence import ROOT, Call, Code, Cut, Failure, Phase, Place, Step, Tensor
+from parity.checkup.evidence import Call, Code, Cut, Failure, Phase, Place, Step, Tensor
+from parity.core.names import MODEL
 from torch_impl.harness.checkup import source
 from torch_impl.harness.checkup.build import Building
 from torch_impl.harness.checkup.origins import Origins, tensors
@@ -145,7 +146,7 @@ class Calls:
             if name is not None:
                 self.names[copy] = name
                 for key, tensor in getattr(copy, "_former_parameters", {}).items():
-                    self.origins.note(tensor, f"parameter {key if name == ROOT else f'{name}.{key}'}")
+                    self.origins.note(tensor, f"parameter {key if name == MODEL else f'{name}.{key}'}")
 
 
 def _with_gradients() -> Code | None:

@@ -8,8 +8,9 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from parity.checkup import order, rewrite
-from parity.checkup.evidence import ROOT, Code, LossCall, Step
+from parity.checkup.evidence import Code, LossCall, Step
 from parity.checkup.rewrite import Expression, Spot
+from parity.core.names import MODEL
 from torch_impl.harness.checkup import source, values
 from torch_impl.harness.checkup.calls import Calls
 from torch_impl.harness.checkup.origins import SAME, Origins, tensors
@@ -50,7 +51,7 @@ class Losses:
 
     def fed(self, module: str, given: Any) -> None:
         """A module is called with this."""
-        if module == ROOT and self._batch:
+        if module == MODEL and self._batch:
             self._fed += [(_rows(tensor), self._picked.get(tensor)) for tensor in tensors(given)]
 
     def note(self, function: str, args: tuple, kwargs: dict, result: Any) -> None:

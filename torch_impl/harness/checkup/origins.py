@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from parity.checkup import evidence
+from parity.core.names import MODEL
 from torch_impl.harness.checkup import source
 from torch_impl.harness.virtual_devices import TYPE
 
@@ -88,7 +89,7 @@ class Origins:
         for kind, weights in named.items():
             for key, tensor in weights.items():
                 if tensor is not None:
-                    whole = key if path == evidence.ROOT else f"{path}.{key}"
+                    whole = key if path == MODEL else f"{path}.{key}"
                     origin = f"{kind} {whole}" if registered else f"hidden weight of {path}"
                     self._known[tensor] = Known(origin, made.get(key, ""))
 

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from parity.checkup.drive import Program, steps
 from parity.checkup.program import load
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.runtime.job import Examination
 
 Inputs = dict[str, torch.Tensor]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from parity.random import Floats
+from parity.core.arrays import Floats
 from torch_impl.harness.faults.mutate import Patches, loaded
 
 

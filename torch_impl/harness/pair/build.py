@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from parity.checkup.program import load
+from parity.config.pair import TARGET, Pair
 from parity.config.schema import Case
-from parity.errors import BackendError, UsageError, nearest
-from parity.pairs.schema import TARGET, Pair
+from parity.core.errors import BackendError, UsageError, nearest
 from torch_impl.harness import precision
 from torch_impl.harness.checkup.source import line_of
 from torch_impl.harness.lift import widened

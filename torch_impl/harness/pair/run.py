@@ -10,9 +10,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from parity.checkup.program import load
-from parity.errors import UsageError
-from parity.layout.canonical import Layout
+from parity.core.errors import UsageError
 from parity.runtime.drive import Account, Run
+from parity.trace.layout import Layout
 from torch_impl import optimizers
 from torch_impl.harness import devices, precision
 from torch_impl.harness.lift import lifted

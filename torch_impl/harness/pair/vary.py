@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from parity.config.schema import Case
+from parity.core.arrays import Floats
 from parity.pairs.coverage import Draw, Observer
-from parity.random import Floats
 from parity.runtime.job import VaryJob
 from torch_impl.harness import devices, precision
 from torch_impl.harness.lift import lifted

@@ -20,10 +20,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.numerics import precision
+from parity.core import precision
+from parity.core.arrays import Floats
 
 Bits = NDArray[np.uint64]
-Floats = NDArray[np.float64]
 Words = TypeVar("Words", int, NDArray[np.int64])
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)

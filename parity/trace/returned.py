@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from parity.errors import UsageError
+from parity.core.arrays import Array
+from parity.core.errors import UsageError
 
 Path = tuple[str, ...]  # keys, fields and indexes, from the outermost
 MOST = 8  # keys that a message names
@@ -65,7 +65,7 @@ def compared(value: Any, is_tensor: Callable[[Any], bool]) -> list[Leaf]:
     return [leaf for leaf in leaves(value, is_tensor) if is_tensor(leaf.value) or numbers(leaf.value) is not None]
 
 
-def numbers(value: Any) -> NDArray[Any] | None:
+def numbers(value: Any) -> Array | None:
     """Return a number or an array of numbers as bool, int64 or float64; None for anything else."""
     if not isinstance(value, (bool, int, float, np.ndarray, np.generic)):
         return None

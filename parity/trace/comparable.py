@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from parity.pairs.mapping import Mapping, Matching
-from parity.pairs.survey import OUTPUT
+from parity.core.names import MODEL
 from parity.trace import keys
+from parity.trace.mapping import Mapping, Matching
 
 
 def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[str], bool]:
@@ -19,7 +19,7 @@ def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[
         kind, name = keys.split(key)
         plain = name.partition("#")[0]
         if kind == "activation":
-            return name in returned or name.startswith(OUTPUT)
+            return name in returned or name.startswith(MODEL)
         if kind == "input":
             return plain in given or plain in keys.MODEL_INPUTS
         owner = name.rpartition(".")[0] if kind == "optimizer_state" else name

@@ -5,18 +5,14 @@ import math
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from parity import random
+from parity.config.pair import FLOATS, TARGET, Pair, PairInput
 from parity.config.schema import Case
-from parity.errors import UsageError, nearest
-from parity.pairs.schema import FLOATS, TARGET, Pair, PairInput
-from parity.random import Floats
-
-Array = NDArray[Any]
+from parity.core import random
+from parity.core.arrays import Array, Floats
+from parity.core.errors import UsageError, nearest
 
 
 class PairData:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from parity import cli
 from parity.config.devices import Devices, obstacle, parse, processes
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.pairs.vary import record as variations
 from parity.runtime.drive import Side, record
 from parity.runtime.job import Examination, Job, SurveyJob, VaryJob, Work

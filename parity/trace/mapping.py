@@ -4,8 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from parity.errors import UsageError
-from parity.pairs.schema import WeightRule
+from parity.config.pair import WeightRule
+from parity.core.errors import UsageError
 
 
 class Entry(WeightRule, frozen=True):

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from parity import random
-from parity.errors import UsageError, nearest
+from parity.core import random
+from parity.core.errors import UsageError, nearest
 
 PATTERN = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?:<(?P<limit>\d+))?")
 FLOATS = ("float16", "float32", "float64")

@@ -11,17 +11,14 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from parity.errors import TraceError
-from parity.pairs.returned import Path as Keys
-from parity.pairs.returned import Returned
-from parity.random import Floats
+from parity.core.arrays import Array, Floats
+from parity.core.errors import TraceError
 from parity.trace import sound
+from parity.trace.returned import Path as Keys
+from parity.trace.returned import Returned
 from parity.trace.tensorfile import TensorFile
 
-Array = NDArray[Any]
-OUTPUT = "(model)"  # the whole model's output: (model), (model)#1..., or (model).NAME where outputs have names
 LARGEST = 1 << 26  # bytes of a survey without its tensors
 FILE, ACTIVATIONS, WEIGHTS = "survey.json", "activations.safetensors", "weights.safetensors"
 
