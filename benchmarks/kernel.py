@@ -16,7 +16,7 @@ from contextlib import redirect_stdout
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.numerics import kernel
+from parity.verdict import kernel
 
 ROUNDS = 25
 SLOW_ROUNDS = 8  # of what takes a second; the first ones are far slower, while the system finds fresh memory for copies

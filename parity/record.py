@@ -17,7 +17,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.pairs.compare import recorded
 from parity.pairs.file import PairFile
 from parity.results import error_kind
-from parity.runtime import room
+from parity.runtime import resources
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.hardware import crowded, missing
 from parity.runtime.job import Answer, Job
@@ -86,7 +86,7 @@ def _recorded(each: Case | PairFile, backend: Backend, folder: Path) -> Answer:
     try:
         if isinstance(each, PairFile):
             return recorded(each, backend, folder)
-        room.check(each, room.of_case(each), folder, keys.RUNS)
+        resources.check(each, resources.of_case(each), folder, keys.RUNS)
         return backend.do(Job(case=each, runs=list(keys.RUNS), folder=str((folder / backend.name).absolute())))
     except BackendError as error:
         return Answer(status="error", message=str(error))

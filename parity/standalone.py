@@ -16,12 +16,12 @@ from parity.config.devices import Devices, obstacle, parse, processes
 from parity.core.errors import UsageError
 from parity.pairs.vary import record as variations
 from parity.runtime.drive import Side, record
-from parity.runtime.job import Examination, Job, SurveyJob, VaryJob, Work
+from parity.runtime.job import DoctorJob, Job, SurveyJob, VaryJob, Work
 from parity.runtime.serve import serve
 from parity.trace import keys
 
 DEFAULT = Devices("cpu", 2)
-Examine = Callable[[Examination], None]
+Examine = Callable[[DoctorJob], None]
 Survey = Callable[[SurveyJob], None]
 
 
@@ -57,7 +57,7 @@ def _do(
     job: Work,
 ) -> None:
     match job:
-        case Examination():
+        case DoctorJob():
             doctor()(job)
         case SurveyJob():
             surveyor()(job)

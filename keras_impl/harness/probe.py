@@ -14,8 +14,8 @@ import keras
 import tensorflow as tf
 
 from keras_impl.harness import devices, kinds, partitions, weights
+from keras_impl.harness.layout_recorder import Watch
 from keras_impl.harness.replicas import Handed, Replica, Replicas
-from keras_impl.harness.watch import Watch
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel, SplitDropout
 from parity.config import schema
 from parity.core.names import MODEL

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from parity.core.names import MODEL
-from parity.numerics.judge import Unequal
 from parity.results import Divergence
 from parity.trace import keys
+from parity.verdict.traces import Unequal
 
 
 def guilty(first: Divergence, unequal: Collection[Unequal], modules: Mapping[str, str]) -> Divergence:

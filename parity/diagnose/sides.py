@@ -23,9 +23,9 @@ from parity.diagnose.observation import (
     seen,
 )
 from parity.diagnose.wiring import Junction
-from parity.numerics.judge import Unequal
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
+from parity.verdict.traces import Unequal
 
 MOST_UPDATED = 1 << 10  # elements of a parameter whose updates are replayed
 MOST_SEEN = 1 << 21  # elements of a tensor that a cause is looked for in: an explanation makes a dozen copies

@@ -7,13 +7,13 @@ from typing import NamedTuple
 from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.core.names import MODEL
-from parity.numerics import kernel
-from parity.numerics.judge import Unequal, side_names
-from parity.numerics.kernel import Runs
-from parity.numerics.steps import Step, is_whole
-from parity.numerics.verdict import Judge
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.verdict import kernel
+from parity.verdict.kernel import Runs
+from parity.verdict.rule import Rule
+from parity.verdict.steps import Step, is_whole
+from parity.verdict.traces import Unequal, side_names
 
 
 class Size(NamedTuple):
@@ -39,7 +39,7 @@ class Evidence:
     def __init__(self, reference: Trace, candidate: Trace, unequal: list[Unequal]) -> None:
         self._traces = reference, candidate
         self._unequal = set(unequal)
-        self._judge = Judge(reference.case.precision)
+        self._judge = Rule(reference.case.precision)
         self._sizes: dict[Unequal, Size | None] = {}
         self._steps: dict[str, Step] = {}
 

@@ -11,12 +11,12 @@ from parity.config.pair import UNKNOWN, Expect
 from parity.core.errors import nearest
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.place import plain
-from parity.numerics.judge import Unequal
 from parity.pairs.evidence import Evidence
 from parity.pairs.proportion import FORWARD as OF_MODULES
 from parity.pairs.proportion import Proportion
 from parity.results import CaseResult, Check, Divergence, Finding
 from parity.trace import keys
+from parity.verdict.traces import Unequal
 
 Cause = dict[str, Any]
 FORWARD = ("sample", *OF_MODULES, "loss", "buffer")

@@ -22,7 +22,7 @@ from parity.runtime.environment import threads
 from parity.runtime.job import Job
 from parity.trace import layout, manifest, survey
 from parity.trace.layout import Layout
-from parity.trace.mapping import Halves
+from parity.trace.mapping import PairContext
 from parity.trace.recorder import Recorder
 from parity.trace.repeat import Repeat
 
@@ -51,7 +51,7 @@ class Run(NamedTuple):
     recorders: dict[int, Recorder]
     watch: bool
     fault: str
-    pair: Halves | None = None
+    pair: PairContext | None = None
 
 
 class Account(NamedTuple):

@@ -15,7 +15,7 @@ import msgspec
 from parity.config.schema import Case
 from parity.core.arrays import Array
 from parity.core.errors import TraceError
-from parity.trace import keys, sound
+from parity.trace import keys, validate
 from parity.trace.layout import Layout
 from parity.trace.mapping import Mapping, Matching
 from parity.trace.pages import equal
@@ -128,7 +128,7 @@ class Trace:
 
     def _written(self, name: str) -> Tensors:
         """The tensors of one file, each under all its keys: an alias is the same array once more."""
-        file = TensorFile(sound.stay(self.folder, f"{name}.safetensors"))
+        file = TensorFile(validate.stay(self.folder, f"{name}.safetensors"))
         self._check_digest(name, file)
         listed, aliases = self.manifest.files[name], self.manifest.aliases.get(name, {})
         written = dict(file)
@@ -193,14 +193,14 @@ def read(folder: Path) -> Manifest:
     """The manifest of a trace. Raises TraceError."""
     path = folder / keys.MANIFEST
     try:
-        content = sound.whole(path, LARGEST)
+        content = validate.whole(path, LARGEST)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise TraceError(f"{folder}: no finished trace there: {error}") from None
     try:
         schema = bytes(msgspec.json.decode(content, type=_Schema).schema).decode()
         if schema != str(SCHEMA):
             raise TraceError(f"{path}: schema {schema}, this version reads {SCHEMA}; record the trace again")
-        manifest = sound.decoded(content, Manifest)
+        manifest = validate.decoded(content, Manifest)
         _check(manifest)
         return manifest
     except (ValueError, RecursionError) as error:
@@ -218,8 +218,8 @@ def _check(manifest: Manifest) -> None:
     if held and (lost := set(ranks) - held):
         raise ValueError(f"it has no file of rank {min(lost)}")
     facts = msgspec.to_builtins(manifest)
-    sound.harmless(facts.pop("case"), spaced=True)
-    sound.harmless([facts, manifest.case.name])
+    validate.harmless(facts.pop("case"), spaced=True)
+    validate.harmless([facts, manifest.case.name])
 
 
 def find(folder: Path) -> list[Path]:

@@ -90,7 +90,7 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
     not_compared: list[str] = []
 
 
-class Halves(msgspec.Struct, frozen=True, kw_only=True):
+class PairContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a job of a pair needs to know. `search`: where modules are looked for; `survey`: torch's survey's folder.
 
     Of torch's jobs mapping and matching are None: it is the reference.

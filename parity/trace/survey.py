@@ -14,7 +14,7 @@ import numpy as np
 
 from parity.core.arrays import Array, Floats
 from parity.core.errors import TraceError
-from parity.trace import sound
+from parity.trace import validate
 from parity.trace.returned import Path as Keys
 from parity.trace.returned import Returned
 from parity.trace.tensorfile import TensorFile
@@ -125,7 +125,7 @@ def write(folder: Path, survey: Survey) -> None:
 def read(folder: Path) -> Survey:
     """Raises TraceError."""
     try:
-        return msgspec.json.decode(sound.whole(folder / FILE, LARGEST), type=Survey)
+        return msgspec.json.decode(validate.whole(folder / FILE, LARGEST), type=Survey)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise TraceError(f"{folder / FILE}: cannot be read: {error}") from None
 

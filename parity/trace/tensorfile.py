@@ -20,7 +20,7 @@ from ml_dtypes import bfloat16
 
 from parity.core.arrays import Array
 from parity.core.errors import TraceError
-from parity.trace import sound
+from parity.trace import validate
 from parity.trace.pages import blocks
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -106,7 +106,7 @@ class TensorFile(Mapping[str, Array]):
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with sound.opened(path) as file:
+            with validate.opened(path) as file:
                 self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
             raise TraceError(f"{path}: cannot be read as a trace: {error}") from None
@@ -144,8 +144,8 @@ def _header(path: Path, content: mmap.mmap) -> _Header:
     if length > LARGEST_HEADER or start > len(content):
         raise TraceError(f"{path}: truncated or not safetensors: {len(content)} bytes, a header of {length}")
     try:
-        entries = sound.decoded(content[8:start], dict[str, Entry])
-        sound.harmless(list(entries))
+        entries = validate.decoded(content[8:start], dict[str, Entry])
+        validate.harmless(list(entries))
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: the header is damaged: {error}") from None
     end = 0

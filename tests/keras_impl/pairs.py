@@ -19,7 +19,7 @@ from parity.runtime.job import Job, SurveyJob
 from parity.trace import mapping, survey
 from parity.trace.keys import step_file
 from parity.trace.manifest import Trace
-from parity.trace.mapping import Entry, Halves, Match, Matching
+from parity.trace.mapping import Entry, Match, Matching, PairContext
 from parity.trace.tensorfile import Writer
 
 TEXT = """
@@ -43,7 +43,7 @@ class Pair(NamedTuple):
         """Keras's, and its activations beside it in `keras`."""
         own = self.folder / "keras"
         own.mkdir(exist_ok=True)
-        halves = Halves(search=[str(self.folder)], survey=str(self.torch), mapping=found)
+        halves = PairContext(search=[str(self.folder)], survey=str(self.torch), mapping=found)
         surveyor.survey(SurveyJob(case=self.case, folder=str(own), pair=halves))
         return survey.read(own)
 
@@ -63,7 +63,7 @@ class Pair(NamedTuple):
 
     def record(self, entries: list[Entry], matches: list[Match], *runs: str, ignored: tuple[str, ...] = ()) -> Trace:
         """The trace of runs, the high one if none is named."""
-        halves = Halves(
+        halves = PairContext(
             search=[str(self.folder)],
             survey=str(self.torch),
             mapping=mapping.Mapping(entries=entries, ignored=list(ignored)),

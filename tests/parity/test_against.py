@@ -9,10 +9,10 @@ from synthetic import Fault, Seen, by_hand, record, small_case
 
 from parity.config import schema
 from parity.core.arrays import Array
-from parity.numerics.against import against_single
 from parity.results import Against
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.verdict.against import against_single
 
 STEP = "step-000000"
 SIGNS = np.where(np.arange(64) % 3, 1.0, -1.0)

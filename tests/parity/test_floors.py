@@ -15,12 +15,12 @@ FLOORS = (
     ("runtime",),
     ("results",),
     ("layout",),
-    ("numerics",),
+    ("verdict",),
     ("diagnose",),
-    ("pairs", "checkup"),
+    ("pairs",),
     ("report", "cli"),
-    ("asserts", "golden", "standalone"),
-    ("compare", "record", "doctor", "selftest", "pytest_plugin"),
+    ("asserts", "golden", "standalone", "doctor", "selftest"),
+    ("compare", "record", "pytest_plugin"),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -69,14 +69,14 @@ def test_imports_go_down() -> None:
     [
         ("trace/keys.py", "from parity.results import CaseResult"),
         ("data/keys.py", "from parity import trace"),
-        ("trace/keys.py", "def later():\n    import parity.numerics.judge"),
+        ("trace/keys.py", "def later():\n    import parity.verdict.traces"),
     ],
 )
 def test_an_import_that_goes_up_is_seen(file: str, line: str, tmp_path: Path) -> None:
     package = tmp_path / "parity"
     for name, text in (
         ("trace/keys.py", ""),
-        ("numerics/judge.py", "from parity.trace import keys"),
+        ("verdict/traces.py", "from parity.trace import keys"),
         ("results.py", ""),
     ):
         (package / name).parent.mkdir(parents=True, exist_ok=True)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.core.arrays import Array
-from parity.numerics import kernel
-from parity.numerics.kernel import Change, Runs, difference, measure
+from parity.verdict import kernel
+from parity.verdict.kernel import Change, Runs, difference, measure
 
 FLOATS = [np.dtype(kind) for kind in (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)]
 DTYPES = FLOATS + [np.dtype(kind) for kind in (np.int64, np.int32, np.uint8, np.bool_)]

@@ -10,10 +10,10 @@ from synthetic import by_hand, small_case
 
 from parity.layout.compare import compare_layouts, differences
 from parity.layout.declared import DECLARED, Sides
-from parity.numerics.judge import compare
 from parity.results import LayoutCheck
 from parity.trace.layout import Layout, Transfer, merge, total
 from parity.trace.manifest import Trace
+from parity.verdict.traces import compare
 
 SIDES = ("torch", "keras")
 

@@ -7,12 +7,12 @@ import pytest
 
 from parity.config.pair import Expect
 from parity.diagnose.diagnosis import Examined
-from parity.numerics.judge import Unequal
 from parity.pairs.evidence import Size
 from parity.pairs.expect import judge_expected
 from parity.results import CaseResult, Check, Divergence, Finding
 from parity.trace.comparable import comparable
 from parity.trace.mapping import Mapping, Match, Matching
+from parity.verdict.traces import Unequal
 
 GELU = {"id": "gelu.form", "where": "blocks.0.mlp", "torch": "tanh", "keras": "exact", "evidence": "..."}
 UNKNOWN = {"id": "unknown", "where": "head", "torch": None, "keras": None, "evidence": "..."}

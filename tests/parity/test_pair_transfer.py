@@ -188,7 +188,7 @@ def test_axes_may_be_merged(order: list[str], end: int) -> None:
 def test_every_automatic_entry_is_a_bijection(model: Model) -> None:
     shapes = [{weight.name: weight.shape for weight in survey.weights} for survey in (model.torch, model.keras)]
     proposal = propose(model.torch, model.keras, PAIR)
-    every = [one for doubt in proposal.doubts for choice in doubt.choices for one in choice]
+    every = [one for ambiguity in proposal.ambiguities for choice in ambiguity.choices for one in choice]
     for one in [*proposal.mapping.entries, *every]:
         ours, theirs = ([shapes[side][name] for name in names] for side, names in enumerate((one.torch, one.keras)))
         arrays = counted(*ours)

@@ -15,7 +15,7 @@ from parity.data.batches import Dataset
 from parity.runtime import drive
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.environment import environment
-from parity.runtime.job import Examination, Job
+from parity.runtime.job import DoctorJob, Job
 from parity.trace.layout import Layout
 
 READY = 'print(\'{"status": "ready"}\', flush=True); '
@@ -120,7 +120,7 @@ def test_a_program_that_goes_on_step_by_step_does_not_count_as_hung(interpreter,
     (tmp_path / "seen").mkdir()
     backend = Backend("torch", interpreter(code), tmp_path, patience=1.5)
     with running([backend]):
-        assert backend.do(Examination(folder=str(tmp_path / "seen"))).status == "done"
+        assert backend.do(DoctorJob(folder=str(tmp_path / "seen"))).status == "done"
 
 
 def test_a_program_that_stays_in_a_step_counts_as_hung(interpreter, tmp_path):
@@ -128,7 +128,7 @@ def test_a_program_that_stays_in_a_step_counts_as_hung(interpreter, tmp_path):
     (tmp_path / "seen").mkdir()
     backend = Backend("torch", interpreter(code), tmp_path, patience=1.5)
     with running([backend]):
-        answer = backend.do(Examination(folder=str(tmp_path / "seen")))
+        answer = backend.do(DoctorJob(folder=str(tmp_path / "seen")))
     assert answer.status == "error"
     assert "no answer within" in answer.message
 

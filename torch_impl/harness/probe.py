@@ -15,7 +15,7 @@ from parity.runtime.drive import Run
 from parity.trace import keys
 from parity.trace.recorder import FORWARD, Recorder
 from torch_impl.harness import kinds, weights
-from torch_impl.harness.watch import Watch
+from torch_impl.harness.layout_recorder import Watch
 from torch_impl.strategies.branch_parallel import BranchedAttention
 
 BETWEEN = ("relu", "dropout")  # in tensor_parallel: a part of a hidden layer each, and not compared

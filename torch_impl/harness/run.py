@@ -14,10 +14,10 @@ from parity.trace.layout import Layout
 from torch_impl import losses, models, optimizers
 from torch_impl.harness import data, devices, faults, precision, specimen, weights
 from torch_impl.harness.devices import Machine, rank
+from torch_impl.harness.layout_recorder import Watch
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import run as pair
 from torch_impl.harness.probe import Probe, modules
-from torch_impl.harness.watch import Watch
 
 __all__ = ["NAME", "rank", "run", "versions"]
 

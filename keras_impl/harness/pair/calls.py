@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_impl.harness import lift
+from keras_impl.harness import promotion
 from keras_impl.harness.pair import layers
 from keras_impl.harness.pair.outputs import flat
 from parity.core.names import MODEL
@@ -47,8 +47,8 @@ def _watched(path: str, call: Callable[..., Any], see: Callable[[Called], None])
 
 
 def _within(path: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    lift.running.append(path)
+    promotion.running.append(path)
     try:
         return function(*args, **kwargs)
     finally:
-        lift.running.pop()
+        promotion.running.pop()

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_impl.harness import kinds, lift
+from keras_impl.harness import kinds, promotion
 from keras_impl.harness.pair import layers, values
 from keras_impl.harness.pair.calls import Called, watch
 from parity.config.pair import Pair
@@ -88,7 +88,7 @@ class Probe:
         Those of what the layer returns, or else of the last tensor of this shape that corresponds to one of torch's, or
         of most tensors with as many axes.
         """
-        running = lift.running[-1] if lift.running else MODEL
+        running = promotion.running[-1] if promotion.running else MODEL
         match = self._matches.get(running) if running != MODEL else None
         if match and len(match.axes) == len(shape):
             return match.axes

@@ -10,11 +10,11 @@ import tensorflow as tf
 from msgspec.structs import replace
 
 from keras_impl.harness import precision
-from keras_impl.harness.lift import lifted
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.calls import Called, watch
 from keras_impl.harness.pair.outputs import named, ordered, told
 from keras_impl.harness.pair.rehearsal import Rehearsing
+from keras_impl.harness.promotion import lifted
 from parity.config.pair import Pair
 from parity.core.names import MODEL
 from parity.core.precision import HIGH

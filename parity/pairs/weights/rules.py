@@ -163,8 +163,8 @@ def _automatic(entry: Entry, surveys: tuple[Survey, Survey], sides: tuple[list[W
     """How these weights would be mapped if their modules were known to be each other's; none if shapes forbid it."""
     here, there = (_holders(survey, weights) for survey, weights in zip(surveys, sides, strict=True))
     made = link(here, there) if here and there else None
-    choices = made.doubts[0] if made and made.doubts else [made.entries] if made else []
-    # A bias is in no doubt about its kernel.
+    choices = made.ambiguities[0] if made and made.ambiguities else [made.entries] if made else []
+    # A bias is unambiguous given its kernel.
     choices = [*choices, made.entries] if made else choices
     found = [one for choice in choices for one in choice if (one.torch, one.keras) == (entry.torch, entry.keras)]
     return [replace(one, by="rule") for number, one in enumerate(found) if one not in found[:number]]

@@ -19,13 +19,13 @@ from parity.trace.returned import Returned
 from parity.trace.survey import Module, Seen, Survey, Weight
 from parity.trace.tensorfile import Writer
 from torch_impl.harness import devices, kinds, precision
-from torch_impl.harness.lift import lifted
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import call, ready, tensors
 from torch_impl.harness.pair.outputs import named, told, unnamed
 from torch_impl.harness.pair.probe import observed
 from torch_impl.harness.pair.rehearsal import rehearse
 from torch_impl.harness.pair.run import plain
+from torch_impl.harness.promotion import lifted
 
 ROOM = 1 << 16
 

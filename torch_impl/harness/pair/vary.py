@@ -13,13 +13,13 @@ from parity.core.arrays import Floats
 from parity.pairs.coverage import Draw, Observer
 from parity.runtime.job import VaryJob
 from torch_impl.harness import devices, precision
-from torch_impl.harness.lift import lifted
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.branches import observed
 from torch_impl.harness.pair.build import call, ready, tensors
 from torch_impl.harness.pair.outputs import named
 from torch_impl.harness.pair.run import plain
+from torch_impl.harness.promotion import lifted
 
 
 @contextmanager
