@@ -8,7 +8,6 @@ import pytest
 
 os.environ.setdefault("PARITY_DEVICES", "cpu:4")  # read when the harness is imported
 
-from keras_impl.harness import run as side
 from parity.config import cases
 from parity.runtime import drive
 from parity.runtime.job import Job
@@ -20,6 +19,8 @@ Record = Callable[..., Trace]
 @pytest.fixture(scope="session")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
     """`record("simple_block", strategy="ddp", ...)`: the trace of a float64 run; kept, since tests share some."""
+    from keras_impl.harness import run as side  # not above: what TensorFlow says when it loads is not captured there
+
     numbers, kept = itertools.count(), {}
 
     def recorded(name: str, fault: str = "", **changes: object) -> Trace:

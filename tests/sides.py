@@ -1,0 +1,118 @@
+"""A pytest plugin: the tests of torch_impl and of keras_impl run in workers that hold one framework each.
+
+Of pytest-xdist's workers one collects the tests of torch_impl, one those of keras_impl, and all others the rest; a file
+goes to a worker that has collected it. Without workers a process takes the tests of one of these kinds.
+"""
+
+import os
+import tempfile
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+from parity.runtime.environment import environment
+
+TESTS = Path(__file__).parent
+FOLDERS = {"torch": TESTS / "torch_impl", "keras": TESTS / "keras_impl"}
+REST = "rest"  # the kind of all other tests, which import no framework
+KIND: pytest.StashKey[str] = pytest.StashKey()
+SESSION: pytest.StashKey[pytest.Session] = pytest.StashKey()
+FEW = "one worker holds torch, one Keras, and the others neither: received -n{}, expected -n0 or at least -n3"
+MIXED = "without workers a process holds one framework: name tests of tests/torch_impl, of tests/keras_impl, or others"
+
+
+def kind(path: Path) -> str:
+    """Return "torch" or "keras" for what lies in that side's folder, else "rest"."""
+    return next((side for side, folder in FOLDERS.items() if path.is_relative_to(folder)), REST)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give this process its kind of tests, and the environment of a backend if it is to hold a framework."""
+    paths = {argument: Path(argument.partition("::")[0]).absolute() for argument in config.args}
+    if hasattr(config, "workerinput"):
+        own = config.workerinput["kind"]
+        config.args[:] = [argument for argument, path in paths.items() if _has(path, own)]
+    elif workers := config.getoption("numprocesses", None):
+        if workers <= len(FOLDERS):
+            raise pytest.UsageError(FEW.format(workers))
+        return
+    else:
+        kinds = {each for path in paths.values() for each in (*FOLDERS, REST) if _has(path, each)}
+        if len(kinds) > 1:
+            raise pytest.UsageError(MIXED)
+        own = kinds.pop() if kinds else REST
+    config.stash[KIND] = own
+    if own != REST:
+        config.addinivalue_line("filterwarnings", "default")  # the frameworks warn of their own affairs
+        os.environ |= environment(Path(tempfile.mkdtemp(prefix="parity-tests-")))
+
+
+def _has(path: Path, wanted: str) -> bool:
+    """Whether a file is of a kind, or a folder has what is."""
+    within = wanted in FOLDERS and FOLDERS[wanted].is_relative_to(path)
+    return kind(path) == wanted or within
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Keep the session for the scheduler, which counts the tests."""
+    session.config.stash[SESSION] = session
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what is of another kind than this process's."""
+    return None if _has(collection_path, config.stash.get(KIND, REST)) else True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Tell a worker its kind: that of which there is none yet, or none any more."""
+    others = [each for each in node.nodemanager.group if each is not node.gateway]
+    taken = {each.kind for each in others if getattr(each, "kind", "")}
+    node.gateway.kind = node.workerinput["kind"] = next((side for side in FOLDERS if side not in taken), REST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: WorkerController) -> None:
+    """Leave the kind of a worker that has ended to the one that takes its place."""
+    node.gateway.kind = ""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    """Distribute files to the workers that have collected them."""
+    return ByCollection(config, log)
+
+
+class ByCollection(LoadScopeScheduling):
+    """Gives each worker, a file at a time, what it has collected; the workers' collections may differ."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid.partition("::")[0]
+
+    def add_node_collection(self, node: WorkerController, collection: list[str]) -> None:
+        """Keep what a worker has collected, also of one that takes the place of another."""
+        self.registered_collections[node] = list(collection)
+
+    def schedule(self) -> None:
+        """Queue all files, the first time, and give each worker two of them."""
+        if self.collection is None:
+            self.collection = list(dict.fromkeys(chain.from_iterable(self.registered_collections.values())))
+            for nodeid in self.collection:
+                self.workqueue.setdefault(self._split_scope(nodeid), {})[nodeid] = False
+            self.config.stash[SESSION].testscollected = len(self.collection)  # what progress is a part of
+        for node in [*self.nodes, *self.nodes]:
+            self._reschedule(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if node.shutting_down:
+            return
+        own = set(self.registered_collections.get(node, ()))
+        unit = next((scope for scope, tests in self.workqueue.items() if own & tests.keys()), None)
+        if unit is None:
+            node.shutdown()
+        elif self._pending_of(self.assigned_work[node]) <= 2:  # as the base class: it runs one and looks at the next
+            self.workqueue.move_to_end(unit, last=False)
+            self._assign_work_unit(node)
