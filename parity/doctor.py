@@ -25,7 +25,7 @@ from parity.checkup.examine import Patient, examine
 from parity.checkup.finding import Finding
 from parity.config import cases
 from parity.config.devices import obstacle, parse
-from parity.errors import BackendError, UsageError, nearest
+from parity.errors import BackendError, MissingError, UsageError, nearest
 from parity.report import as_json, checkup
 from parity.runtime.hardware import available, gpus
 from parity.runtime.job import Examination
@@ -36,24 +36,24 @@ backward. Status: 0 nothing found; 1 findings (notes do not count); 2 usage; 3 t
 PATIENCE = 60.0  # seconds
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str], program: str = "parity.doctor") -> int:
     """Returns the exit status."""
-    args = _parse(argv)
+    args = _parse(argv, program)
     found: list[Finding] = []
     seen: list[Evidence] = []
-    failed: list[BackendError] = []
+    failed: list[str] = []
     for patient in list(_patients(args)):  # all flags are looked at before anything runs
         try:
             findings, evidence = examine(patient, args.patience)
-        except BackendError as error:  # the others are examined all the same
-            failed.append(error)
+        except (BackendError, MissingError) as error:  # the others are examined all the same
+            failed.append(str(error))
             continue
         found += [finding for finding in findings if finding.id not in args.ignore]
         seen += evidence
     if seen or not failed:
         _report(args, found, seen)
     if failed:
-        raise BackendError("\n".join(map(str, failed)))
+        raise BackendError("\n".join(dict.fromkeys(failed)))  # the same may be missing for each
     return int(any(finding.severity != "note" for finding in found))
 
 
@@ -66,8 +66,8 @@ def _report(args: argparse.Namespace, found: list[Finding], seen: list[Evidence]
             checkup.show(found, seen, sys.stderr if args.json == "-" else sys.stdout)
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = cli.Parser(prog="parity.doctor", description=__doc__, epilog=EPILOG)
+def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
+    parser = cli.Parser(prog=program, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
     add("--case", action="append", default=[], metavar="GLOB", help="built-in cases, on both sides (repeatable)")
     add("--torch", default="", metavar="MODULE:FN", help="a function that returns your torch.nn.Module")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import parity as package
-from parity.errors import UsageError
+from parity.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
     from parity.asserts import Inputs, Session
@@ -70,7 +70,7 @@ class Parity:
         file = file._replace(search=[*file.search, str(self._node.path.parent)])
         try:
             result = _session(self._node.config).compared(file, vary)
-        except UsageError as error:
+        except (UsageError, MissingError) as error:
             self._node.user_properties.extend([(FIRST, _short(file)), ("verdict", "error")])
             pytest.fail(str(error), pytrace=False)
         self._node.user_properties.extend(_properties(file, result))
