@@ -21,7 +21,7 @@ from parity.checkup.evidence import Collective, Evidence, Time
 from parity.checkup.examine import Patient
 from parity.checkup.files import Files
 from parity.checkup.finding import Finding
-from parity.errors import BackendError
+from parity.errors import BackendError, MissingError
 from parity.runtime.job import Answer, Examination
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +103,11 @@ def test_a_mistake_is_one_line_and_status_2(flags, said):
 )
 def test_the_status_says_what_was_found(found, flags, status):
     assert program(*PROGRAM, *flags, found=found).status == status
+
+
+def test_what_is_missing_for_each_examination_is_said_once():
+    ended = program("--case=simple_block/single", found=MissingError("torch is not installed"))
+    assert ended == (3, "", "parity.doctor: torch is not installed\n")
 
 
 def test_findings_are_printed_and_written(tmp_path):

@@ -43,9 +43,7 @@ def test_it_finds_this_project_and_nothing_that_is_installed_beside_it(
 
 
 @pytest.mark.parametrize(("side", "extra"), [("torch", "torch"), ("keras", "tensorflow")])
-def test_an_environment_without_packages_is_told_in_one_line(
-    side: str, extra: str, empty: str, tmp_path: Path
-) -> None:
+def test_an_environment_without_packages_is_told_in_one_line(side: str, extra: str, empty: str, tmp_path: Path) -> None:
     """What is missing first is a package that all of this project needs; the extra installs it as well."""
     job = Job(case=cases.resolve("simple_block/single"), runs=["low"], folder=str(tmp_path / "trace"))
     with running([Backend(side, empty, tmp_path)]) as (backend,):
