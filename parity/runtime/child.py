@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import select
 import shlex
 import signal
@@ -14,11 +13,10 @@ from pathlib import Path
 import msgspec
 
 from parity.errors import BackendError, MissingError
-from parity.runtime.environment import not_installed
+from parity.runtime.environment import MISSING, not_installed
 from parity.runtime.job import Answer, Work
 
 LAST_LINES = 8
-MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)[^']*'\s*\Z")  # the end of a log
 SETTLE = 0.02  # seconds
 LOOKS = 10  # for progress, within the time that a silent process is given
 DUMP = 0.5  # seconds that a process has to write where it is

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import parity
 # Fixed, since the number of threads changes the order of sums; one, since the backends run side by side.
 THREADS = 1
 EXTRAS = {"torch": "torch", "keras": "tensorflow"}  # what pyproject.toml installs the framework of a backend by
+MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)[^']*'\s*\Z")  # the end of what was printed
 OWN = ("parity", "torch_impl", "keras_impl")  # this project's packages
 KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES")
 
