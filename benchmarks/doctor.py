@@ -58,12 +58,12 @@ def _added(side: str, name: str, folder: Path) -> str:
     if side == "keras":
         importlib.import_module("tensorflow").config.run_functions_eagerly(True)
         part("devices").names = lambda count: places
-        kept = part("checkup.state").kept
+        kept = part("doctor.state").kept
     taken: dict[bool, list[float]] = {True: [], False: []}
     with part("pretend").pretend(1):
-        with part("checkup.build").Building() as building:
-            program = part("checkup.built_in").program(job, places)
-        observer = part("checkup.observer").Observer(program.model, building, places)
+        with part("doctor.build").Building() as building:
+            program = part("doctor.built_in").program(job, places)
+        observer = part("doctor.observer").Observer(program.model, building, places)
 
         @contextlib.contextmanager
         def timed(number: int, batch: Any) -> Iterator[None]:
@@ -71,7 +71,7 @@ def _added(side: str, name: str, folder: Path) -> str:
             with contextlib.ExitStack() as stack:
                 if watched:
                     stack.enter_context(kept())
-                    stack.enter_context(observer.step(part("checkup.built_in").named(batch)))
+                    stack.enter_context(observer.step(part("doctor.built_in").named(batch)))
                 yield
             taken[watched].append(time.perf_counter() - start)
 

@@ -40,7 +40,7 @@ class Session:
         self._backends = [Backend(name, "", self.folder, kind) for name in PACKAGES]
 
     def compared(self, file: PairFile, vary: bool = True) -> CaseResult:
-        """The verdict on a pair; `vary`: also on variations of its inputs. Raises UsageError."""
+        """The verdict on a pair; `vary`: also on variations of its inputs. Raises UsageError, MissingError."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             return compared(file, self._backends, Path(folder), vary)
 
@@ -56,7 +56,7 @@ def assert_match(*, torch: str, keras: str, inputs: Inputs, vary: bool = True, *
 
     `inputs`: "x=float32[8,16]", "ids=int64[2,8]<100", or a table by name of such descriptions, arrays, or the fields
     of [inputs.NAME] in a pair's file. `fields`: what else such a file has (README, "Your own models"). Raises
-    AssertionError, and UsageError for what cannot be used.
+    AssertionError, UsageError for what cannot be used, and MissingError where a framework is not installed.
     """
     session = _session()
     file = described(torch, keras, inputs, session.folder, **fields)
@@ -66,7 +66,7 @@ def assert_match(*, torch: str, keras: str, inputs: Inputs, vary: bool = True, *
 def assert_pair(path: str | Path, vary: bool = True) -> CaseResult:
     """The two models of a pair's file are the same computation; `vary`: also on variations of the inputs.
 
-    Raises AssertionError and UsageError.
+    Raises AssertionError, UsageError and MissingError.
     """
     file = files.load(Path(path))
     return _asserted(_session(), file, command(file), vary)

@@ -16,7 +16,7 @@ from absl.flags import argparse_flags
 from parity.config import cases, schema
 from parity.config.devices import Devices, parse
 from parity.core import signals, streams
-from parity.core.errors import BackendError, PairError, UsageError, nearest
+from parity.core.errors import BackendError, MissingError, PairError, UsageError, nearest
 from parity.pairs import file as pairs
 from parity.pairs.file import PairFile
 from parity.runtime.backend import PATIENCE
@@ -184,7 +184,7 @@ def _told(program: str, error: Exception) -> int:
         case UsageError():
             streams.tell(f"{program}: {error}")
             return 2
-        case BackendError():
+        case BackendError() | MissingError():
             streams.tell(f"{program}: {error}")
             return 3
         case BrokenPipeError():  # the verdict is not known to be a match

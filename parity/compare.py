@@ -26,7 +26,7 @@ from parity.config.cases import names
 from parity.config.devices import obstacle
 from parity.config.schema import Case
 from parity.core import inputs
-from parity.core.errors import BackendError, UsageError
+from parity.core.errors import BackendError, MissingError, UsageError
 from parity.pairs.accept import accept
 from parity.pairs.compare import compared, judged
 from parity.pairs.file import PairFile
@@ -48,16 +48,16 @@ finding); 2 usage, config or trace error, or nothing was compared; 3 a backend f
 NOTHING = "nothing to accept: no difference has a known cause"
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str], program: str = "parity.compare") -> int:
     """Returns the exit status."""
-    args = _parse(argv)
+    args = _parse(argv, program)
     if args.list:
         print("\n".join(names()))
         return 0
     report = Report()
     try:
         _collect(args, report)
-    except (UsageError, BackendError) as error:
+    except (UsageError, BackendError, MissingError) as error:
         report.error = str(error)
         if args.json is not None:  # what was compared before is not lost
             as_json.write(report, args.json)
@@ -77,7 +77,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _collect(args: argparse.Namespace, report: Report) -> None:
-    """Add the result of every case to the report, in the order in which they come. Raises UsageError, BackendError."""
+    """Add the result of every case to the report, in the order in which they come.
+
+    Raises UsageError, BackendError and MissingError.
+    """
     with contextlib.closing(_results(args, report)) as results:
         for result in results:
             layout = result.checks.get("layout")
@@ -87,8 +90,8 @@ def _collect(args: argparse.Namespace, report: Report) -> None:
             report.add(result)
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = cli.Parser(prog="parity.compare", description=__doc__, epilog=EPILOG)
+def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
+    parser = cli.Parser(prog=program, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
     add("traces", nargs="*", type=Path, metavar="TRACE", help="two folders of recorded traces, instead of running")
     cli.add_case_flags(parser)

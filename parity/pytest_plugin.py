@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import parity as package
-from parity.core.errors import UsageError
+from parity.core.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
     from parity.asserts import Inputs, Session
@@ -70,9 +70,9 @@ class Parity:
         file = file._replace(search=[*file.search, str(self._node.path.parent)])
         try:
             result = _session(self._node.config).compared(file, vary)
-        except UsageError as error:
+        except (UsageError, MissingError) as error:
             self._node.user_properties.extend([(FIRST, _short(file)), ("verdict", "error")])
-            pytest.fail(str(error), pytrace=False)
+            raise pytest.fail.Exception(str(error), pytrace=False) from None  # else it is printed twice
         self._node.user_properties.extend(_properties(file, result))
         if result.verdict not in _asserts().PASSED:
             again = again or f"pytest {shlex.quote(self._node.nodeid)}"
@@ -85,7 +85,7 @@ def _usable(function: Any, *arguments: Any, **named: Any) -> Any:
     try:
         return function(*arguments, **named)
     except UsageError as error:
-        pytest.fail(str(error), pytrace=False)
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 def _short(file: PairFile) -> str:

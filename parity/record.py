@@ -24,9 +24,12 @@ from parity.runtime.job import Answer, Job
 from parity.trace import keys
 
 
-def main(argv: Sequence[str]) -> int:
-    """Returns the exit status 0. Raises BackendError if the backend failed on a case, UsageError for mistakes."""
-    parser = cli.Parser(prog="parity.record", description=__doc__, epilog="Status: 0, 2 usage, 3 the backend failed.")
+def main(argv: Sequence[str], program: str = "parity.record") -> int:
+    """Returns the exit status 0.
+
+    Raises BackendError if the backend failed on a case, MissingError if it is not installed, UsageError for mistakes.
+    """
+    parser = cli.Parser(prog=program, description=__doc__, epilog="Status: 0, 2 usage, 3 the backend failed.")
     parser.add_argument("--backend", required=True, choices=PACKAGES, help="the side to run")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="OUT/CASE/BACKEND receives each trace")
     cli.add_pair_files(parser)

@@ -13,9 +13,10 @@ from typing import NoReturn
 
 from parity import cli
 from parity.config.devices import Devices, obstacle, parse, processes
-from parity.core.errors import UsageError
+from parity.core.errors import MissingError, UsageError
 from parity.pairs.vary import record as variations
 from parity.runtime.drive import Side, record
+from parity.runtime.environment import not_installed
 from parity.runtime.job import DoctorJob, Job, SurveyJob, VaryJob, Work
 from parity.runtime.serve import serve
 from parity.trace import keys
@@ -38,15 +39,24 @@ def start(
     `doctor` loads what examines, `surveyor` what tells of a pair's half, `opener` what builds one to be
     called on variations of its inputs.
     """
+    side = functools.partial(_loaded, backend, load)
     try:
         if sys.argv[1:]:
-            cli.end(package, functools.partial(main, package, backend, load))
-        serve(lambda: functools.partial(_do, load(), doctor, surveyor, opener))
+            cli.end(package, functools.partial(main, package, backend, side))
+        serve(lambda: functools.partial(_do, side(), doctor, surveyor, opener))
     except SystemExit as end:
         # Without the interpreter's teardown: process groups and their threads may wait there for ever.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(end.code if isinstance(end.code, int) else 1)
+
+
+def _loaded(backend: str, load: Callable[[], Side]) -> Side:
+    """Return what `load` returns. Raises MissingError where a package is not installed."""
+    try:
+        return load()
+    except ModuleNotFoundError as error:
+        raise MissingError(not_installed(str(error.name).partition(".")[0], backend, sys.executable)) from None
 
 
 def _do(
@@ -68,7 +78,7 @@ def _do(
 
 
 def main(package: str, backend: str, load: Callable[[], Side], argv: Sequence[str]) -> int:
-    """Record the chosen cases under OUT/CASE/BACKEND; returns the exit status. Raises UsageError."""
+    """Record the chosen cases under OUT/CASE/BACKEND; returns the exit status. Raises UsageError, MissingError."""
     parser = cli.Parser(prog=package, description=__doc__, epilog="Status: 0, 2 usage, 3 the backend failed.")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="OUT/CASE/BACKEND receives each trace")
     cli.add_training_flags(parser)

@@ -49,7 +49,7 @@ EXCEPTIONS = {
         "place": "PipelineStage is told shapes and the axis of the samples",
     },
     "harness/other_checks.py": {"*": "other comparisons, which need torch; the self-test is measured against them"},
-    "harness/checkup/": {
+    "harness/doctor/": {
         "*": "each framework is observed by its own means; what the doctor calls is the same (CHECKUP)"
     },
     "harness/pair/": {
@@ -149,7 +149,7 @@ PAIR = {
     "user_errors",
 }
 # Folders of which each side needs parts of its own, and what the rest of the package calls of them.
-CALLED = {"harness/checkup/": CHECKUP, "harness/pair/": PAIR}
+CALLED = {"harness/doctor/": CHECKUP, "harness/pair/": PAIR}
 
 # The same thing under each framework's customary name.
 SYNONYMS = {"call": "forward"}
@@ -255,7 +255,7 @@ def test_every_exception_is_needed():
         ("torch_impl/models/two_linear.py", "def stage1(self, x", "def stage1(self, inputs"),
         ("keras_impl/strategies/round_robin.py", "evaluate, train", "train"),
         ("torch_impl/strategies/all_reduce.py", "def batches(samples", "def batches(dataset"),
-        ("keras_impl/harness/checkup/observer.py", "def step(self, inputs", "def step(self, batch"),
+        ("keras_impl/harness/doctor/observer.py", "def step(self, inputs", "def step(self, batch"),
         ("keras_impl/harness/pair/build.py", "def build(pair: Pair, at: str", "def build(pair: Pair, precision: str"),
         ("torch_impl/harness/pair/losses.py", "def probe(outputs", "def weighed(outputs"),
     ],

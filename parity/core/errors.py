@@ -32,7 +32,14 @@ class PairError(UsageError):
 
 
 class BackendError(Exception):
-    """A backend that did not run: not installed, crashed, or silent. Ends the program with status 3."""
+    """A backend that did not run: it crashed, or was silent. Ends the program with status 3."""
+
+
+class MissingError(Exception):
+    """A package that an interpreter does not have, most often a framework: no case can be run on that side.
+
+    No BackendError, which is told case by case. Ends the program with status 3.
+    """
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ from parity import cli
 from parity.config import cases
 from parity.config.devices import obstacle, parse
 from parity.core import inputs
-from parity.core.errors import BackendError, UsageError, nearest
+from parity.core.errors import BackendError, MissingError, UsageError, nearest
 from parity.doctor import report, rules
 from parity.doctor.evidence import Evidence
 from parity.doctor.examine import ExaminedProgram, examine
@@ -37,24 +37,24 @@ backward. Status: 0 nothing found; 1 findings (notes do not count); 2 usage; 3 t
 PATIENCE = 60.0  # seconds
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str], program: str = "parity.doctor") -> int:
     """Returns the exit status."""
-    args = _parse(argv)
+    args = _parse(argv, program)
     found: list[Finding] = []
     seen: list[Evidence] = []
-    failed: list[BackendError] = []
-    for program in list(_programs(args)):  # all flags are looked at before anything runs
+    failed: list[str] = []
+    for examined in list(_programs(args)):  # all flags are looked at before anything runs
         try:
-            findings, evidence = examine(program, args.patience)
-        except BackendError as error:  # the others are examined all the same
-            failed.append(error)
+            findings, evidence = examine(examined, args.patience)
+        except (BackendError, MissingError) as error:  # the others are examined all the same
+            failed.append(str(error))
             continue
         found += [finding for finding in findings if finding.id not in args.ignore]
         seen += evidence
     if seen or not failed:
         _report(args, found, seen)
     if failed:
-        raise BackendError("\n".join(map(str, failed)))
+        raise BackendError("\n".join(dict.fromkeys(failed)))  # the same may be missing for each
     return int(any(finding.severity != "note" for finding in found))
 
 
@@ -67,8 +67,8 @@ def _report(args: argparse.Namespace, found: list[Finding], seen: list[Evidence]
             report.show(found, seen, sys.stderr if args.json == "-" else sys.stdout)
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = cli.Parser(prog="parity.doctor", description=__doc__, epilog=EPILOG)
+def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
+    parser = cli.Parser(prog=program, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
     add("--case", action="append", default=[], metavar="GLOB", help="built-in cases, on both sides (repeatable)")
     add("--torch", default="", metavar="MODULE:FN", help="a function that returns your torch.nn.Module")

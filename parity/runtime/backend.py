@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from parity.config.devices import Devices, Kind
-from parity.core.errors import BackendError
+from parity.core.errors import BackendError, MissingError
 from parity.core.threads import WAKE
 from parity.runtime.child import DUMP, Child, HungError, answers
 from parity.runtime.environment import THREADS, environment
@@ -60,7 +60,10 @@ class Backend:
         self._starting = threading.Lock()
 
     def do(self, job: Work) -> Answer:
-        """Run one job; an answer of status error stands for every way to fail."""
+        """Run one job; an answer of status error stands for every way to fail but one.
+
+        Raises MissingError for a package that the interpreter does not have: all other jobs would fail alike.
+        """
         group = job.group(self.name)
         try:
             children = self._ready(group)
@@ -70,6 +73,9 @@ class Backend:
             accepted = ["done", "usage", "error"][: 3 if group.ranks == 1 else 2]
             said = list(answers(children, self.patience, *accepted, progress=job.progress))
             return max(said, key=lambda answer: (answer.status != "done", answer.seconds))
+        except MissingError:
+            self._stop(group)
+            raise
         except (BackendError, OSError) as error:
             if isinstance(error, HungError) and isinstance(job, DoctorJob):
                 self._ask_where(group)
@@ -85,7 +91,7 @@ class Backend:
             self._stop(group)
 
     def _ready(self, group: Group) -> list[Child]:
-        """The group's processes, started and with their framework imported. Raises BackendError."""
+        """The group's processes, started and with their framework imported. Raises BackendError, MissingError."""
         if group not in self._groups:
             for other in list(self._groups):
                 if other.devices != group.devices or min(other.ranks, group.ranks) > 1:
@@ -104,7 +110,7 @@ class Backend:
         for rank, own in enumerate(variables(self.name, group.ranks, self.folder)):
             name = f"{self.name} rank {rank}" if group.ranks > 1 else self.name
             log = self.folder / f"{name.replace(' ', '-')}.log"
-            children.append(Child(name, self.command, shared | own, log))
+            children.append(Child(name, self.name, self.command, shared | own, log))
 
     def _ask_where(self, group: Group) -> None:
         for child in self._groups[group]:
@@ -127,13 +133,19 @@ def running(backends: Sequence[Backend]) -> Iterator[Sequence[Backend]]:
 
 
 def feed(backends: Mapping[Backend, Sequence[Work]]) -> Iterator[Result]:
-    """Give each backend its jobs in order, all backends at the same time; results as they come."""
-    results: queue.SimpleQueue[Result] = queue.SimpleQueue()
+    """Give each backend its jobs in order, all backends at the same time; results as they come.
+
+    Raises MissingError as soon as one backend does.
+    """
+    results: queue.SimpleQueue[Result | MissingError] = queue.SimpleQueue()
 
     def work(backend: Backend, jobs: Sequence[Work]) -> None:
         for number, job in enumerate(jobs):
             try:
                 answer = backend.do(job)
+            except MissingError as error:
+                results.put(error)
+                return
             except Exception as error:  # a thread that died would leave the reader waiting
                 answer = Answer(status="error", message=f"{backend.name}: {type(error).__name__}: {error}")
             results.put(Result(backend.name, number, answer))
@@ -144,8 +156,11 @@ def feed(backends: Mapping[Backend, Sequence[Work]]) -> Iterator[Result]:
         yield _taken(results)
 
 
-def _taken(results: "queue.SimpleQueue[Result]") -> Result:
-    """Wait for the next result, waking now and then as threads.ended does."""
+def _taken(results: "queue.SimpleQueue[Result | MissingError]") -> Result:
+    """Wait for the next result, waking now and then as threads.ended does. Raises the error that comes instead."""
     while True:
         with contextlib.suppress(queue.Empty):
-            return results.get(timeout=WAKE)
+            result = results.get(timeout=WAKE)
+            if isinstance(result, MissingError):
+                raise result
+            return result

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import select
 import shlex
 import signal
@@ -13,12 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from parity.core.errors import BackendError
-from parity.runtime.environment import not_installed
+from parity.core.errors import BackendError, MissingError
+from parity.runtime.environment import MISSING, not_installed
 from parity.runtime.job import Answer, Work
 
 LAST_LINES = 8
-MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)[^']*'\s*\Z")  # the end of a log
 SETTLE = 0.02  # seconds
 LOOKS = 10  # for progress, within the time that a silent process is given
 DUMP = 0.5  # seconds that a process has to write where it is
@@ -29,10 +27,13 @@ class HungError(BackendError):
 
 
 class Child:
-    """One running process of a backend, in a session of its own. Raises BackendError if it cannot start."""
+    """One running process of a backend, in a session of its own. Raises BackendError if it cannot start.
 
-    def __init__(self, name: str, command: Sequence[str], variables: dict[str, str], log: Path) -> None:
-        self.name = name
+    `name`: what errors call it, `backend`: whose it is.
+    """
+
+    def __init__(self, name: str, backend: str, command: Sequence[str], variables: dict[str, str], log: Path) -> None:
+        self.name, self.backend = name, backend
         self.python = command[0]
         self.log = log
         try:
@@ -60,18 +61,23 @@ class Child:
             raise BackendError(f"{self.name}: {self._end()}{self.last_lines()}") from None
 
     def answer(self, *statuses: str) -> Answer:
-        """The next answer, which is there. Raises BackendError if it is the end, or none of `statuses`."""
+        """The next answer, which is there.
+
+        Raises BackendError if it is the end, or none of `statuses`; MissingError for a package that is not installed.
+        """
         line = self._stdout.readline()
         if not line:
             ended = self._end()
-            found = MISSING.search(self.last_lines()) if "ready" in statuses else None
-            why = not_installed(found[1], self.python) if found else f"{ended}{self.last_lines()}"
-            raise BackendError(f"{self.name}: {why}")
+            if "ready" in statuses and (found := MISSING.search(self.last_lines())):
+                raise MissingError(f"{self.backend}: {not_installed(found[1], self.backend, self.python)}")
+            raise BackendError(f"{self.name}: {ended}{self.last_lines()}")
         try:
             answer = msgspec.json.decode(line, type=Answer)
         except msgspec.MsgspecError:
             said = line.decode(errors="replace").strip()
             raise BackendError(f"{self.name}: expected an answer, {self.python} printed {said!r}") from None
+        if answer.status == "missing":
+            raise MissingError(f"{self.backend}: {answer.message}")
         if answer.status not in statuses:
             raise BackendError(f"{self.name}: {answer.message}{self.last_lines()}")
         return answer
@@ -112,8 +118,8 @@ def answers(
 ) -> Iterator[Answer]:
     """One answer from each child, as they come.
 
-    Raises BackendError for the first child that fails, and HungError where `patience` seconds have passed without an
-    answer and without `progress`, a number that changes: with what the silent ones printed last.
+    Raises BackendError or MissingError for the first child that fails, and HungError where `patience` seconds have
+    passed without an answer and without `progress`, a number that changes: with what the silent ones printed last.
     """
     waiting = list(children)
     deadline, known = time.monotonic() + patience, progress()

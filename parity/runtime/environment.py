@@ -2,14 +2,17 @@
 
 import contextlib
 import os
+import re
+import shlex
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import parity
 
 # Fixed, since the number of threads changes the order of sums; one, since the backends run side by side.
 THREADS = 1
+EXTRAS = {"torch": "torch", "keras": "tensorflow"}  # what pyproject.toml installs the framework of a backend by
+MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)[^']*'\s*\Z")  # the end of what was printed
 OWN = ("parity", "torch_impl", "keras_impl")  # this project's packages
 KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES")
 
@@ -65,10 +68,10 @@ def _packages(folder: Path, python: str) -> Path:
     return links
 
 
-def not_installed(module: str, python: str) -> str:
-    """Return what is said of a module that an interpreter does not find, and how to install it there."""
-    package = metadata.packages_distributions().get(module, [module])[0]
+def not_installed(module: str, backend: str, python: str) -> str:
+    """Return what is said of a module that a backend's interpreter does not find, and how to install it there."""
     return (
-        f"{module} is not installed for {python}; install it there: {python} -m pip install {package}, "
-        "or name another interpreter (--torch-python, --keras-python)"
+        f"{module} is not installed for {python}; in this project's folder: {shlex.quote(python)} -m pip install "
+        f"-c constraints.txt '.[{EXTRAS[backend]}]' ('.[all]' for both frameworks); the commands also take another "
+        f"interpreter: --{backend}-python=PYTHON"
     )

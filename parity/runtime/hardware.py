@@ -7,6 +7,8 @@ import sys
 
 from parity.config.devices import Devices
 from parity.config.schema import STAGED, Case
+from parity.core.errors import MissingError
+from parity.runtime.environment import MISSING, not_installed
 
 WITHOUT_GPU = Devices("cpu", 2)
 COUNT = {
@@ -16,8 +18,11 @@ COUNT = {
 
 
 def missing(devices: Devices, pythons: dict[str, str]) -> str:
-    """Why nothing can be run on these devices, or ""; fewer GPUs than asked for are shared."""
-    if devices.kind == "cpu" or gpus(pythons):
+    """Why nothing can be run on these devices, or ""; fewer GPUs than asked for are shared.
+
+    Raises MissingError where that is because a framework is not installed.
+    """
+    if devices.kind == "cpu" or _seen(pythons):
         return ""
     return f"{devices}: there is no GPU here that {' and '.join(pythons)} see{'s' * (len(pythons) == 1)}"
 
@@ -44,20 +49,30 @@ def available(pythons: dict[str, str]) -> Devices:
 
 
 def gpus(pythons: dict[str, str]) -> int:
-    """How many there are that every backend sees.
+    """How many there are that every backend sees; a framework that is not there sees none."""
+    try:
+        return _seen(pythons)
+    except MissingError:  # said where the framework is needed
+        return 0
+
+
+def _seen(pythons: dict[str, str]) -> int:
+    """Return the number of GPUs that every backend sees. Raises MissingError.
 
     The frameworks are only asked where the driver's own tool is installed: they take seconds to load.
     """
     if shutil.which("nvidia-smi") is None:
         return 0
-    return min(_count(python or sys.executable, COUNT[backend]) for backend, python in pythons.items())
+    return min(_count(python or sys.executable, backend) for backend, python in pythons.items())
 
 
 @functools.cache
-def _count(python: str, code: str) -> int:
-    """What a program prints; a framework that is not there sees no GPU."""
+def _count(python: str, backend: str) -> int:
+    """Return the number of GPUs that a backend sees; 0 where it cannot say. Raises MissingError."""
     try:
-        ended = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=120)
+        ended = subprocess.run([python, "-c", COUNT[backend]], capture_output=True, text=True, timeout=120)
+        if absent := MISSING.search(ended.stderr):
+            raise MissingError(f"{backend}: {not_installed(absent[1], backend, python)}")
         return int(ended.stdout.split()[-1])
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):
         return 0

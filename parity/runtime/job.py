@@ -128,8 +128,8 @@ def _written(folder: Path) -> int:
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job ended. `ready` is said once, before the first job."""
+    """How a job ended. `ready` is said once, before the first job; instead of it `missing`, for a MissingError."""
 
-    status: Literal["ready", "done", "usage", "error"]
+    status: Literal["ready", "missing", "done", "usage", "error"]
     message: str = ""
     seconds: float = 0.0

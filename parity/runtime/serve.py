@@ -13,8 +13,7 @@ from typing import NoReturn, TextIO
 
 import msgspec
 
-from parity.core.errors import BackendError, UsageError, printable
-from parity.runtime.environment import not_installed
+from parity.core.errors import BackendError, MissingError, UsageError, printable
 from parity.runtime.job import Answer, Work
 
 Run = Callable[[Work], None]
@@ -25,7 +24,7 @@ def serve(load: Callable[[], Run]) -> NoReturn:
     """Answer jobs until stdin ends, then exit. `load` imports the framework and returns what runs one job.
 
     Whatever else is printed goes to stderr. Once the parent is gone, a job in progress is abandoned:
-    its result has no reader.
+    its result has no reader. A MissingError of `load` is the only answer.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -35,9 +34,8 @@ def serve(load: Callable[[], Run]) -> NoReturn:
     threading.Thread(target=_listen, args=(said, jobs), daemon=True).start()
     try:
         run = load()
-    except ModuleNotFoundError as error:
-        message = not_installed(str(error.name).partition(".")[0], sys.executable)
-        _say(answers, Answer(status="error", message=message))
+    except MissingError as error:
+        _say(answers, Answer(status="missing", message=str(error)))
         sys.exit(3)
     _say(answers, Answer(status="ready"))
     while True:

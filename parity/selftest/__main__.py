@@ -48,9 +48,9 @@ class Recording(NamedTuple):
     fault: str
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str], program: str = "parity.selftest") -> int:
     """Returns the exit status."""
-    parser = cli.Parser(prog="parity.selftest", description=__doc__, epilog=EPILOG)
+    parser = cli.Parser(prog=program, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
     add("--fault", action="append", default=[], metavar="GLOB", help="faults to plant, e.g. 'keras:adam*' (repeatable)")
     add("--clean", type=cli.whole, default=CLEAN, metavar="N", help=f"random clean runs (default {CLEAN})")

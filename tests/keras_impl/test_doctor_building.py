@@ -12,7 +12,7 @@ from keras_impl.harness.doctor.scopes import Scopes
 from keras_impl.harness.pretend import pretend
 from parity.core.names import MODEL
 
-FILE = "tests/keras_impl/test_checkup_building.py"
+FILE = "tests/keras_impl/test_doctor_building.py"
 
 
 def line(function: object, text: str) -> str:

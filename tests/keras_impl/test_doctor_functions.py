@@ -13,7 +13,7 @@ from tensorflow.python.ops import script_ops
 from keras_impl.harness.doctor.functions import Functions
 from keras_impl.harness.pretend import pretend
 
-FILE = "tests/keras_impl/test_checkup_functions.py"
+FILE = "tests/keras_impl/test_doctor_functions.py"
 X, Y = tf.ones((8, 4)), tf.ones((8, 1))
 
 

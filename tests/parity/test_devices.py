@@ -9,7 +9,7 @@ import pytest
 
 from parity.config import cases, devices, schema
 from parity.config.devices import Devices, obstacle
-from parity.core.errors import UsageError
+from parity.core.errors import MissingError, UsageError
 from parity.runtime.hardware import available, missing
 
 STACK, BLOCK = "linear_stack/single", "simple_block/single"
@@ -212,6 +212,18 @@ def test_gpus_that_are_asked_for_must_be_seen_by_both(torch: str, keras: str, re
     assert missing(Devices("gpu", 2), pythons) == BOTH_ABSENT  # without the driver's tool nobody is asked
     programs("nvidia-smi", "")
     assert missing(Devices("gpu", 2), pythons) == reason
+
+
+def test_gpus_that_no_framework_could_see_are_not_said_to_be_absent(programs: Any) -> None:
+    """What is absent is the framework."""
+    programs("nvidia-smi", "")
+    pythons = {"torch": programs("one-python", "print(1)"), "keras": programs("none-python", "import tensorflow_none")}
+    assert available(pythons) == Devices("cpu", 2)
+    with pytest.raises(
+        MissingError, match=r"keras: tensorflow_none is not installed for .*none-python; .*\[tensorflow\]"
+    ):
+        missing(Devices("gpu", 2), pythons)
+    assert missing(Devices("gpu", 2), {"torch": pythons["torch"]}) == ""
 
 
 def test_a_backend_alone_needs_only_the_gpus_that_it_sees(programs: Any) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from parity import cli
-from parity.core.errors import BackendError
+from parity.core.errors import BackendError, MissingError
 from parity.doctor import __main__ as command
 from parity.doctor import examine, rules
 from parity.doctor.evidence import Collective, Evidence, Time
@@ -104,6 +104,11 @@ def test_a_mistake_is_one_line_and_status_2(flags, said):
 )
 def test_the_status_says_what_was_found(found, flags, status):
     assert program(*PROGRAM, *flags, found=found).status == status
+
+
+def test_what_is_missing_for_each_examination_is_said_once():
+    ended = program("--case=simple_block/single", found=MissingError("torch is not installed"))
+    assert ended == (3, "", "parity.doctor: torch is not installed\n")
 
 
 def test_findings_are_printed_and_written(tmp_path):

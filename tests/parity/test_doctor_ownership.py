@@ -25,8 +25,8 @@ INSTALLED = Homes(
 @pytest.mark.parametrize(
     ("file", "owner"),
     [
-        (f"{SITE}/parity/checkup/drive.py", "own"),
-        (f"{SITE}/torch_impl/harness/checkup/training.py", "own"),
+        (f"{SITE}/parity/doctor/drive.py", "own"),
+        (f"{SITE}/torch_impl/harness/doctor/training.py", "own"),
         ("/src/pytorch/torch/nn/functional.py", "installed"),
         (f"{SITE}/einops/einops.py", "installed"),
         ("/usr/lib/python3/dist-packages/yaml/__init__.py", "installed"),

@@ -756,7 +756,7 @@ def test_what_changed_says_how_to_keep_a_function(change: str, fix: str) -> None
     assert fix in rules.findings([found])[0].fix
 
 
-# Ranks that wait: what was noted of their calls is in test_checkup_hanging.py
+# Ranks that wait: what was noted of their calls is in test_doctor_hanging.py
 
 
 def test_calls_that_meet_are_no_finding() -> None:

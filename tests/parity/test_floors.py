@@ -20,7 +20,7 @@ FLOORS = (
     ("pairs",),
     ("report", "cli"),
     ("asserts", "golden", "standalone", "doctor", "selftest"),
-    ("compare", "record", "pytest_plugin"),
+    ("compare", "record", "pytest_plugin", "__main__"),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 

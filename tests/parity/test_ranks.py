@@ -145,7 +145,7 @@ def test_of_ranks_that_answer_at_the_same_time_the_dead_one_is_named(dead: int, 
     try:
         for rank in range(RANKS):
             command = [sys.executable, "-c", ENDS if rank == dead else SAYS]
-            children.append(Child(f"rank {rank}", command, dict(os.environ), tmp_path / f"{rank}.log"))
+            children.append(Child(f"rank {rank}", "torch", command, dict(os.environ), tmp_path / f"{rank}.log"))
         deadline = time.monotonic() + 20
         while len(select.select(children, [], [], 0)[0]) < RANKS or children[dead].alive():
             assert time.monotonic() < deadline

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from parity.config import cases
+from parity.core.errors import MissingError
 from parity.data.batches import Dataset
 from parity.runtime import drive
 from parity.runtime.backend import Backend, feed, running
@@ -93,10 +94,9 @@ def test_a_missing_framework_is_named(interpreter, job, tmp_path):
         "import runpy; runpy.run_module('keras_impl', run_name='__main__')"
     )
     backend = Backend("keras", interpreter(code), tmp_path)
-    with running([backend]):
-        answer = backend.do(job)
-    assert answer.status == "error"
-    assert answer.message.startswith(f"keras: tensorflow is not installed for {sys.executable}")
+    with running([backend]), pytest.raises(MissingError) as error:
+        backend.do(job)
+    assert str(error.value).startswith(f"keras: tensorflow is not installed for {sys.executable}; ")
 
 
 def test_a_missing_interpreter_is_named(job, tmp_path):

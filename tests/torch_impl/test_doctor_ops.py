@@ -56,7 +56,7 @@ KINDS = ["item", "item", "bool", "bool", "print", *["boolean_index"] * 4]
 def test_reading_a_gpu_waits(name, what):
     (_, copy) = step(lambda x: READS[name](x.to("cuda:1")), x=X).copies
     assert (copy.what, copy.source, copy.count) == (what, "cuda:1", 1)
-    assert copy.place.source.startswith("tests/torch_impl/test_checkup_ops.py:")
+    assert copy.place.source.startswith("tests/torch_impl/test_doctor_ops.py:")
 
 
 @pytest.mark.parametrize("name", READS)
