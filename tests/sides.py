@@ -4,8 +4,11 @@ Of pytest-xdist's workers one collects the tests of torch_impl, one those of ker
 goes to a worker that has collected it. Without workers a process takes the tests of one of these kinds.
 """
 
+import contextlib
+import importlib
 import os
 import tempfile
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -47,7 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[KIND] = own
     if own != REST:
         config.addinivalue_line("filterwarnings", "default")  # the frameworks warn of their own affairs
-        os.environ |= environment(Path(tempfile.mkdtemp(prefix="parity-tests-")))
+        folder = Path(tempfile.mkdtemp(prefix="parity-tests-"))
+        os.environ |= {**environment(folder), "PARITY_DEVICES": "cpu:4"}
 
 
 def _has(path: Path, wanted: str) -> bool:
@@ -59,6 +63,27 @@ def _has(path: Path, wanted: str) -> bool:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Keep the session for the scheduler, which counts the tests."""
     session.config.stash[SESSION] = session
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Load the framework as a backend does, before a test module can begin to use it."""
+    if (own := session.config.stash.get(KIND, REST)) != REST:
+        with _silenced():
+            importlib.import_module(f"{own}_impl.harness.run")
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """Drop what libraries write to standard error, which pytest does not capture yet."""
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as sink:
+        os.dup2(sink.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -1,12 +1,9 @@
-"""Four logical devices, and runs of cases on them in this process."""
+"""Runs of cases in this process, on the four logical devices that tests/sides.py gives it."""
 
 import itertools
-import os
 from collections.abc import Callable
 
 import pytest
-
-os.environ.setdefault("PARITY_DEVICES", "cpu:4")  # read when the harness is imported
 
 from parity.config import cases
 from parity.runtime import drive
@@ -19,7 +16,7 @@ Record = Callable[..., Trace]
 @pytest.fixture(scope="session")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
     """`record("simple_block", strategy="ddp", ...)`: the trace of a float64 run; kept, since tests share some."""
-    from keras_impl.harness import run as side  # not above: what TensorFlow says when it loads is not captured there
+    from keras_impl.harness import run as side  # not above: workers for other tests read this file too
 
     numbers, kept = itertools.count(), {}
 

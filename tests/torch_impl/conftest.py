@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,7 +18,9 @@ Record = Callable[..., Trace]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """By the number of devices: a group of ranks is started once. Most tests have two."""
-    items.sort(key=lambda item: item.callspec.params.get("devices", 2) if hasattr(item, "callspec") else 2)
+    own = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
+    own.sort(key=lambda item: item.callspec.params.get("devices", 2) if hasattr(item, "callspec") else 2)
+    items[:] = [*own, *(item for item in items if item not in set(own))]
 
 
 @pytest.fixture(scope="session")
