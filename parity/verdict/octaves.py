@@ -59,7 +59,8 @@ class Table:
     """The largest difference, noise and witness's distance in each octave, entered block by block."""
 
     def __init__(self) -> None:
-        self._difference, self._lost, self._noise, self._witness = np.zeros((4, ROWS))
+        self._difference, self._noise, self._witness = np.zeros((3, ROWS))
+        self._lost_difference, self._lost_noise = np.zeros((2, ROWS))  # of elements that the low runs have lost
         self._exponents, self._entered = np.zeros((2, ROWS))  # of the errors of what differs: sum, and how many
         self._held = np.zeros(ROWS, np.bool_)
 
@@ -76,21 +77,18 @@ class Table:
         magnitudes = np.maximum(np.abs(high), np.abs(other))
         rows = _rows(magnitudes)
         self._held[rows] = True
+        own = _own_error(chosen)
+        lost = own > LOST * magnitudes
         if difference is not None:
-            own = _own_error(chosen)
-            lost = own > LOST * magnitudes
-            np.maximum.at(self._lost, rows[lost], difference[lost])
+            np.maximum.at(self._lost_difference, rows[lost], difference[lost])
             np.maximum.at(self._difference, rows[~lost], difference[~lost])
             np.add.at(self._exponents, rows, np.log2(np.maximum(own, SMALLEST[HIGH])))
             np.add.at(self._entered, rows, 1.0)
-        for column, one, against in (
-            (self._noise, low, high),
-            (self._noise, low_other, other),
-            (self._noise, low, low_other),
-            (self._witness, witness, high),
-        ):
-            if one is not None and against is not None:
-                np.maximum.at(column, rows, _finite(np.abs(one - against)))
+        noise = own if low is None or low_other is None else np.maximum(own, _finite(np.abs(low - low_other)))
+        np.maximum.at(self._lost_noise, rows[lost], noise[lost])
+        np.maximum.at(self._noise, rows, np.where(lost, np.minimum(noise, magnitudes), noise))
+        if witness is not None:
+            np.maximum.at(self._witness, rows, _finite(np.abs(witness - high)))
 
     def join(self, other: "Table") -> None:
         """Take over what another table of the same tensor has."""
@@ -100,12 +98,21 @@ class Table:
         self._entered += other._entered
 
     def _columns(self) -> tuple[Array, ...]:
-        return self._difference, self._lost, self._noise, self._witness, self._held
+        return self._difference, self._noise, self._witness, self._lost_difference, self._lost_noise, self._held
 
     def octaves(self) -> list[Octave]:
-        """The octaves in which the high runs differ by more than is a match in any case, the smallest first."""
-        differences = np.maximum(self._difference, np.where(self._lost > LOST_ULP * self.live(), self._lost, 0.0))
-        noise, witness = np.maximum.accumulate(self._noise), np.maximum.accumulate(self._witness)
+        """The octaves in which the high runs differ by more than is a match in any case, the smallest first.
+
+        Elements that the low runs have lost make octaves of their own: one that a comparison turned into a mask of
+        -1e30 in the low runs says nothing about the noise of the others.
+        """
+        lost = np.where(self._lost_difference > LOST_ULP * self.live(), self._lost_difference, 0.0)
+        return self._octaves(self._difference, self._noise) + self._octaves(
+            lost, np.maximum(self._noise, self._lost_noise)
+        )
+
+    def _octaves(self, differences: Array, noises: Array) -> list[Octave]:
+        noise, witness = np.maximum.accumulate(noises), np.maximum.accumulate(self._witness)
         entered = np.maximum(np.cumsum(self._entered), 1.0)
         error = TYPICAL * np.exp2(np.cumsum(self._exponents) / entered)
         held = np.flatnonzero(self._held)
@@ -130,7 +137,7 @@ class Table:
 
         A constant that masks is larger than all that is computed, and the same in every run.
         """
-        rows = np.flatnonzero((self._witness > 0) | (self._difference > 0) | (self._lost > 0))
+        rows = np.flatnonzero((self._witness > 0) | (self._difference > 0) | (self._lost_difference > 0))
         return _upper(int(rows[-1])) if rows.size else 0.0
 
 

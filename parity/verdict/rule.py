@@ -112,9 +112,10 @@ class Rule:
         float32 is lost in the sine of 10^7, say: of noise as large as the values E bits less are not rounding. The
         witness of fewer than MANY numbers may be small by luck.
         """
-        if spread.noise <= LOST * spread.scale or not self.excuses:
+        largest = min(spread.scale, spread.live)  # a constant that masks is larger than all that is computed
+        if spread.noise <= LOST * largest or not self.excuses:
             return False
-        rounding = WITNESS * max(spread.witness, FEW_ULP * spread.scale)
+        rounding = WITNESS * max(spread.witness, FEW_ULP * largest)
         return spread.difference > (rounding if spread.size >= MANY else WITNESS * rounding)
 
     def reproduces(self, spread: Spread, moved: float) -> bool:
