@@ -1,0 +1,193 @@
+"""README.md, CONTRIBUTING.md and docs/*.md: their commands do what they say, their files work, their links lead somewhere.
+
+A page is run from its top to its end, in a folder of its own: a block of Python or TOML whose first line is a comment
+with a file's name is written there; each command of a `sh` block must end with status 0; a `console` block is a
+command, what it prints ("..." for what is left out) and, behind `$ echo $?`, its status if that is not 0.
+"""
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"# (\S+\.(?:py|toml))\n")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+MEASURED = re.compile(r"float64\[|\bms\b|\d\+\d")  # lines whose numbers are not the same on every machine
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+# Commands that only CI runs (.ci/run), in environments of its own.
+CI = (ROOT / ".ci" / "run").read_text().splitlines() if (ROOT / ".ci").exists() else []
+IN_CI = ("pip install", "pytest", "ruff", "mypy")
+LONGEST_README = 150
+# What keeps a command short without changing what it shows.
+SHORT = {
+    "python -m parity.compare": ["--case=simple_block/single", "--case=two_linear/*"],
+    "python -m parity.compare --case=transformer/single --precision=bfloat16 --seed=1": [
+        "--set", "model.vocabulary=50", "--set", "model.d_model=16", "--set", "model.feed_forward=16",
+        "--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1",
+    ],
+    "python -m parity.selftest --fault='*:adam*' --clean=3": ["--clean=0"],  # tests/test_catalogue.py has some
+}  # fmt: skip
+
+
+class Command(NamedTuple):
+    """A command of a page. `shown`: the lines that it is said to print; `files`: those shown before it on the page."""
+
+    page: str
+    text: str
+    shown: list[str]
+    status: int
+    files: dict[str, str]
+
+
+def commands(page: str) -> Iterator[Command]:
+    """All commands of a page, in order, with those that only CI runs."""
+    files: dict[str, str] = {}
+    for kind, text in BLOCK.findall(PAGES[page]):
+        if kind in ("python", "toml") and (name := FILE.match(text)):
+            files = {**files, name[1]: text}
+        if kind == "sh":
+            for line in text.replace("\\\n", " ").splitlines():
+                yield Command(page, line, [], 0, files)
+        if kind == "console":
+            said, _, status = text.partition("$ echo $?\n")
+            first, *shown = said.splitlines()
+            yield Command(page, first.removeprefix("$ "), shown, int(status or 0), files)
+
+
+ALL = [command for page in PAGES for command in commands(page)]
+
+
+def without_installing(command: Command) -> str:
+    """The command behind `pip install ... &&`, or all of it."""
+    return command.text.rpartition(" && ")[2] if command.text.startswith("pip install") else command.text
+
+
+def runnable() -> list:
+    """Commands as parameters; pages behind the README take minutes in all."""
+    chosen = [command for command in ALL if not without_installing(command).startswith(IN_CI)]
+    return [
+        pytest.param(
+            command,
+            id=f"{command.page}: {without_installing(command)}",
+            marks=[] if command.page == "README.md" else pytest.mark.slow,
+        )
+        for command in chosen
+    ]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    """A folder for each page: later commands read what earlier ones wrote."""
+    return {page: tmp_path_factory.mktemp("page") for page in PAGES}
+
+
+@pytest.mark.parametrize("command", runnable())
+def test_a_command_ends_well(command, folders, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    folder = folders[command.page]
+    for name, text in command.files.items():
+        (folder / name).write_text(text)
+    line = without_installing(command)
+    program, *arguments = shlex.split(line) + SHORT.get(line, [])
+    assert program == "python", "expected a command that starts with python"
+    ended = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True)
+    assert ended.returncode == command.status, ended.stdout + ended.stderr
+    assert ended.stdout
+    assert "Traceback" not in ended.stderr
+    assert missing(command.shown, ended.stdout) == [], ended.stdout
+
+
+def missing(shown: list[str], printed: str) -> list[str]:
+    """The first shown line that is not printed behind the others, if there is one."""
+    left = iter(map(comparable, printed.splitlines()))
+    for line in filter(None, (line.strip() for line in shown)):
+        if line != "..." and comparable(line) not in left:
+            return [line]
+    return []
+
+
+def comparable(line: str) -> str:
+    """A line without its indentation, and without its numbers where they are measured."""
+    words = " ".join(line.split())
+    return NUMBER.sub("#", words) if MEASURED.search(words) else words
+
+
+def test_a_line_that_is_not_printed_is_found():
+    printed = "a  1\nb\nstep 1.2 ms"
+    assert missing(["a 1", "...", "step 3.4 ms"], printed) == []
+    assert missing(["a 2"], printed) == ["a 2"]
+    assert missing(["b", "a 1"], printed) == ["a 1"]  # in another order
+
+
+def test_the_commands_are_found():
+    assert len([command for command in ALL if command.page == "README.md"]) >= 5
+    assert SHORT.keys() <= {without_installing(command) for command in ALL}
+
+
+@pytest.mark.skipif(not CI, reason="is of a checkout")
+@pytest.mark.parametrize("line", sorted({command.text for command in ALL if command.text.startswith(IN_CI[1:])}))
+def test_what_is_not_run_here_is_run_by_ci(line):
+    assert line in CI or line == "pytest"  # which the README's own test command ends with
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_fragments_can_be_read(page):
+    for kind, text in BLOCK.findall(PAGES[page]):
+        if kind == "python":
+            ast.parse(text)
+        if kind == "toml":
+            tomllib.loads(text)
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def anchors(page: str) -> set[str]:
+    without_code = BLOCK.sub("", PAGES[page])
+    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", without_code, re.MULTILINE)}
+
+
+def links(page: str) -> list[str]:
+    without_code = BLOCK.sub("", PAGES[page])
+    return [link for link in LINK.findall(without_code) if not link.startswith(("http:", "https:"))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = os.path.normpath(Path(page).parent / path) if path else page
+        assert (ROOT / target).exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_linked_from_the_readme():
+    assert set(PAGES) - {"README.md"} <= set(links("README.md"))
+
+
+def test_the_readme_is_short():
+    assert len(PAGES["README.md"].splitlines()) <= LONGEST_README
+
+
+def test_the_picture_of_the_house_is_true():
+    picture = PAGES["CONTRIBUTING.md"].partition("## How it is built")[2]
+    names = re.findall(r"^ +(\w+(?:\.py|/)) ", picture, re.MULTILINE)
+    assert len(names) > 20
+    for name in names:
+        assert list(ROOT.glob(f"*/{name}")) or (ROOT / name).exists(), name
