@@ -1,8 +1,9 @@
 """README.md, CONTRIBUTING.md and docs/*.md: their commands do what they say, their files work, their links lead somewhere.
 
 A page is run from its top to its end, in a folder of its own: a block of Python or TOML whose first line is a comment
-with a file's name is written there; each command of a `sh` block must end with status 0; a `console` block is a
-command, what it prints ("..." for what is left out) and, behind `$ echo $?`, its status if that is not 0.
+with a file's name is written there, or is an excerpt if the repository has that file; each command of a `sh` block
+must end with status 0; a `console` block is a command, what it prints ("..." for what is left out) and, behind
+`$ echo $?`, its status if that is not 0.
 """
 
 import ast
@@ -57,7 +58,7 @@ def commands(page: str) -> Iterator[Command]:
     """All commands of a page, in order, with those that only CI runs."""
     files: dict[str, str] = {}
     for kind, text in BLOCK.findall(PAGES[page]):
-        if kind in ("python", "toml") and (name := FILE.match(text)):
+        if kind in ("python", "toml") and (name := FILE.match(text)) and not (ROOT / name[1]).exists():
             files = {**files, name[1]: text}
         if kind == "sh":
             for line in text.replace("\\\n", " ").splitlines():
@@ -147,10 +148,24 @@ def test_what_is_not_run_here_is_run_by_ci(line):
 @pytest.mark.parametrize("page", PAGES)
 def test_fragments_can_be_read(page):
     for kind, text in BLOCK.findall(PAGES[page]):
-        if kind == "python":
+        name = FILE.match(text)
+        if kind == "python" and not (name and (ROOT / name[1]).exists()):
             ast.parse(text)
         if kind == "toml":
             tomllib.loads(text)
+
+
+def excerpts() -> list:
+    """The blocks that are of files of the repository: the page, the file, the text."""
+    blocks = [(page, FILE.match(text), text) for page in PAGES for _, text in BLOCK.findall(PAGES[page])]
+    return [(page, name[1], text) for page, name, text in blocks if name and (ROOT / name[1]).exists()]
+
+
+def test_an_excerpt_is_verbatim():
+    assert excerpts()
+    for page, name, text in excerpts():
+        lines = text.splitlines()[1:]
+        assert missing(lines, (ROOT / name).read_text()) == [], (page, name)
 
 
 def slug(heading: str) -> str:
