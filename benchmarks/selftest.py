@@ -14,10 +14,10 @@ from pathlib import Path
 from parity import __version__, selftest
 
 TABLE = Path(__file__).parents[1] / "docs" / "selftest.md"
-HEAD = """# The self-test
+MARK = "<!-- table: written by benchmarks/selftest.py -->"
+WRITTEN = """
 
-What `python benchmarks/selftest.py` printed on {date}, version {version}, {cores} cores, {minutes:.0f} minutes.
-`yes` under a check: it objects to the outputs of the first step or to those after training.
+What `python benchmarks/selftest.py` printed on {date}, version {version}, {cores} cores, {minutes:.0f} minutes:
 
 ```text
 {table}
@@ -32,7 +32,8 @@ def main() -> int:
     minutes, cores = (time.perf_counter() - start) / 60, len(os.sched_getaffinity(0))
     table = "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
     date = datetime.date.today().isoformat()
-    TABLE.write_text(HEAD.format(date=date, version=__version__, cores=cores, minutes=minutes, table=table))
+    written = WRITTEN.format(date=date, version=__version__, cores=cores, minutes=minutes, table=table)
+    TABLE.write_text(TABLE.read_text().partition(MARK)[0] + MARK + written)
     print(table)
     return status
 

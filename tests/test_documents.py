@@ -91,22 +91,33 @@ def runnable() -> list:
     ]
 
 
+class Folder:
+    """A page's own: later commands read what earlier ones wrote."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.shown = path, {}
+
+    def write(self, files: dict[str, str]) -> None:
+        """Write those that the page has shown since; what a command has changed in the others stays."""
+        for name, text in files.items():
+            if self.shown.get(name) != text:
+                (self.path / name).write_text(text)
+        self.shown.update(files)
+
+
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> dict[str, Path]:
-    """A folder for each page: later commands read what earlier ones wrote."""
-    return {page: tmp_path_factory.mktemp("page") for page in PAGES}
+def folders(tmp_path_factory) -> dict[str, Folder]:
+    return {page: Folder(tmp_path_factory.mktemp("page")) for page in PAGES}
 
 
 @pytest.mark.parametrize("command", runnable())
 def test_a_command_ends_well(command, folders, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    folder = folders[command.page]
-    for name, text in command.files.items():
-        (folder / name).write_text(text)
+    folders[command.page].write(command.files)
     line = without_installing(command)
     program, *arguments = shlex.split(line) + SHORT.get(line, [])
     assert program == "python", "expected a command that starts with python"
-    ended = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, *arguments], cwd=folders[command.page].path, capture_output=True, text=True)
     assert ended.returncode == command.status, ended.stdout + ended.stderr
     assert ended.stdout
     assert "Traceback" not in ended.stderr
@@ -143,7 +154,8 @@ def test_the_commands_are_found():
 @pytest.mark.skipif(not CI, reason="is of a checkout")
 @pytest.mark.parametrize("line", sorted({command.text for command in ALL if command.text.startswith(IN_CI[1:])}))
 def test_what_is_not_run_here_is_run_by_ci(line):
-    assert line in CI or line == "pytest"  # which the README's own test command ends with
+    ran = [each for each in CI if each.startswith(IN_CI[1:])]
+    assert line == "pytest" or any(line.startswith(each) for each in ran)  # the former ends the README's test command
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -204,6 +216,6 @@ def test_the_readme_is_short():
 def test_the_picture_of_the_house_is_true():
     picture = PAGES["CONTRIBUTING.md"].partition("## How it is built")[2]
     names = re.findall(r"^ +(\w+(?:\.py|/)) ", picture, re.MULTILINE)
-    assert len(names) > 20
+    assert len(names) > 10
     for name in names:
         assert list(ROOT.glob(f"*/{name}")) or (ROOT / name).exists(), name
