@@ -219,3 +219,29 @@ def test_the_picture_of_the_house_is_true():
     assert len(names) > 10
     for name in names:
         assert list(ROOT.glob(f"*/{name}")) or (ROOT / name).exists(), name
+
+
+def texts() -> str:
+    """All texts of the sources, with "..." for what is filled in."""
+    files = [path for package in ("parity", "torch_impl", "keras_impl") for path in (ROOT / package).rglob("*.py")]
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    whole = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    parts = [node.values for node in nodes if isinstance(node, ast.JoinedStr)]
+    filled = ["".join(str(getattr(each, "value", "")) if isinstance(each, ast.Constant) else "..." for each in one)
+              for one in parts]  # fmt: skip
+    return "\n".join(whole + filled)
+
+
+def messages() -> list[str]:
+    """The messages that the page on troubleshooting explains, without what is filled in."""
+    page = PAGES["docs/troubleshooting.md"].partition("## Flags and cases")[2].partition("## A verdict")[0]
+    rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `")]
+    quoted = [text for row in rows for text in re.findall(r"`([^`]*)`", row)] + re.findall(r"^\*\*`([^`]*)`", page, re.M)
+    return [part.strip() for text in quoted for part in text.split("...") if len(part.strip()) > 5]
+
+
+@pytest.mark.skipif(not CI, reason="is of a checkout")
+def test_the_messages_that_are_explained_are_those_of_the_programs():
+    said = texts()
+    assert len(messages()) > 80
+    assert [message for message in messages() if message not in said] == []
