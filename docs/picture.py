@@ -35,13 +35,18 @@ def printed() -> str:
     return ended.stdout
 
 
-def main() -> None:
-    """Write the picture."""
+def drawn(text: str) -> str:
+    """Return the picture of a text with escape codes, as SVG."""
     with open(os.devnull, "w") as nowhere:
         console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True)
-        console.print(Text.from_ansi(printed()))
+        console.print(Text.from_ansi(text))
+    return console.export_svg(title=COMMAND, unique_id="comparison")
+
+
+def main() -> None:
+    """Write the picture."""
     PICTURE.parent.mkdir(exist_ok=True)
-    PICTURE.write_text(console.export_svg(title=COMMAND, unique_id="comparison"))
+    PICTURE.write_text(drawn(printed()))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ def schema() -> dict[str, Any]:
     """Return the schema of a whole report. Every field is required, because a report holds them all."""
     case = _with(CaseResult, checks=dict[str, Any])  # msgspec has no schema for a union of plain structs
     whole = _with(Report, cases=list[case], schema=Literal[SCHEMA])
-    (report, *checks), parts = msgspec.json.schema_components((whole, Check, LayoutCheck), ref_template="#/$defs/{name}")
+    (report, *checks), parts = msgspec.json.schema_components(
+        (whole, Check, LayoutCheck), ref_template="#/$defs/{name}"
+    )
     parts["CaseResult"]["properties"]["checks"]["additionalProperties"] = {"anyOf": checks}
     for part in parts.values():
         part["required"] = list(part["properties"])

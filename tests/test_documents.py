@@ -1,4 +1,4 @@
-"""README.md, CONTRIBUTING.md and docs/*.md: their commands do what they say, their files work, their links lead somewhere.
+"""README.md, CONTRIBUTING.md and docs/*.md: commands do what they say, files work, links lead somewhere.
 
 A page is run from its top to its end, in a folder of its own: a block of Python or TOML whose first line is a comment
 with a file's name is written there, or is an excerpt if the repository has that file; each command of a `sh` block
@@ -227,7 +227,7 @@ def texts() -> str:
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
     whole = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     parts = [node.values for node in nodes if isinstance(node, ast.JoinedStr)]
-    filled = ["".join(str(getattr(each, "value", "")) if isinstance(each, ast.Constant) else "..." for each in one)
+    filled = ["".join(getattr(part, "value", "") if isinstance(part, ast.Constant) else "..." for part in one)
               for one in parts]  # fmt: skip
     return "\n".join(whole + filled)
 
@@ -235,8 +235,8 @@ def texts() -> str:
 def messages() -> list[str]:
     """The messages that the page on troubleshooting explains, without what is filled in."""
     page = PAGES["docs/troubleshooting.md"].partition("## Flags and cases")[2].partition("## A verdict")[0]
-    rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `")]
-    quoted = [text for row in rows for text in re.findall(r"`([^`]*)`", row)] + re.findall(r"^\*\*`([^`]*)`", page, re.M)
+    rows = "\n".join(line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `"))
+    quoted = re.findall(r"`([^`\n]*)`", rows) + re.findall(r"^\*\*`([^`]*)`", page, re.MULTILINE)
     return [part.strip() for text in quoted for part in text.split("...") if len(part.strip()) > 5]
 
 

@@ -23,7 +23,7 @@ def test_the_file_is_made_of_the_structs():
     spec = importlib.util.spec_from_file_location("report_schema", ROOT / "docs" / "report_schema.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    assert SCHEMA == json.loads(msgspec.json.encode(script.schema())), "run python docs/report_schema.py"
+    assert json.loads(msgspec.json.encode(script.schema())) == SCHEMA, "run python docs/report_schema.py"
 
 
 @pytest.fixture(scope="module")
