@@ -14,10 +14,10 @@ from pathlib import Path
 
 from parity.config import cases
 from parity.diagnose.diagnosis import explained
-from parity.numerics.judge import compare
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.job import RUNS, Job
 from parity.trace.manifest import Trace
+from parity.verdict.traces import compare
 
 GOAL = 0.1
 ROUNDS = 3

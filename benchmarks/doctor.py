@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from parity.checkup.drive import Drive, steps
-from parity.checkup.files import Files
 from parity.config import cases
+from parity.doctor.drive import Drive, steps
+from parity.doctor.files import Files
 from parity.runtime.environment import environment
-from parity.runtime.job import Examination
+from parity.runtime.job import DoctorJob
 
 GOAL = 1.0  # seconds
 CASE = "transformer/single"
@@ -52,7 +52,7 @@ def _added(side: str, name: str, folder: Path) -> str:
     def part(module: str) -> Any:
         return importlib.import_module(f"{side}_impl.harness.{module}")
 
-    job = Examination(case=cases.resolve(name), folder=str(folder), devices=1)
+    job = DoctorJob(case=cases.resolve(name), folder=str(folder), devices=1)
     places = ["cuda:0" if side == "torch" else "GPU:0"]
     kept = contextlib.nullcontext
     if side == "keras":

@@ -31,12 +31,12 @@ from parity import cli, results
 from parity.config import cases
 from parity.config.devices import Devices, Kind, obstacle, parse
 from parity.config.schema import Case, Strategy
-from parity.numerics.judge import compare
 from parity.runtime.backend import PACKAGES, Backend, feed, running
 from parity.runtime.hardware import COUNT, crowded
 from parity.runtime.job import Job
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.verdict.traces import compare
 
 STRATEGIES = [f"*/{strategy}" for strategy in get_args(Strategy)]
 HALF = ["*/single", "*/ddp"]

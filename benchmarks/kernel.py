@@ -15,7 +15,8 @@ from contextlib import redirect_stdout
 
 import numpy as np
 
-from parity.numerics import kernel
+from parity.core.arrays import Array
+from parity.verdict import kernel
 
 ROUNDS = 25
 SLOW_ROUNDS = 8  # of what takes a second; the first ones are far slower, while the system finds fresh memory for copies
@@ -55,12 +56,12 @@ def main() -> int:
     return 0 if all(met.values()) else 1
 
 
-def _runs(a: kernel.Array, b: kernel.Array) -> kernel.Runs:
+def _runs(a: Array, b: Array) -> kernel.Runs:
     high = a.astype(np.float64)
     return kernel.Runs(high, high + 1e-15, a, b, high - 1e-15)
 
 
-def _torch(a: kernel.Array, b: kernel.Array) -> Callable[[], object] | str:
+def _torch(a: Array, b: Array) -> Callable[[], object] | str:
     try:
         import torch
     except ImportError as error:
@@ -69,7 +70,7 @@ def _torch(a: kernel.Array, b: kernel.Array) -> Callable[[], object] | str:
     return lambda: torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
 
 
-def _polygraphy(a: kernel.Array, b: kernel.Array) -> Callable[[], object] | str:
+def _polygraphy(a: Array, b: Array) -> Callable[[], object] | str:
     try:
         from polygraphy.comparator import Comparator, RunResults, SimpleCompareFunc  # type: ignore
         from polygraphy.comparator.struct import IterationResult  # type: ignore

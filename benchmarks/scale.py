@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.config import cases
-from parity.layout.canonical import Layout
+from parity.core.arrays import Array
+from parity.trace.layout import Layout
 from parity.trace.manifest import Manifest, write
 from parity.trace.recorder import Recorder
 
@@ -35,7 +36,6 @@ PARAMETER = 36  # bytes on disk of a parameter: before the step, its gradient an
 POLYGRAPHY = 16_000_000  # elements
 BLOCK = 1 << 24  # bytes that the floors take at a time
 POLL = 0.005  # seconds
-Array = NDArray[Any]
 RUNS = {"low": np.dtype(np.float32), "high": np.dtype(np.float64)}
 
 

@@ -11,7 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from parity import __version__, selftest
+from parity import __version__
+from parity.selftest.__main__ import main as selftest
 
 TABLE = Path(__file__).parents[1] / "docs" / "selftest.md"
 MARK = "<!-- table: written by benchmarks/selftest.py -->"
@@ -28,7 +29,7 @@ What `python benchmarks/selftest.py` printed on {date}, version {version}, {core
 def main() -> int:
     start, printed = time.perf_counter(), io.StringIO()
     with contextlib.redirect_stdout(printed):
-        status = selftest.main(sys.argv[1:] or ["--clean=300"])
+        status = selftest(sys.argv[1:] or ["--clean=300"])
     minutes, cores = (time.perf_counter() - start) / 60, len(os.sched_getaffinity(0))
     table = "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
     date = datetime.date.today().isoformat()

@@ -3,8 +3,9 @@
 import gc
 import sys
 
+from parity import standalone
 from parity.pairs.vary.record import Open
-from parity.runtime import byhand, drive
+from parity.runtime import drive
 
 
 def load() -> drive.Side:
@@ -20,14 +21,14 @@ def load() -> drive.Side:
     return run
 
 
-def doctor() -> byhand.Examine:
+def doctor() -> standalone.Examine:
     """What examines a program."""
     from keras_impl.harness.doctor import examine
 
     return examine
 
 
-def surveyor() -> byhand.Survey:
+def surveyor() -> standalone.Survey:
     """What tells of a pair's half."""
     from keras_impl.harness.pair.survey import survey
 
@@ -42,4 +43,4 @@ def opener() -> Open:
 
 
 if __name__ == "__main__":
-    byhand.start("keras_impl", "keras", load, doctor, surveyor, opener)
+    standalone.start("keras_impl", "keras", load, doctor, surveyor, opener)

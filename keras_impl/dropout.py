@@ -2,7 +2,7 @@
 
 Keras's own masks come from a generator's state, so that no other framework, and no other layout of
 the same model, can draw them again. These are the same on every device, in every process, and in
-every framework: parity/random.py has the source in NumPy.
+every framework: parity/core/random.py has the source in NumPy.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,14 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from parity.random import GOLDEN32, MIX32, WORD
+from parity.core.random import GOLDEN32, MIX32, WORD
 
 
 class Key(NamedTuple):
-    """What a mask is drawn from: two words for the module (parity.random.mask_key), the step, the call within it."""
+    """What a mask is drawn from.
+
+    `words`: two, for the module (parity.core.random.mask_key); then the step, and the call within it.
+    """
 
     words: tf.Tensor
     step: tf.Tensor

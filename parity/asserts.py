@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from parity.checkup import inputs as flags
-from parity.errors import UsageError
+from parity.core import inputs as flags
+from parity.core.arrays import Array
+from parity.core.errors import UsageError
 from parity.pairs import file as files
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
@@ -25,7 +25,7 @@ from parity.results import CaseResult, Check
 from parity.runtime.backend import PACKAGES, Backend
 from parity.runtime.hardware import available
 
-Described = str | NDArray[Any] | dict[str, Any]  # "float32[8,16]", the values themselves, or the fields of a PairInput
+Described = str | Array | dict[str, Any]  # "float32[8,16]", the values themselves, or the fields of a PairInput
 Inputs = Sequence[str] | Mapping[str, Described]  # the former: "x=float32[8,16]"
 PASSED = ("match", "subprecision")
 
@@ -112,7 +112,7 @@ def _table(name: str, one: Described, folder: Path) -> dict[str, Any]:
     return one
 
 
-def _kept(name: str, array: NDArray[Any], folder: Path) -> Path:
+def _kept(name: str, array: Array, folder: Path) -> Path:
     """A file of this array alone. (numpy.savez takes no array of the name "file".)"""
     place = Path(tempfile.mkdtemp(dir=folder)) / "input.npz"
     if array.dtype.hasobject:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, NoReturn, get_args
 
 from absl.flags import argparse_flags
 
-from parity import signals, streams
 from parity.config import cases, schema
 from parity.config.devices import Devices, parse
-from parity.errors import BackendError, PairError, UsageError, nearest
+from parity.core import signals, streams
+from parity.core.errors import BackendError, PairError, UsageError, nearest
 from parity.pairs import file as pairs
 from parity.pairs.file import PairFile
 from parity.runtime.backend import PATIENCE

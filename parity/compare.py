@@ -4,7 +4,7 @@ Without arguments: every built-in case, run on both sides and judged. With two f
 recorded there.
 """
 
-from parity import signals
+from parity.core import signals
 
 if __name__ == "__main__":
     signals.end_at_once("parity.compare")  # the imports below take long
@@ -21,27 +21,27 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from parity import cli, golden
-from parity.checkup import inputs
 from parity.config.baseline import why_not
 from parity.config.cases import names
 from parity.config.devices import obstacle
 from parity.config.schema import Case
-from parity.errors import BackendError, UsageError
-from parity.numerics.across import across
-from parity.numerics.against import against_single
-from parity.numerics.judge import side_names
+from parity.core import inputs
+from parity.core.errors import BackendError, UsageError
 from parity.pairs.accept import accept
 from parity.pairs.compare import compared, judged
 from parity.pairs.file import PairFile
 from parity.report import as_json, terminal
 from parity.results import Against, CaseResult, LayoutCheck, Report, error_kind, failed, worst
-from parity.runtime import room
+from parity.runtime import resources
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.hardware import crowded, missing
 from parity.runtime.job import RUNS, Job
 from parity.runtime.plan import Plan, Task
 from parity.trace.manifest import Trace, find
 from parity.trace.whole import check_steps
+from parity.verdict.across import across
+from parity.verdict.against import against_single
+from parity.verdict.traces import side_names
 
 EPILOG = """Status: 0 all match; 1 something diverged or is inconclusive (with --strict also: is subprecision or has a
 finding); 2 usage, config or trace error, or nothing was compared; 3 a backend failed. 3 wins over 2, and 2 over 1."""
@@ -188,7 +188,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
             runnable.append(case)
     for case in list(runnable):
         try:
-            room.check(case, room.of_case(case), args.keep or scratch)
+            resources.check(case, resources.of_case(case), args.keep or scratch)
         except UsageError as error:
             runnable.remove(case)
             yield failed(case.name, error)

@@ -15,20 +15,20 @@ from pathlib import Path
 
 from parity import cli
 from parity.config.schema import Case
+from parity.core.errors import BackendError, TraceError, UsageError
+from parity.core.threads import ended
 from parity.diagnose.diagnosis import explained
-from parity.errors import BackendError, TraceError, UsageError
-from parity.numerics.judge import difference
 from parity.pairs.compare import recorded
 from parity.pairs.file import PairFile
-from parity.pairs.mapping import Halves
 from parity.pairs.prepare import place
 from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.job import RUNS, Answer, Job
-from parity.runtime.threads import ended
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.trace.mapping import PairContext
 from parity.trace.whole import check_steps
+from parity.verdict.traces import difference
 
 Chosen = Case | PairFile
 Record = Callable[[Chosen, Backend], Answer]
@@ -206,7 +206,7 @@ def _again(one: Chosen, backend: Backend, folder: Path, golden: Path) -> Answer:
             f"{survey}: not there, and {backend.name} begins with its weights; record torch's golden trace"
         )
     if backend.name == "torch":
-        halves = Halves(search=one.search, survey=str(survey.absolute()))
+        halves = PairContext(search=one.search, survey=str(survey.absolute()))
         return backend.do(Job(case=one.case, runs=RUNS["keras"], folder=own, pair=halves))
     with tempfile.TemporaryDirectory(dir=backend.folder) as apart:
         shutil.copytree(survey, place(Path(apart), "torch"))

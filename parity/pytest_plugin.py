@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import parity as package
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 
 if TYPE_CHECKING:
     from parity.asserts import Inputs, Session

@@ -1,6 +1,6 @@
 """python -m parity.record: one backend runs cases and leaves their traces in a folder."""
 
-from parity import signals
+from parity.core import signals
 
 if __name__ == "__main__":
     signals.end_at_once("parity.record")  # the imports below take long
@@ -13,11 +13,11 @@ from pathlib import Path
 from parity import cli
 from parity.config.devices import obstacle
 from parity.config.schema import Case
-from parity.errors import BackendError, UsageError
+from parity.core.errors import BackendError, UsageError
 from parity.pairs.compare import recorded
 from parity.pairs.file import PairFile
 from parity.results import error_kind
-from parity.runtime import room
+from parity.runtime import resources
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.hardware import crowded, missing
 from parity.runtime.job import Answer, Job
@@ -86,7 +86,7 @@ def _recorded(each: Case | PairFile, backend: Backend, folder: Path) -> Answer:
     try:
         if isinstance(each, PairFile):
             return recorded(each, backend, folder)
-        room.check(each, room.of_case(each), folder, keys.RUNS)
+        resources.check(each, resources.of_case(each), folder, keys.RUNS)
         return backend.do(Job(case=each, runs=list(keys.RUNS), folder=str((folder / backend.name).absolute())))
     except BackendError as error:
         return Answer(status="error", message=str(error))

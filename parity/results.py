@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from parity.errors import BackendError, UsageError
-from parity.layout.canonical import Layout
-from parity.pairs.mapping import Mapping, UnmappedError
+from parity.core.errors import BackendError, UsageError
 from parity.runtime.job import Answer
+from parity.trace.layout import Layout
+from parity.trace.mapping import Mapping, UnmappedError
 
 Verdict = Literal["match", "subprecision", "inconclusive", "diverged", "error", "skipped"]
 ErrorKind = Literal["", "usage", "backend"]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from parity.checkup.examine import examined
 from parity.config import cases
+from parity.doctor.examine import examined
 from parity.runtime.backend import Backend
-from parity.runtime.job import Examination
+from parity.runtime.job import DoctorJob
 
 # Those of one kind of processes stand together: a backend starts others for another number of ranks or devices.
 CASES = [
@@ -24,9 +24,9 @@ CASES = [
 ]
 
 
-def examination(name: str, **fields: Any) -> Examination:
+def examination(name: str, **fields: Any) -> DoctorJob:
     (case,) = cases.select([name], devices=2)
-    return Examination(case=case, devices=1 if case.strategy == "single" else 2, **fields)
+    return DoctorJob(case=case, devices=1 if case.strategy == "single" else 2, **fields)
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["torch", "keras"])

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from doctor_programs_table import CLEAN, HANGING, PROGRAMS, Clean, Faulty
 
-from parity.checkup.examine import examined
-from parity.checkup.finding import Finding
-from parity.checkup.inputs import parse
+from parity.core.inputs import parse
+from parity.doctor.examine import examined
+from parity.doctor.finding import Finding
 from parity.runtime.backend import Backend, running
 from parity.runtime.environment import environment
-from parity.runtime.job import Examination
+from parity.runtime.job import DoctorJob
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 5.0  # seconds for a step that takes milliseconds
@@ -67,9 +67,9 @@ def examine(backend: Backend, program: Faulty | Clean, right: bool, folder: Path
     return examined(backend, job, folder)[0]
 
 
-def job_of(program: Faulty | Clean, build: str, step: str) -> Examination:
+def job_of(program: Faulty | Clean, build: str, step: str) -> DoctorJob:
     """An examination of these functions, on the inputs and devices of the program."""
-    return Examination(
+    return DoctorJob(
         folder="",
         build=build,
         step=step,

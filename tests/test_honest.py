@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity.diagnose.planted import ALL, resolve
+from parity.selftest.catalogue import ALL, resolve
 
 BLOCK = {"model": {"out_channels": 4}, "data": {"batch": 8, "size": 16}}
 SATURATED = {"weight_scale": {"linear1.weight": 50.0, "linear2.weight": 50.0}}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from judged import passes_strict
 
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.pairs import file
 from parity.pairs.accept import accept
 from parity.pairs.compare import compared

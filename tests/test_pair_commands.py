@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.pairs.compare import compared
 from parity.pairs.file import load
 

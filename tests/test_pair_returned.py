@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.pairs import file
 from parity.pairs.compare import compared
 from parity.results import CaseResult

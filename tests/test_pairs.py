@@ -21,7 +21,7 @@ from parity.results import CaseResult
 
 FOLDER = Path(__file__).parent / "pairs"
 HANDED = re.compile(r"what it hands to (\S+) does not")  # the reason of a place between modules
-Judge = Callable[..., CaseResult]
+Compared = Callable[..., CaseResult]
 
 needs_published = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ["transformers", "keras_hub"])), reason="needs transformers and keras_hub"
@@ -29,7 +29,7 @@ needs_published = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def judge(backends, tmp_path_factory) -> Judge:
+def judge(backends, tmp_path_factory) -> Compared:
     """`judge(name, overrides)`: both sides of a pair recorded and judged, faithful ones on variations too."""
     numbers = itertools.count()
 

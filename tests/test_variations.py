@@ -15,7 +15,7 @@ from parity.report import coverage
 from parity.results import CaseResult
 
 MODELS = Path(__file__).parent / "variations"
-Judge = Callable[..., CaseResult]
+Compared = Callable[..., CaseResult]
 
 
 class Port(NamedTuple):
@@ -45,7 +45,7 @@ PORTS = [
 
 
 @pytest.fixture(scope="module")
-def judge(backends, tmp_path_factory) -> Judge:
+def judge(backends, tmp_path_factory) -> Compared:
     """`judge(torch, keras, inputs)`: a pair of tests/variations recorded and judged."""
     numbers = itertools.count()
 

@@ -1,7 +1,8 @@
 """python -m torch_impl: records cases, fed by parity.runtime, or by hand as one rank (--help)."""
 
+from parity import standalone
 from parity.pairs.vary.record import Open
-from parity.runtime import byhand, drive
+from parity.runtime import drive
 
 
 def load() -> drive.Side:
@@ -11,14 +12,14 @@ def load() -> drive.Side:
     return run
 
 
-def doctor() -> byhand.Examine:
+def doctor() -> standalone.Examine:
     """What examines a program."""
     from torch_impl.harness.doctor import examine
 
     return examine
 
 
-def surveyor() -> byhand.Survey:
+def surveyor() -> standalone.Survey:
     """What tells of a pair's half."""
     from torch_impl.harness.pair.survey import survey
 
@@ -33,4 +34,4 @@ def opener() -> Open:
 
 
 if __name__ == "__main__":
-    byhand.start("torch_impl", "torch", load, doctor, surveyor, opener)
+    standalone.start("torch_impl", "torch", load, doctor, surveyor, opener)

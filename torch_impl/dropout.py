@@ -2,7 +2,7 @@
 
 PyTorch's own masks come from a generator's state, so that no other framework, and no other layout of
 the same model, can draw them again. These are the same on every device, in every process, and in
-every framework: parity/random.py has the source in NumPy.
+every framework: parity/core/random.py has the source in NumPy.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,14 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from parity.random import GOLDEN32, MIX32, WORD
+from parity.core.random import GOLDEN32, MIX32, WORD
 
 
 class Key(NamedTuple):
-    """What a mask is drawn from: two words for the module (parity.random.mask_key), the step, the call within it."""
+    """What a mask is drawn from.
+
+    `words`: two, for the module (parity.core.random.mask_key); then the step, and the call within it.
+    """
 
     words: tuple[int, int]
     step: int

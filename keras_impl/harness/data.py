@@ -12,8 +12,8 @@ from keras_impl.harness.replicas import own
 from keras_impl.strategies import all_reduce, single
 from keras_impl.strategies.single import MicroBatch
 from parity.config import schema
+from parity.core.arrays import Floats
 from parity.data.batches import Batch
-from parity.random import Floats
 from parity.runtime.drive import Run
 
 Inputs = tuple[tf.Tensor, ...]

@@ -18,8 +18,8 @@ from keras_impl.dropout import Key, dropout, number
 from keras_impl.harness import weights
 from keras_impl.models.transformer import MultiheadAttention
 from keras_impl.strategies.tensor_parallel import SplitDropout
-from parity import random
-from parity.errors import UsageError
+from parity.core import random
+from parity.core.errors import UsageError
 
 SUPPORTED = "shared masks are for keras.layers.Dropout and MultiHeadAttention, without noise_shape"
 OTHERS = (

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_impl.harness import devices
-from parity.layout.canonical import Transfer, total
+from parity.trace.layout import Transfer, total
 
 RECORDING = "recording"
 MODULE = "module."

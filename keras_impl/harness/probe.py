@@ -14,13 +14,13 @@ import keras
 import tensorflow as tf
 
 from keras_impl.harness import devices, kinds, partitions, weights
+from keras_impl.harness.layout_recorder import Watch
 from keras_impl.harness.replicas import Handed, Replica, Replicas
-from keras_impl.harness.watch import Watch
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel, SplitDropout
 from parity.config import schema
+from parity.core.names import MODEL
 from parity.trace.recorder import FORWARD
 
-OUTPUT = "(model)"  # the name of the whole model's result; no attribute can have it
 BETWEEN = ("relu", "dropout")  # in tensor_parallel: a part of a hidden layer each, and not compared
 SPLIT = ("linear1", "linear2")  # in tensor_parallel: what goes into them is a part, or copied to each device
 
@@ -119,7 +119,7 @@ class Probe:
                 self._see("input", path, kinds.arguments(layer, args, leaf))
             outputs = _within(module, call)(*args, **kwargs)
             if recorded:
-                self._see("activation", path or OUTPUT, tf.nest.flatten(outputs))
+                self._see("activation", path or MODEL, tf.nest.flatten(outputs))
             if recorded and module:
                 self.modules[module] = kind
             if not path or tf.executing_eagerly():

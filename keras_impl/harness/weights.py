@@ -15,7 +15,7 @@ from einops import rearrange
 
 from keras_impl.models.transformer import MultiheadAttention
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel, SplitDropout
-from parity.random import Floats
+from parity.core.arrays import Floats
 
 
 class Rule(NamedTuple):

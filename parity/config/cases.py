@@ -16,7 +16,7 @@ import msgspec
 from parity.config import known, schema
 from parity.config.frozen import Frozen
 from parity.config.weights import specify
-from parity.errors import UsageError, nearest
+from parity.core.errors import UsageError, nearest
 
 Table = dict[str, Any]
 Config = TypeVar("Config", bound=Frozen)

@@ -3,10 +3,9 @@
 import re
 from typing import Literal, NamedTuple
 
-from parity.config import schema
-from parity.data import shards
-from parity.errors import UsageError
-from parity.pairs.schema import Pair
+from parity.config import schema, shards
+from parity.config.pair import Pair
+from parity.core.errors import UsageError
 
 Kind = Literal["cpu", "gpu"]
 

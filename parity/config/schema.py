@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from parity.config.frozen import Count, Fraction, Frozen, Positive, Rate
-from parity.pairs.schema import Pair
+from parity.config.pair import Pair
 
 Precision = Literal["float32", "bfloat16", "float16"]
 Strategy = Literal[

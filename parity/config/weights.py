@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity import random
 from parity.config import schema
+from parity.core import random
+from parity.core.arrays import Floats
 
 Shape = tuple[int, ...]
-Draw = Callable[[int, str, Shape], random.Floats]
+Draw = Callable[[int, str, Shape], Floats]
 
 
 class Weight(NamedTuple):
@@ -26,7 +27,7 @@ class Weight(NamedTuple):
     draw: Draw
 
 
-def initial(case: schema.Case) -> dict[str, random.Floats]:
+def initial(case: schema.Case) -> dict[str, Floats]:
     """Every parameter of the case's model, by canonical name, representable at its precision."""
     drawn = {}
     for weight in specify(case.model):
@@ -35,13 +36,13 @@ def initial(case: schema.Case) -> dict[str, random.Floats]:
     return drawn
 
 
-class Nudged(Mapping[str, random.Floats]):
+class Nudged(Mapping[str, Floats]):
     """The witness's start: each weight one ulp of float64 away, made when it is asked for."""
 
-    def __init__(self, weights: Mapping[str, random.Floats], seed: int) -> None:
+    def __init__(self, weights: Mapping[str, Floats], seed: int) -> None:
         self._weights, self._seed = weights, seed
 
-    def __getitem__(self, name: str) -> random.Floats:
+    def __getitem__(self, name: str) -> Floats:
         return random.one_ulp_away(self._weights[name], self._seed, f"witness/{name}")
 
     def __iter__(self) -> Iterator[str]:
@@ -76,7 +77,7 @@ def _uniform(bound: float) -> Draw:
     return lambda seed, name, shape: random.uniform(seed, name, shape, bound)
 
 
-def _xavier(seed: int, name: str, shape: Shape) -> random.Floats:
+def _xavier(seed: int, name: str, shape: Shape) -> Floats:
     """Glorot and Bengio 2010: uniform, bound sqrt(6 / (fan_in + fan_out)) of the matrix as stored."""
     return random.uniform(seed, name, shape, math.sqrt(6.0 / sum(shape)))
 

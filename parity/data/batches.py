@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity import random
-from parity.config import schema
-from parity.data import shards, sources
-from parity.data.shards import Indices
-from parity.errors import UsageError
+from parity.config import schema, shards
+from parity.config.shards import Indices
+from parity.core import random
+from parity.core.arrays import Array
+from parity.core.errors import UsageError
+from parity.data import sources
 
 
 class Batch(NamedTuple):
@@ -22,8 +23,8 @@ class Batch(NamedTuple):
     """
 
     indices: Indices
-    inputs: tuple[sources.Array, ...]
-    target: sources.Array
+    inputs: tuple[Array, ...]
+    target: Array
     share: float = 1.0
 
 
@@ -88,10 +89,10 @@ class Dataset:
     def _indices(self, start: int, count: int) -> Indices:
         return order(self.case, self.size, start, count)
 
-    def _arranged(self, array: sources.Array) -> sources.Array:
+    def _arranged(self, array: Array) -> Array:
         return np.ascontiguousarray(np.swapaxes(array, 0, self.batch_axis))
 
-    def _given(self, target: sources.Array | None) -> sources.Array:
+    def _given(self, target: Array | None) -> Array:
         if target is None:
             raise UsageError(
                 f"case {self.case.name!r}: the source {self.case.data.source!r} has no target for this model; "
@@ -109,7 +110,7 @@ class Dataset:
             sources.check_numbers(self.case, target)
         return target
 
-    def _rounded(self, array: sources.Array) -> sources.Array:
+    def _rounded(self, array: Array) -> Array:
         if np.issubdtype(array.dtype, np.floating):
             return random.representable(array * self.case.data.scale, self.case.precision)
         return array.astype(np.int64)

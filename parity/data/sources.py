@@ -10,17 +10,15 @@ from collections import Counter
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
-from parity import random
 from parity.config import schema
-from parity.errors import UsageError
-
-Array = NDArray[Any]
+from parity.core import random
+from parity.core.arrays import Array, Floats
+from parity.core.errors import UsageError
 
 NUMBERED = re.compile(r"input_\d+")
 SPECIMEN = (3, 16, 16)  # channels, height and width of its images
@@ -122,11 +120,11 @@ def width(model: schema.Model) -> int:
     raise TypeError(f"a {type(model).__name__} has no one number of input features")
 
 
-def standardise(values: Array, axis: tuple[int, ...] = (0,)) -> random.Floats:
+def standardise(values: Array, axis: tuple[int, ...] = (0,)) -> Floats:
     """Mean 0 and variance 1 over `axis`; features of zero variance are centred only."""
     centred = values - values.mean(axis=axis, keepdims=True, dtype=np.float64)
     deviation = centred.std(axis=axis, keepdims=True)
-    scaled: random.Floats = centred / np.where(deviation == 0.0, 1.0, deviation)
+    scaled: Floats = centred / np.where(deviation == 0.0, 1.0, deviation)
     return scaled
 
 

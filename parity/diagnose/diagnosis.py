@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from parity.config.pair import UNKNOWN
 from parity.config.schema import STAGED
 from parity.diagnose import explain, place
 from parity.diagnose.explain import Change, Explained
@@ -13,12 +14,11 @@ from parity.diagnose.layers.rounding import at_run_precision
 from parity.diagnose.questions import LowRun, Question, Sides, low_runs, one_sided, questions
 from parity.diagnose.replayed import Replayed, explains
 from parity.diagnose.sides import Side
-from parity.numerics.judge import Judged, Unequal, judge, side_names
-from parity.pairs.comparable import comparable
-from parity.pairs.schema import UNKNOWN
 from parity.results import CaseResult, Divergence, LayoutCheck
 from parity.trace import keys
+from parity.trace.comparable import comparable
 from parity.trace.manifest import Trace
+from parity.verdict.traces import Comparison, Unequal, compare_traces, side_names
 
 Cause = dict[str, Any]
 # The aspect of a layout to what it means that it differs, the weightiest first.
@@ -58,16 +58,16 @@ def explained(reference: Trace, candidate: Trace) -> CaseResult:
 
 def examined(reference: Trace, candidate: Trace) -> Examined:
     """The same, with the tensors that are not a match and what is known of each."""
-    judged = judge(reference, candidate)
-    if judged.result.verdict == "match" and not judged.result.findings:
-        return Examined(judged.result, judged.unequal)
+    compared = compare_traces(reference, candidate)
+    if compared.result.verdict == "match" and not compared.result.findings:
+        return Examined(compared.result, compared.unequal)
     # The products are small: several threads would only wait for each other, ten times as long if others compute.
     with threadpool_limits(1, "blas"), np.errstate(all="ignore"):
-        return _diagnose(judged, reference, candidate)
+        return _diagnose(compared, reference, candidate)
 
 
-def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> Examined:
-    result, layout = judged.result, judged.result.checks["layout"]
+def _diagnose(compared: Comparison, reference: Trace, candidate: Trace) -> Examined:
+    result, layout = compared.result, compared.result.checks["layout"]
     assert isinstance(layout, LayoutCheck)
     names = side_names(reference, candidate)
     is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
@@ -75,7 +75,7 @@ def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> Examined:
     mine, theirs = (
         Side(name, trace, is_comparable, same) for name, trace in zip(names, (reference, candidate), strict=True)
     )
-    sides = Sides(mine, theirs, judged.unequal, judged.noisier)
+    sides = Sides(mine, theirs, compared.unequal, compared.noisier)
     first = result.first_divergence = _place(result.first_divergence, layout, sides)
     named: dict[str, list[Cause]] = {}
     unknown: dict[str, list[Cause]] = {}
@@ -102,7 +102,7 @@ def _diagnose(judged: Judged, reference: Trace, candidate: Trace) -> Examined:
     failed = (ask for ask, answer in answers if answer.known and not (answer.same or answer.changes))
     return Examined(
         result,
-        judged.unequal,
+        compared.unequal,
         places={ask.tensor: ask.where for ask, _ in answers},
         same=frozenset(ask.tensor for ask, answer in answers if answer.same),
         failed=frozenset(ask.tensor for ask in failed),

@@ -11,7 +11,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from parity.diagnose.observation import GRAIN, Array, Observation, Seen
+from parity.core.arrays import Array
+from parity.diagnose.observation import GRAIN, Observation, Seen
 
 NEEDED: Final = 20  # bits of evidence, as many as a match needs at float32
 EXACT: Final = 53.0  # bits of whole numbers that are equal

@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from parity.config import schema
-from parity.data import shards
+from parity.config import schema, shards
+from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.observation import Array, Gradient
+from parity.diagnose.observation import Gradient
 from parity.diagnose.reductions import FACTORS, Values, times
 from parity.trace import keys
 

@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 
 from parity.config import schema
-from parity.diagnose.observation import Array, Start
+from parity.core.arrays import Array
+from parity.diagnose.observation import Start
 
 CONSTANTS: Final = {"zeros": 0.0, "ones": 1.0}
 NORMALS: Final = {"normal(0, 1)": 1.0, "normal(0, 0.05)": 0.05, "normal(0, 0.02)": 0.02}

@@ -6,10 +6,11 @@ from typing import Final
 
 import numpy as np
 
+from parity.core import precision
+from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.observation import Array, Input
-from parity.numerics import precision
+from parity.diagnose.observation import Input
 
 SAME: Final = "as the other's"
 Turn = Callable[[Array], Array]

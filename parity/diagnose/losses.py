@@ -11,8 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from parity.config import schema
+from parity.core.arrays import Array
 from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.observation import Array, LossValue
+from parity.diagnose.observation import LossValue
 
 SMALL: Final = 1e-7  # keras.config.epsilon()
 TERMS: Final[dict[str, Callable[[Array], Array]]] = {

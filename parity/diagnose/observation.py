@@ -5,15 +5,14 @@ orientations. Every observation has `seen`: the values that a hypothesis has to 
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parity.config import schema
-from parity.numerics.precision import ROUNDOFF
+from parity.core.arrays import Array
+from parity.core.precision import ROUNDOFF
 
-Array = NDArray[Any]
 GRAIN = 8  # roundoffs of float64, relative to the largest value: what still counts as the same
 
 

@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parity.diagnose.observation import Array, Updates
+from parity.core.arrays import Array
+from parity.diagnose.observation import Updates
 
 ROUNDED = {
     "rate": ("learning_rate",),

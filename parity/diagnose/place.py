@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from parity.diagnose.sides import OUTPUT
-from parity.numerics.judge import Unequal
+from parity.core.names import MODEL
 from parity.results import Divergence
 from parity.trace import keys
+from parity.verdict.traces import Unequal
 
 
 def guilty(first: Divergence, unequal: Collection[Unequal], modules: Mapping[str, str]) -> Divergence:
@@ -24,7 +24,7 @@ def guilty(first: Divergence, unequal: Collection[Unequal], modules: Mapping[str
     while owner and owner in inputs:
         owner = around(owner, modules)
     reason = f"its children agree, but what it hands to {name} does not: {first.reason}"
-    return msgspec.structs.replace(first, kind="activation", name=owner or OUTPUT, reason=reason)
+    return msgspec.structs.replace(first, kind="activation", name=owner or MODEL, reason=reason)
 
 
 def noisy(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> Divergence:

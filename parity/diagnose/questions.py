@@ -8,15 +8,16 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from parity.config import weights
+from parity.core.names import MODEL
 from parity.data.batches import Dataset
-from parity.diagnose import gradients, inputs, losses, optimizers, reductions, samples, starts, wiring
+from parity.diagnose import gradients, initial_parameters, inputs, losses, optimizers, reductions, samples, wiring
 from parity.diagnose.formula import Formula
 from parity.diagnose.layers import FORMULAS
 from parity.diagnose.observation import Call
 from parity.diagnose.place import around, number, plain
-from parity.diagnose.sides import OUTPUT, Side
-from parity.numerics.judge import Unequal
+from parity.diagnose.sides import Side
 from parity.trace import keys
+from parity.verdict.traces import Unequal
 
 OF_EACH = 2  # parameters that are looked at: so many vectors and so many matrices
 MOST_NOISY = 4  # modules whose low runs are looked at
@@ -95,7 +96,7 @@ def _starts(sides: Sides) -> Iterator[Question]:
     for name in dict.fromkeys(names):
         if name in drawn:
             both = (side.start(name, drawn[name]) for side in sides[:2])
-            yield Question("parameter", name, starts.FORMULA, *both)
+            yield Question("parameter", name, initial_parameters.FORMULA, *both)
 
 
 def _samples(sides: Sides) -> Iterator[Question]:
@@ -137,7 +138,7 @@ def _forward(sides: Sides) -> Iterator[Question]:
             asked.add((module, is_input))
             key = keys.key(each.kind, each.name)
             modules = sides.reference.modules
-            where = (around(module, modules) or OUTPUT) if is_input else module
+            where = (around(module, modules) or MODEL) if is_input else module
             yield Question(
                 "activation", where, wiring.FORMULA, *(side.junction(key, step, each.replica) for side in sides[:2])
             )

@@ -7,9 +7,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from parity.config import schema
+from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait
-from parity.diagnose.observation import Array, Reduction
+from parity.diagnose.observation import Reduction
 
 Values = Callable[[Any, Settings], Iterable[Any]]
 

@@ -7,11 +7,12 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from parity.config import schema
-from parity.data import batches, shards
-from parity.data.shards import Indices
+from parity.config import schema, shards
+from parity.config.shards import Indices
+from parity.core.arrays import Array
+from parity.data import batches
 from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.observation import Array, Samples
+from parity.diagnose.observation import Samples
 
 Step = list[Indices]  # by replica
 SHUFFLED: Final = "shuffled"

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from parity.config.pair import Pair
+from parity.core.arrays import Array
+from parity.core.names import MODEL
 from parity.diagnose.observation import (
-    Array,
     Call,
     Gradient,
     Input,
@@ -21,12 +23,10 @@ from parity.diagnose.observation import (
     seen,
 )
 from parity.diagnose.wiring import Junction
-from parity.numerics.judge import Unequal
-from parity.pairs.schema import Pair
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
+from parity.verdict.traces import Unequal
 
-OUTPUT = "(model)"  # the name of the whole model's result
 MOST_UPDATED = 1 << 10  # elements of a parameter whose updates are replayed
 MOST_SEEN = 1 << 21  # elements of a tensor that a cause is looked for in: an explanation makes a dozen copies
 STATISTICS = ("running_mean", "running_var")  # of a batch norm, as its calls left them
@@ -140,7 +140,7 @@ class Side:
         tensors, low = self.tensors(step, replica), self.tensors(step, replica, "low")
         outputs, targets, losses = (
             _numbered(tensors, kind, name)
-            for kind, name in (("activation", OUTPUT), ("input", "target"), ("loss", "loss"))
+            for kind, name in (("activation", MODEL), ("input", "target"), ("loss", "loss"))
         )
         if not losses or len({len(outputs), len(targets), len(losses)}) > 1:
             return None

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from parity.diagnose.observation import Array, Observation
+from parity.core.arrays import Array
+from parity.diagnose.observation import Observation
 
 ROUNDS: Final = 20
 HALVINGS: Final = 4  # of a step that leads away

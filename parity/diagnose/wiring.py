@@ -12,10 +12,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from parity.config import schema
+from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.activations import FUNCTIONS
-from parity.diagnose.observation import Array, Seen
+from parity.diagnose.observation import Seen
 
 MOST_TERMS: Final = 2  # tensors that are added up
 PROBES: Final = 64  # elements on which the sums are tried

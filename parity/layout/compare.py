@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Iterator
 import msgspec
 
 from parity.config.schema import Case
-from parity.layout.canonical import Layout
 from parity.layout.declared import DECLARED, MAPPINGS, Sides
 from parity.results import LayoutCheck
+from parity.trace.layout import Layout
 from parity.trace.manifest import Trace
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from parity.config.schema import Case, Transformer
-from parity.layout.canonical import Devices, Layout, Transfer
+from parity.trace.layout import Devices, Layout, Transfer
 
 replace = msgspec.structs.replace
 MAPPINGS = ("parameters", "optimizer_state", "compute", "backward")

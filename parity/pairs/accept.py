@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.results import Suggestion
 
 

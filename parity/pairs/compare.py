@@ -6,26 +6,26 @@ from pathlib import Path
 
 import msgspec
 
+from parity.config.pair import Pair
+from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import examined
-from parity.errors import BackendError
-from parity.pairs import exposed, moved, survey
+from parity.pairs import exposed, moved
 from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
 from parity.pairs.expect import judge_expected
 from parity.pairs.file import PairFile
-from parity.pairs.mapping import Halves
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
-from parity.pairs.schema import Pair
 from parity.pairs.suggest import layout, suggestions
 from parity.pairs.told import tell
 from parity.pairs.untested import constants, not_run, unnamed
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
-from parity.runtime import room
+from parity.runtime import resources
 from parity.runtime.backend import Backend, feed
 from parity.runtime.job import RUNS, Answer, Job
-from parity.trace import keys
+from parity.trace import keys, survey
 from parity.trace.manifest import Trace
+from parity.trace.mapping import PairContext
 
 
 def compared(file: PairFile, backends: Sequence[Backend], folder: Path, varied: bool = True) -> CaseResult:
@@ -37,7 +37,7 @@ def compared(file: PairFile, backends: Sequence[Backend], folder: Path, varied: 
     """
     try:
         prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
-        room.check(file.case, room.of_pair(survey.read(Path(prepared.halves.survey))), folder)
+        resources.check(file.case, resources.of_pair(survey.read(Path(prepared.halves.survey))), folder)
     except BackendError as error:
         return failed(file.case.name, BackendError(f"{error}{_again(file)}"))
     jobs = {backend: [_job(file, backend.name, folder, prepared, RUNS[backend.name])] for backend in backends}
@@ -86,13 +86,13 @@ def recorded(file: PairFile, backend: Backend, folder: Path) -> Answer:
         survey_torch(file, backend, folder)
     else:
         prepared = prepare_keras(file, backend, folder)
-    room.check(file.case, room.of_pair(survey.read(Path(place(folder, "torch")))), folder, keys.RUNS)
+    resources.check(file.case, resources.of_pair(survey.read(Path(place(folder, "torch")))), folder, keys.RUNS)
     return backend.do(_job(file, backend.name, folder, prepared, list(keys.RUNS)))
 
 
 def _job(file: PairFile, side: str, folder: Path, prepared: Prepared | None, runs: list[str]) -> Job:
     """torch is the reference, and is told of no mapping."""
-    halves = prepared.halves if prepared else Halves(search=file.search, survey=place(folder, "torch"))
+    halves = prepared.halves if prepared else PairContext(search=file.search, survey=place(folder, "torch"))
     if side == "torch":
         halves = msgspec.structs.replace(halves, mapping=None, matching=None)
     return Job(case=file.case, runs=runs, folder=str((folder / side).absolute()), pair=halves)

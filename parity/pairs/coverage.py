@@ -6,19 +6,19 @@ puts together what both have seen.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from parity.core.arrays import Array
+from parity.core.names import MODEL
 from parity.pairs.activations.counterparts import drops
-from parity.pairs.mapping import Matching
-from parity.pairs.survey import OUTPUT, Survey
 from parity.results import Branch, Coverage
+from parity.trace.mapping import Matching
+from parity.trace.survey import Survey
 
 INPUTS, TRAINING = "inputs", "training"
-Array = NDArray[Any]
 Key = tuple[str, str]  # branch and module
 
 
@@ -78,7 +78,7 @@ class Observer:
         return found
 
     def _note(self, branch: str, where: str, reached: bool, seen: str = "") -> None:
-        key = branch, where or OUTPUT
+        key = branch, where or MODEL
         self._reached[key] = self._reached.get(key, False) or reached
         if seen:
             self._seen.setdefault(key, seen)
@@ -101,15 +101,15 @@ def in_torch_names(seen: Iterable[Seen], matching: Matching | None) -> Iterator[
     """Keras's branches under the paths of torch's modules, where the layers correspond."""
     names = {match.keras: match.torch for match in matching.matches} if matching else {}
     for one in seen:
-        plain = one.where == OUTPUT or one.where.startswith("inputs.")
+        plain = one.where == MODEL or one.where.startswith("inputs.")
         where = one.where if plain else names.get(one.where, f"keras: {one.where}")
         yield msgspec.structs.replace(one, where=where)
 
 
 def by_mode(survey: Survey, training: bool) -> Iterator[Seen]:
     """The branches that a mode alone decides: dropout, and where batch norms take their statistics from."""
-    yield Seen("mode.training", OUTPUT, training)
-    yield Seen("mode.inference", OUTPUT, not training)
+    yield Seen("mode.training", MODEL, training)
+    yield Seen("mode.inference", MODEL, not training)
     for module in survey.modules:
         if drops(module):
             yield Seen("dropout.active", module.path, training)

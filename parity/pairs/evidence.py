@@ -4,15 +4,16 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from parity.numerics import kernel
-from parity.numerics.judge import Unequal, side_names
-from parity.numerics.kernel import Array, Runs
-from parity.numerics.steps import Step, is_whole
-from parity.numerics.verdict import Judge
-from parity.pairs.schema import Pair
-from parity.pairs.survey import OUTPUT
+from parity.config.pair import Pair
+from parity.core.arrays import Array
+from parity.core.names import MODEL
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.verdict import kernel
+from parity.verdict.kernel import Runs
+from parity.verdict.rule import Rule
+from parity.verdict.steps import Step, is_whole
+from parity.verdict.traces import Unequal, side_names
 
 
 class Size(NamedTuple):
@@ -38,7 +39,7 @@ class Evidence:
     def __init__(self, reference: Trace, candidate: Trace, unequal: list[Unequal]) -> None:
         self._traces = reference, candidate
         self._unequal = set(unequal)
-        self._judge = Judge(reference.case.precision)
+        self._judge = Rule(reference.case.precision)
         self._sizes: dict[Unequal, Size | None] = {}
         self._steps: dict[str, Step] = {}
 
@@ -57,7 +58,7 @@ class Evidence:
     def outputs(self) -> dict[str, tuple[Array, Array]]:
         """What both whole models returned in the first step, in float64, by name."""
         one, other = (trace.open("high", keys.step_file(0)) for trace in self._traces)
-        named = {key: keys.split(key)[1] for key in one if key.startswith(keys.key("activation", OUTPUT))}
+        named = {key: keys.split(key)[1] for key in one if key.startswith(keys.key("activation", MODEL))}
         return {name: (one[key], other[key]) for key, name in named.items() if key in other}
 
     def matched_before(self, each: Unequal) -> bool:

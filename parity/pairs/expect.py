@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
+from parity.config.pair import UNKNOWN, Expect
+from parity.core.errors import nearest
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.place import plain
-from parity.errors import nearest
-from parity.numerics.judge import Unequal
 from parity.pairs.evidence import Evidence
 from parity.pairs.proportion import FORWARD as OF_MODULES
 from parity.pairs.proportion import Proportion
-from parity.pairs.schema import UNKNOWN, Expect
 from parity.results import CaseResult, Check, Divergence, Finding
 from parity.trace import keys
+from parity.verdict.traces import Unequal
 
 Cause = dict[str, Any]
 FORWARD = ("sample", *OF_MODULES, "loss", "buffer")

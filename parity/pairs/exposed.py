@@ -7,10 +7,10 @@ records other tensors than its counterpart. What stands before and behind is jud
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from parity.config.pair import Pair
 from parity.pairs.activations.counterparts import is_output
-from parity.pairs.comparable import comparable
-from parity.pairs.schema import Pair
 from parity.trace import keys
+from parity.trace.comparable import comparable
 from parity.trace.manifest import Tensors, Trace
 
 INNER = ("activation", "input")

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from parity.checkup import inputs
 from parity.config import cases, schema
-from parity.errors import PairError, UsageError
+from parity.config.pair import Pair, PairInput, PairOutput, Train
+from parity.core import inputs
+from parity.core.errors import PairError, UsageError
 from parity.pairs.patterns import halves
-from parity.pairs.schema import Pair, PairInput, PairOutput, Train
 
 Table = dict[str, Any]
 NO_STEPS = 1  # of a pair that does not train: a forward and a backward pass

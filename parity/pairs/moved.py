@@ -7,17 +7,15 @@ import copy
 import itertools
 from collections.abc import Mapping as Named
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from parity.pairs.mapping import Mapping, counts
+from parity.core.arrays import Array
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.trace.mapping import Mapping, counts
 
-Array = NDArray[Any]
 State = Named[str, Array]
 
 

@@ -9,21 +9,22 @@ from typing import NamedTuple
 
 import msgspec
 
-from parity.errors import BackendError, UsageError
-from parity.pairs import survey
+from parity.config.pair import Pair
+from parity.core.arrays import Array
+from parity.core.errors import BackendError, UsageError
+from parity.core.threads import begun, ended
 from parity.pairs.activations.dropping import in_training
 from parity.pairs.activations.matching import match
 from parity.pairs.assume import assume
 from parity.pairs.file import PairFile
-from parity.pairs.mapping import Halves, Mapping, UnmappedError
-from parity.pairs.schema import Pair
-from parity.pairs.settle import settle
+from parity.pairs.resolve import resolve
 from parity.pairs.show import complaint
-from parity.pairs.survey import Array, Survey
 from parity.pairs.weights.propose import propose
 from parity.runtime.backend import Backend
 from parity.runtime.job import SurveyJob
-from parity.runtime.threads import begun, ended
+from parity.trace import survey
+from parity.trace.mapping import Mapping, PairContext, UnmappedError
+from parity.trace.survey import Survey
 
 Surveyed = tuple[Survey, dict[str, Array]]
 
@@ -31,7 +32,7 @@ Surveyed = tuple[Survey, dict[str, Array]]
 class Prepared(NamedTuple):
     """`halves`: what Keras's job is told. `undecided`: modules whose weights even running could not tell."""
 
-    halves: Halves
+    halves: PairContext
     undecided: list[str]
 
 
@@ -52,11 +53,11 @@ def place(folder: Path, side: str) -> str:
     return str((folder / side / "survey").absolute())
 
 
-def survey_torch(file: PairFile, backend: Backend, folder: Path) -> Halves:
+def survey_torch(file: PairFile, backend: Backend, folder: Path) -> PairContext:
     """torch's survey, beside its trace; what its recording is told. Raises UsageError and BackendError."""
     own = place(folder, "torch")
-    _do(backend, SurveyJob(case=file.case, folder=own, pair=Halves(search=file.search)))
-    return Halves(search=file.search, survey=own)
+    _do(backend, SurveyJob(case=file.case, folder=own, pair=PairContext(search=file.search)))
+    return PairContext(search=file.search, survey=own)
 
 
 def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Surveyed | None = None) -> Prepared:
@@ -78,18 +79,18 @@ def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Sur
     def run(mapping: Mapping) -> Surveyed:
         return _survey_keras(file, backend, folder, mapping)
 
-    settled = assume(settle(proposal, reference, values, run), proposal.named, reference, values, run)
-    told = msgspec.structs.replace(settled.survey, rehearsal=structure[0].rehearsal)
-    matching = match(reference, values, told, settled.values, settled.mapping)
+    resolved = assume(resolve(proposal, reference, values, run), proposal.named, reference, values, run)
+    told = msgspec.structs.replace(resolved.survey, rehearsal=structure[0].rehearsal)
+    matching = match(reference, values, told, resolved.values, resolved.mapping)
     if file.case.model.train:
-        matching = in_training(matching, reference, settled.survey)
-    halves = Halves(search=file.search, survey=str(torch), mapping=settled.mapping, matching=matching)
-    return Prepared(halves, settled.undecided)
+        matching = in_training(matching, reference, resolved.survey)
+    halves = PairContext(search=file.search, survey=str(torch), mapping=resolved.mapping, matching=matching)
+    return Prepared(halves, resolved.undecided)
 
 
 def _survey_keras(file: PairFile, backend: Backend, folder: Path, mapping: Mapping | None) -> Surveyed:
     """Keras's survey; with a mapping, of a forward pass with torch's weights."""
-    halves = Halves(search=file.search, survey=place(folder, "torch"), mapping=mapping)
+    halves = PairContext(search=file.search, survey=place(folder, "torch"), mapping=mapping)
     own = place(folder, "keras")
     _do(backend, SurveyJob(case=file.case, folder=own, pair=halves))
     return survey.read(Path(own)), survey.activations(Path(own))

@@ -9,9 +9,9 @@ pass or of the optimizer; so may anything in proportion to a large difference: b
 from collections.abc import Iterable
 from typing import Final
 
-from parity.numerics.judge import Unequal
 from parity.pairs.evidence import Evidence
 from parity.trace import keys
+from parity.verdict.traces import Unequal
 
 FACTOR: Final = 16
 MOST: Final = 1 / 8  # a gradient that is 1.15 times what it should be is further apart

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from parity.pairs.mapping import Entry, Mapping, Unplaced
 from parity.pairs.patterns import IDENTITY
-from parity.pairs.survey import Survey
+from parity.trace.mapping import Entry, Mapping, Unplaced
+from parity.trace.survey import Survey
 
 NUMBER = re.compile(r"\d+")
 HINT = "say in [[weights]] which belong together, or in [ignore] what the other side does not need"

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from parity.config.pair import UNKNOWN
+from parity.core.arrays import Array
 from parity.pairs.activations.values import SAME, Tensor, fit
-from parity.pairs.schema import UNKNOWN
-from parity.pairs.survey import Array
 from parity.results import CaseResult, Suggestion
 
 Cause = dict[str, Any]

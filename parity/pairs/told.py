@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from parity.pairs.mapping import Mapping
-from parity.pairs.schema import UNKNOWN
+from parity.config.pair import UNKNOWN
 from parity.results import CaseResult
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
+from parity.trace.mapping import Mapping
 
 SUM = "weights.sum"  # the cause of a torch weight that Keras holds only in a sum
 UNTOUCHED = "weight_decay.without_gradient"

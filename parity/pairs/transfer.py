@@ -12,18 +12,17 @@ variables is the whole torch weight, which torch ties; `rearrange` may then hold
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from einops import rearrange
-from numpy.typing import NDArray
 
-from parity.errors import UsageError
+from parity.core.arrays import Array
+from parity.core.errors import UsageError
 from parity.pairs import patterns
-from parity.pairs.mapping import Entry
 from parity.pairs.patterns import Equation, Group, Shape
+from parity.trace.mapping import Entry
 
-Array = NDArray[Any]
 Groups = list[Group]
 MARK = "_each"
 

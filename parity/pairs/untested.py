@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from collections.abc import Mapping as Named
 
+from parity.config.pair import Pair
 from parity.pairs.activations.counterparts import is_random
-from parity.pairs.mapping import Mapping, counts
-from parity.pairs.schema import Pair
-from parity.pairs.survey import Survey
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.trace.mapping import Mapping, counts
+from parity.trace.survey import Survey
 
 SHOWN = 4  # names of a kind
 

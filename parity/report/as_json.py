@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from parity.errors import UsageError, printable
+from parity.core.errors import UsageError, printable
 
 
 def check(place: str) -> None:

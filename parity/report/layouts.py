@@ -3,9 +3,9 @@
 from rich.console import Console
 from rich.table import Table
 
-from parity.layout.canonical import Layout
 from parity.layout.compare import flows
 from parity.layout.declared import MAPPINGS
+from parity.trace.layout import Layout
 
 
 def show(case: str, sides: dict[str, Layout], console: Console) -> None:

@@ -17,13 +17,18 @@ def show(case: CaseResult, console: Console) -> None:
     told = list(lines(case))
     for line in [f"\n{case.case}:", *(f"  {line}" for line in told)] if told else ():
         console.print(line)
-    for each in case.suggestions:
-        console.print(f"\n  {each.why}; in the pair's file (--accept writes it):", soft_wrap=True)
-        console.print(f"\n{each.toml}", soft_wrap=True, end="")
+    suggest(case, console)
     if case.mapping:
         console.print(f"\nweights of {case.case}:\n{weights.table(case.mapping)}")
     if case.mapping and case.mapping.entries:
         console.print(f"\nthe same for the pair's file, to be edited:\n\n{weights.as_toml(case.mapping)}")
+
+
+def suggest(case: CaseResult, console: Console) -> None:
+    """Print the sections for the pair's file that accept what is understood."""
+    for each in case.suggestions:
+        console.print(f"\n  {each.why}; in the pair's file (--accept writes it):", soft_wrap=True)
+        console.print(f"\n{each.toml}", soft_wrap=True, end="")
 
 
 def lines(case: CaseResult) -> Iterator[str]:

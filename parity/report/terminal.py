@@ -87,9 +87,11 @@ def _excused(report: Report) -> Iterator[str]:
 
 
 def text(case: CaseResult) -> str:
-    """What is said of one case below the table: where it went wrong, and why."""
+    """Return what fails a test: where the case went wrong, why, and what a pair's file can accept of it."""
     file = io.StringIO()
-    _explain(case, Console(file, PIPE_WIDTH))
+    console = Console(file, PIPE_WIDTH)
+    _explain(case, console)
+    pairs.suggest(case, console)
     return file.getvalue().strip("\n")
 
 

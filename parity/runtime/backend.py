@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from parity.config.devices import Devices, Kind
-from parity.errors import BackendError
+from parity.core.errors import BackendError
+from parity.core.threads import WAKE
 from parity.runtime.child import DUMP, Child, HungError, answers
 from parity.runtime.environment import THREADS, environment
-from parity.runtime.job import Answer, Examination, Group, Work
+from parity.runtime.job import Answer, DoctorJob, Group, Work
 from parity.runtime.ranks import variables
-from parity.runtime.threads import WAKE
 
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
 PATIENCE = 300.0  # seconds without an answer, and without a tensor recorded, after which a job counts as hung
@@ -71,10 +71,10 @@ class Backend:
             said = list(answers(children, self.patience, *accepted, progress=job.progress))
             return max(said, key=lambda answer: (answer.status != "done", answer.seconds))
         except (BackendError, OSError) as error:
-            if isinstance(error, HungError) and isinstance(job, Examination):
+            if isinstance(error, HungError) and isinstance(job, DoctorJob):
                 self._ask_where(group)
             self._stop(group)
-            hint = LONGER if isinstance(error, HungError) and not isinstance(job, Examination) else ""
+            hint = LONGER if isinstance(error, HungError) and not isinstance(job, DoctorJob) else ""
             return Answer(status="error", message=f"{error}{hint}")
 
     def close(self) -> None:

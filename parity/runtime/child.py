@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from parity.errors import BackendError
+from parity.core.errors import BackendError
 from parity.runtime.environment import not_installed
 from parity.runtime.job import Answer, Work
 

@@ -14,17 +14,15 @@ import msgspec
 
 from parity.config import weights
 from parity.config.schema import STAGED, Case
+from parity.core import precision
+from parity.core.arrays import Floats
 from parity.data.batches import Dataset
-from parity.layout import canonical
-from parity.layout.canonical import Layout
-from parity.numerics import precision
-from parity.pairs import survey
-from parity.pairs.inputs import PairData
-from parity.pairs.mapping import Halves
-from parity.random import Floats
+from parity.data.pairs import PairData
 from parity.runtime.environment import threads
 from parity.runtime.job import Job
-from parity.trace import manifest
+from parity.trace import layout, manifest, survey
+from parity.trace.layout import Layout
+from parity.trace.mapping import PairContext
 from parity.trace.recorder import Recorder
 from parity.trace.repeat import Repeat
 
@@ -53,7 +51,7 @@ class Run(NamedTuple):
     recorders: dict[int, Recorder]
     watch: bool
     fault: str
-    pair: Halves | None = None
+    pair: PairContext | None = None
 
 
 class Account(NamedTuple):
@@ -112,7 +110,7 @@ def record(job: Job, side: Side) -> None:
         data={"source": "pair" if job.pair else job.case.data.source, "sha256": dataset.digest},
         versions=side.versions(),
         environment={"python": platform.python_version(), "machine": platform.machine(), "threads": str(threads())},
-        layout=canonical.merge([part.layout for part in parts], job.case.strategy in STAGED),
+        layout=layout.merge([part.layout for part in parts], job.case.strategy in STAGED),
         replicas=replicas(job.case, rank.of),
         modules={name: kind for part in parts for name, kind in part.modules.items()},
         mapping=job.pair.mapping if job.pair else None,

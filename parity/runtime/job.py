@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from parity.checkup.inputs import Input
 from parity.config.devices import processes
 from parity.config.schema import Case
-from parity.pairs.mapping import Halves
+from parity.core.inputs import Input
+from parity.trace.mapping import PairContext
 
 # What a comparison needs of each side: the witness is the reference's.
 RUNS = {"torch": ["low", "high", "witness"], "keras": ["low", "high"]}
@@ -33,7 +33,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
     runs: list[str]
     folder: str
     fault: str = ""
-    pair: Halves | None = None
+    pair: PairContext | None = None
 
     def group(self, backend: str) -> Group:
         """What the backend runs it in."""
@@ -44,7 +44,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
         return _written(Path(self.folder))
 
 
-class Examination(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
+class DoctorJob(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
     """Observe some steps of a program, and write the evidence of each rank into a folder.
 
     The program is a built-in case, or what `build` ("module:function") returns, trained by `step`. `virtual`: the
@@ -75,14 +75,14 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
 
 
 class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
-    """Tell what a half of a pair is made of (parity.pairs.survey), into a folder.
+    """Tell what a half of a pair is made of (parity.trace.survey), into a folder.
 
     Keras's is given torch's weights as far as `pair.mapping` says.
     """
 
     case: Case
     folder: str
-    pair: Halves
+    pair: PairContext
 
     def group(self, backend: str) -> Group:
         """One process."""
@@ -102,7 +102,7 @@ class VaryJob(msgspec.Struct, frozen=True, kw_only=True, tag="vary"):
     case: Case
     runs: list[str]
     folder: str
-    pair: Halves
+    pair: PairContext
     given_only: bool = False
 
     def group(self, backend: str) -> Group:
@@ -114,7 +114,7 @@ class VaryJob(msgspec.Struct, frozen=True, kw_only=True, tag="vary"):
         return sum(1 for _ in Path(self.folder).rglob("*.safetensors"))
 
 
-Work = Job | Examination | SurveyJob | VaryJob
+Work = Job | DoctorJob | SurveyJob | VaryJob
 
 
 def _written(folder: Path) -> int:

@@ -13,7 +13,7 @@ from typing import NoReturn, TextIO
 
 import msgspec
 
-from parity.errors import BackendError, UsageError, printable
+from parity.core.errors import BackendError, UsageError, printable
 from parity.runtime.environment import not_installed
 from parity.runtime.job import Answer, Work
 

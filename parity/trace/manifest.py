@@ -8,21 +8,21 @@ is a recording that did not finish.
 import os
 import re
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
-from numpy.typing import NDArray
 
 from parity.config.schema import Case
-from parity.errors import TraceError
-from parity.layout.canonical import Layout
-from parity.pairs.mapping import Mapping, Matching
-from parity.trace import keys, sound
+from parity.core.arrays import Array
+from parity.core.errors import TraceError
+from parity.trace import keys, validate
+from parity.trace.layout import Layout
+from parity.trace.mapping import Mapping, Matching
 from parity.trace.pages import equal
 from parity.trace.tensorfile import TensorFile
 
 SCHEMA = 1
-Tensors = dict[str, NDArray[Any]]
+Tensors = dict[str, Array]
 Part = TypeVar("Part", bound=msgspec.Struct)
 FILE = re.compile(r"(low|high|witness)/rank-(0|[1-9][0-9]{0,5})/(initial|step-([0-9]{6}|[1-9][0-9]{6,11}))")
 LARGEST = 64_000_000  # bytes of a manifest; a training of a large model has a few million
@@ -128,7 +128,7 @@ class Trace:
 
     def _written(self, name: str) -> Tensors:
         """The tensors of one file, each under all its keys: an alias is the same array once more."""
-        file = TensorFile(sound.stay(self.folder, f"{name}.safetensors"))
+        file = TensorFile(validate.stay(self.folder, f"{name}.safetensors"))
         self._check_digest(name, file)
         listed, aliases = self.manifest.files[name], self.manifest.aliases.get(name, {})
         written = dict(file)
@@ -193,14 +193,14 @@ def read(folder: Path) -> Manifest:
     """The manifest of a trace. Raises TraceError."""
     path = folder / keys.MANIFEST
     try:
-        content = sound.whole(path, LARGEST)
+        content = validate.whole(path, LARGEST)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise TraceError(f"{folder}: no finished trace there: {error}") from None
     try:
         schema = bytes(msgspec.json.decode(content, type=_Schema).schema).decode()
         if schema != str(SCHEMA):
             raise TraceError(f"{path}: schema {schema}, this version reads {SCHEMA}; record the trace again")
-        manifest = sound.decoded(content, Manifest)
+        manifest = validate.decoded(content, Manifest)
         _check(manifest)
         return manifest
     except (ValueError, RecursionError) as error:
@@ -218,8 +218,8 @@ def _check(manifest: Manifest) -> None:
     if held and (lost := set(ranks) - held):
         raise ValueError(f"it has no file of rank {min(lost)}")
     facts = msgspec.to_builtins(manifest)
-    sound.harmless(facts.pop("case"), spaced=True)
-    sound.harmless([facts, manifest.case.name])
+    validate.harmless(facts.pop("case"), spaced=True)
+    validate.harmless([facts, manifest.case.name])
 
 
 def find(folder: Path) -> list[Path]:

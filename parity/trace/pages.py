@@ -7,12 +7,11 @@ holds a few blocks however large the traces are. The bytes stay where they were:
 
 import mmap
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from parity.core.arrays import Array
+
 BLOCK = 1 << 17  # elements that are looked at at a time
 LEAST = mmap.PAGESIZE  # bytes; the page of a smaller tensor is not worth the call
 # Looking at one page maps those around it as well, which may have been let go of before: at most a huge page.

@@ -7,12 +7,11 @@ the indices of the samples of every step.
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from parity.data.shards import Indices
+from parity.config.shards import Indices
+from parity.core.arrays import Array
 from parity.trace import keys
 from parity.trace.tensorfile import Writer
 
@@ -61,7 +60,7 @@ class Recorder:
             return True
         return kind in BETWEEN and self.step % self.every == 0
 
-    def add(self, kind: str, name: str, array: NDArray[Any]) -> str | None:
+    def add(self, kind: str, name: str, array: Array) -> str | None:
         """Store one tensor in canonical form, if the present step records its kind; the key that it has got."""
         if not self.wants(kind):
             return None
@@ -105,7 +104,7 @@ class Recorder:
     def _drawn(self) -> Indices | None:
         return None if self.step is None or self.step >= len(self._samples) else self._samples[self.step]
 
-    def _has_batch(self, array: NDArray[Any]) -> bool:
+    def _has_batch(self, array: Array) -> bool:
         """Whether the batch stands on its axis, as long as was drawn: then it can be turned back."""
         axis, drawn = self.flipped_axis, self._drawn()
         if axis is None or drawn is None or array.ndim <= axis:

@@ -5,11 +5,10 @@ a CPU, when the same process does the same again: unseeded noise, a clock or a c
 """
 
 import sys
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from parity.core.arrays import Array
 from parity.trace import keys
 from parity.trace.pages import blocks
 from parity.trace.recorder import Recorder
@@ -30,7 +29,7 @@ class Repeat(Recorder):
         self._stored: TensorFile | None = None
         self.moved: dict[str, dict[str, float]] = {}
 
-    def add(self, kind: str, name: str, array: NDArray[Any]) -> str | None:
+    def add(self, kind: str, name: str, array: Array) -> str | None:
         """Compare one tensor, if the present step records its kind; the key that it has got."""
         if not self.wants(kind):
             return None
@@ -58,7 +57,7 @@ class Repeat(Recorder):
         self.step = 0 if self.step is None else self.step + 1
 
 
-def _apart(before: NDArray[Any], now: NDArray[Any]) -> float:
+def _apart(before: Array, now: Array) -> float:
     """The largest difference of two arrays; 0 only if they are equal, NaN to NaN."""
     if before.shape != now.shape or before.dtype != now.dtype:
         return BEYOND

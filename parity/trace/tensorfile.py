@@ -17,10 +17,10 @@ import msgspec
 import numpy as np
 import xxhash
 from ml_dtypes import bfloat16
-from numpy.typing import NDArray
 
-from parity.errors import TraceError
-from parity.trace import sound
+from parity.core.arrays import Array
+from parity.core.errors import TraceError
+from parity.trace import validate
 from parity.trace.pages import blocks
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -60,7 +60,7 @@ class Writer:
         self.file = path.open("wb")
         self.file.seek(8 + self.room)
 
-    def add(self, key: str, array: NDArray[Any]) -> None:
+    def add(self, key: str, array: Array) -> None:
         """Append one tensor, row-major, whatever its strides."""
         if array.dtype not in CODES:
             raise TraceError(f"{key}: cannot store the dtype {array.dtype}, expected one of {sorted(map(str, CODES))}")
@@ -100,19 +100,19 @@ class Writer:
         narrow.unlink()
 
 
-class TensorFile(Mapping[str, NDArray[Any]]):
+class TensorFile(Mapping[str, Array]):
     """The tensors of a file by key, in the order in which they were written. Raises TraceError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with sound.opened(path) as file:
+            with validate.opened(path) as file:
                 self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
             raise TraceError(f"{path}: cannot be read as a trace: {error}") from None
         self.start, self.entries = _header(path, self.bytes)
 
-    def __getitem__(self, key: str) -> NDArray[Any]:
+    def __getitem__(self, key: str) -> Array:
         entry = self.entries[key]
         return np.ndarray(entry.shape, DTYPES[entry.dtype], self.bytes, self.start + entry.data_offsets[0])
 
@@ -144,8 +144,8 @@ def _header(path: Path, content: mmap.mmap) -> _Header:
     if length > LARGEST_HEADER or start > len(content):
         raise TraceError(f"{path}: truncated or not safetensors: {len(content)} bytes, a header of {length}")
     try:
-        entries = sound.decoded(content[8:start], dict[str, Entry])
-        sound.harmless(list(entries))
+        entries = validate.decoded(content[8:start], dict[str, Entry])
+        validate.harmless(list(entries))
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: the header is damaged: {error}") from None
     end = 0

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from parity.config.pair import Pair
 from parity.config.schema import Case
-from parity.errors import TraceError
-from parity.pairs.schema import Pair
+from parity.core.errors import TraceError
 from parity.trace import keys
 from parity.trace.manifest import Trace
 

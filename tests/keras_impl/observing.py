@@ -8,11 +8,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_impl.harness.checkup import source
-from keras_impl.harness.checkup.build import Building
-from keras_impl.harness.checkup.observer import Observer
+from keras_impl.harness.doctor import source
+from keras_impl.harness.doctor.build import Building
+from keras_impl.harness.doctor.observer import Observer
 from keras_impl.harness.pretend import pretend
-from parity.checkup.evidence import Step
+from parity.doctor.evidence import Step
 
 DEVICES = ["GPU:0", "GPU:1"]
 

@@ -10,15 +10,16 @@ import numpy as np
 
 from keras_impl.harness import run as side
 from keras_impl.harness.pair import survey as surveyor
-from parity import random
 from parity.config.schema import Case
-from parity.pairs import file, mapping, survey
-from parity.pairs.inputs import PairData
-from parity.pairs.mapping import Entry, Halves, Match, Matching
+from parity.core import random
+from parity.data.pairs import PairData
+from parity.pairs import file
 from parity.runtime import drive
 from parity.runtime.job import Job, SurveyJob
+from parity.trace import mapping, survey
 from parity.trace.keys import step_file
 from parity.trace.manifest import Trace
+from parity.trace.mapping import Entry, Match, Matching, PairContext
 from parity.trace.tensorfile import Writer
 
 TEXT = """
@@ -42,7 +43,7 @@ class Pair(NamedTuple):
         """Keras's, and its activations beside it in `keras`."""
         own = self.folder / "keras"
         own.mkdir(exist_ok=True)
-        halves = Halves(search=[str(self.folder)], survey=str(self.torch), mapping=found)
+        halves = PairContext(search=[str(self.folder)], survey=str(self.torch), mapping=found)
         surveyor.survey(SurveyJob(case=self.case, folder=str(own), pair=halves))
         return survey.read(own)
 
@@ -62,7 +63,7 @@ class Pair(NamedTuple):
 
     def record(self, entries: list[Entry], matches: list[Match], *runs: str, ignored: tuple[str, ...] = ()) -> Trace:
         """The trace of runs, the high one if none is named."""
-        halves = Halves(
+        halves = PairContext(
             search=[str(self.folder)],
             survey=str(self.torch),
             mapping=mapping.Mapping(entries=entries, ignored=list(ignored)),

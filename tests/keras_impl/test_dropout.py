@@ -1,4 +1,4 @@
-"""Dropout by shared masks: bit by bit those of parity.random, in the harness in every layer that drops."""
+"""Dropout by shared masks: bit by bit those of parity.core.random, in the harness in every layer that drops."""
 
 import keras
 import numpy as np
@@ -8,8 +8,8 @@ import tensorflow as tf
 from keras_impl.dropout import Key, dropout, keep, number
 from keras_impl.harness.masks import Masks
 from keras_impl.models.transformer import MultiheadAttention
-from parity import random
-from parity.errors import UsageError
+from parity.core import random
+from parity.core.errors import UsageError
 
 SHAPES = [(), (7,), (5, 4, 12), (2, 3, 5, 5)]
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from parity.layout.canonical import Transfer
+from parity.trace.layout import Transfer
 
 FLOAT = 8  # bytes
 SIZES = {"steps": 1, "model": {"inputs": 10, "hidden": 20, "outputs": 5}, "data": {"batch": 6}}

@@ -11,8 +11,8 @@ import tensorflow as tf
 from pairs import pair
 
 from keras_impl.harness.pair import build, outputs
-from parity.errors import BackendError, UsageError
-from parity.pairs.schema import Pair
+from parity.config.pair import Pair
+from parity.core.errors import BackendError, UsageError
 
 X = tf.constant([[1.0, 2.0]])
 Y = tf.constant([[3.0, 4.0]])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from pairs import ENTRIES, HEAD, MATCHES, MLP, WEIGHTS, data, mlp, near, pair, read, steps
 
-from parity import random
-from parity.errors import BackendError
-from parity.pairs import survey
-from parity.pairs.mapping import Entry, Match
+from parity.core import random
+from parity.core.errors import BackendError
+from parity.trace import survey
+from parity.trace.mapping import Entry, Match
 
 # A run that fails leaves the file of its step to the garbage collection.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

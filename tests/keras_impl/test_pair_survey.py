@@ -6,9 +6,9 @@ import pytest
 from pairs import Pair, pair
 
 from keras_impl.harness import kinds as kinds_of
-from parity.pairs import mapping
-from parity.pairs.inputs import PairData
-from parity.pairs.mapping import Entry
+from parity.data.pairs import PairData
+from parity.trace import mapping
+from parity.trace.mapping import Entry
 
 pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
 

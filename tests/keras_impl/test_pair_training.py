@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from pairs import ENTRIES, MATCHES, MLP, WEIGHTS, Pair, data, mlp, near, read, steps
 
-from parity import random
-from parity.errors import BackendError, UsageError
+from parity.core import random
+from parity.core.errors import BackendError, UsageError
 from parity.pairs import file
 
 # A run that fails leaves the file of its step to the garbage collection.

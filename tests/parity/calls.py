@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parity.config import cases, schema
+from parity.core.arrays import Array
 from parity.diagnose.observation import Call, seen
-
-Array = NDArray[Any]
 
 
 def normal(*shape: int, seed: int = 0) -> Array:

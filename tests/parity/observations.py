@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parity.config import cases, schema
+from parity.core.arrays import Array
+from parity.core.precision import ROUNDOFF
 from parity.diagnose.observation import (
     Gradient,
     Input,
@@ -18,10 +19,8 @@ from parity.diagnose.observation import (
     Updates,
     seen,
 )
-from parity.numerics.precision import ROUNDOFF
 
 FAINT = 2.0**-30  # relative: below what 20 bits of evidence at float32 take
-Array = NDArray[Any]
 Slots = dict[str, Array]
 Rule = Callable[[int, Array, Array, Slots], Array]  # step, parameter, gradient, slots -> parameter
 

@@ -3,13 +3,11 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from parity.core.arrays import Array
 from parity.pairs.activations.matching import match
-from parity.pairs.mapping import Entry, Mapping, Match, Matching
-from parity.pairs.survey import Module, Seen, Survey, Weight
-
-Array = NDArray[Any]
+from parity.trace.mapping import Entry, Mapping, Match, Matching
+from parity.trace.survey import Module, Seen, Survey, Weight
 
 
 class Half:

@@ -7,8 +7,8 @@ unless a test says another.
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from parity.pairs.schema import Pair, PairInput
-from parity.pairs.survey import Module, Survey, Weight
+from parity.config.pair import Pair, PairInput
+from parity.trace.survey import Module, Survey, Weight
 
 Shape = tuple[int, ...]
 Line = tuple[str, str, dict[str, Shape], dict[str, Any]]
@@ -18,12 +18,12 @@ PAIR = Pair(torch="port:build", keras="port:build", inputs={"x": PairInput(shape
 
 
 class Model(NamedTuple):
-    """Both surveys, Keras's names for each of torch's (joined by +), and the places of all doubts."""
+    """Both surveys, Keras's names for each of torch's (joined by +), and the places of all ambiguities."""
 
     torch: Survey
     keras: Survey
     truth: dict[str, str]
-    doubts: list[str] = []
+    ambiguities: list[str] = []
 
 
 def line(path: str, kind: str, facts: dict[str, Any] | None = None, **weights: Shape) -> Line:

@@ -22,7 +22,7 @@ from pair_surveys import (
     torch,
 )
 
-from parity.pairs.survey import Seen
+from parity.trace.survey import Seen
 
 
 def mlp() -> Model:
@@ -56,7 +56,7 @@ def _blocks(order: str) -> list[tuple[str, str, str]]:
 KERNELS = {"m": (8, 16, 3, 3), "n": (16, 16, 3, 3), "s": (8, 16, 1, 1)}
 
 
-def residual(order_torch: str, order_keras: str, doubts: list[str]) -> Model:
+def residual(order_torch: str, order_keras: str, ambiguities: list[str]) -> Model:
     """Small letters are convolutions, capitals the norms behind them."""
     here = [
         conv(one, *KERNELS[kind]) if kind in KERNELS else batch_norm(one, 16) for one, _, kind in _blocks(order_torch)
@@ -67,7 +67,7 @@ def residual(order_torch: str, order_keras: str, doubts: list[str]) -> Model:
     ]
     names = {one: other for one, other, kind in _blocks(order_torch) if kind in KERNELS}
     norms = {one: other for one, other, kind in _blocks(order_torch) if kind not in KERNELS}
-    return Model(torch(*here), keras(*there), both(names, MATRIX) | both(norms, BATCH_NORM), doubts)
+    return Model(torch(*here), keras(*there), both(names, MATRIX) | both(norms, BATCH_NORM), ambiguities)
 
 
 def convolutions() -> Model:

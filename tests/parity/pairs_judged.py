@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from parity import asserts
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.pairs.file import PairFile
-from parity.results import CaseResult, Check, Divergence, Verdict
+from parity.results import CaseResult, Check, Divergence, Suggestion, Verdict
 
 LAYER_NORM = {"id": "layer_norm.epsilon", "where": "encoder.norm1", "torch": 1e-5, "keras": 1e-3, "evidence": "tried"}
+ACCEPTED = '[[expect]]\ncause = "layer_norm.epsilon"\nwhere = "encoder.norm1"\n'
 BITS = {"good": 24.31, "blurred": 12.0, "bad": 1.52, "stale": 30.0}
 VERDICTS: dict[str, Verdict] = {
     "good": "match",
@@ -59,6 +60,7 @@ def fake_compared(file: PairFile, backends: Any, folder: Path, varied: bool) -> 
     if name == "bad":
         place = Divergence(step=0, kind="activation", name="encoder.norm1", replica=0, bits=1.52, reason="1.5 bits")
         result.first_divergence, result.causes = place, [LAYER_NORM]
+        result.suggestions = [Suggestion(why="to accept it as it is", toml=ACCEPTED)]
     return result
 
 

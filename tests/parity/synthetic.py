@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parity.config import cases, schema
-from parity.layout.canonical import Layout
-from parity.numerics import precision
+from parity.core import precision
+from parity.core.arrays import Array
 from parity.runtime import drive
 from parity.runtime.drive import Account, Rank, Run
 from parity.runtime.job import Job
 from parity.trace import keys
+from parity.trace.layout import Layout
 from parity.trace.manifest import Manifest, Trace, write
 from parity.trace.tensorfile import Writer
 
-Array = NDArray[Any]
 # run -> stem of a file -> key -> tensor
 Tensors = Mapping[str, Mapping[str, Mapping[str, Array]]]
 

@@ -10,9 +10,9 @@ from synthetic import Fault, broken, by_hand, honest, record, small_case
 
 from parity import compare
 from parity.config import schema
-from parity.errors import TraceError
-from parity.numerics.across import across
+from parity.core.errors import TraceError
 from parity.results import CaseResult
+from parity.verdict.across import across
 
 
 def ddp(replicas: int, **changes: Any) -> schema.Case:

@@ -5,16 +5,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from synthetic import Fault, Seen, by_hand, record, small_case
 
 from parity.config import schema
-from parity.numerics.against import against_single
+from parity.core.arrays import Array
 from parity.results import Against
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.verdict.against import against_single
 
-Array = NDArray[Any]
 STEP = "step-000000"
 SIGNS = np.where(np.arange(64) % 3, 1.0, -1.0)
 

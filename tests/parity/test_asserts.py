@@ -13,7 +13,7 @@ import pytest
 import parity
 from parity import asserts
 from parity.config.schema import Pair
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 
 GIVEN: dict[str, Any] = {"torch": "a:torch", "keras": "a:keras", "inputs": ["x=float32[2,3]"]}
 

@@ -14,12 +14,12 @@ import pytest
 from synthetic import by_hand, record, small_case, whole
 
 from parity.config import cases
-from parity.errors import BackendError, UsageError
-from parity.pairs.mapping import Mapping, UnmappedError, Unplaced
+from parity.core.errors import BackendError, UsageError
 from parity.report import pairs, terminal
 from parity.report.console import Console
 from parity.results import CaseResult, ErrorKind, Report, Verdict, error_kind, failed
 from parity.runtime.job import Answer
+from parity.trace.mapping import Mapping, UnmappedError, Unplaced
 
 ROOT = Path(__file__).parents[2]
 PAIR = '[pair]\nname = "{name}"\ntorch = "a:b"\nkeras = "c:d"\n[inputs.x]\nshape = [2]\n{more}\n'

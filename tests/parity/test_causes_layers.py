@@ -12,14 +12,13 @@ from calls import Array, along, call, normal
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from parity import random
+from parity.core import precision, random
 from parity.diagnose import explain
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED
 from parity.diagnose.layers import FORMULAS
 from parity.diagnose.layers.rounding import at_run_precision
 from parity.diagnose.observation import Call, seen
-from parity.numerics import precision
 
 BIASES = ("in_proj_bias", "out_proj.bias")
 SIZES = st.integers(1, 9)

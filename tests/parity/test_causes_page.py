@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from parity import diagnose
+from parity.config.pair import UNKNOWN
 from parity.diagnose.formula import Formula, Trait
 from parity.diagnose.layers.rounding import PLACES
-from parity.pairs.schema import UNKNOWN
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| ((?:`[\w.]+`(?:, )?)+) \| ", re.MULTILINE)

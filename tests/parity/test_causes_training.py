@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from observations import Array, adam, blurred, case, normal, sgd
 
 from parity.config import schema, weights
+from parity.config.shards import distributed_sampler
 from parity.data.batches import Dataset
-from parity.data.shards import distributed_sampler
-from parity.diagnose import explain, gradients, inputs, losses, optimizers, reductions, samples, starts
+from parity.diagnose import explain, gradients, initial_parameters, inputs, losses, optimizers, reductions, samples
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED, Formula
 from parity.diagnose.observation import Gradient, Input, LossValue, Reduction, Samples, Start, Updates
@@ -40,7 +40,7 @@ def formula(observation: Any) -> Formula[Any]:
             return optimizers.formula(observation.case)
         case LossValue():
             return losses.formula(observation.case)
-    own = {Reduction: reductions, Gradient: gradients, Start: starts, Samples: samples, Input: inputs}
+    own = {Reduction: reductions, Gradient: gradients, Start: initial_parameters, Samples: samples, Input: inputs}
     return own[type(observation)].FORMULA
 
 
@@ -475,7 +475,7 @@ def test_every_cause_has_an_example():
         *losses.FORMULAS.values(),
         reductions.FORMULA,
         gradients.FORMULA,
-        starts.FORMULA,
+        initial_parameters.FORMULA,
         samples.FORMULA,
         inputs.FORMULA,
     )
@@ -563,7 +563,7 @@ def test_reductions_alike_have_no_cause(replicas: int, limit: float | None, seed
 def test_parameters_as_drawn_have_no_cause(name: str):
     for parameter, drawn in weights.initial(case(name)).items():
         both = [observations.start(case(name), parameter, drawn, drawn)] * 2
-        assert explain.compare(starts.FORMULA, *both).same
+        assert explain.compare(initial_parameters.FORMULA, *both).same
 
 
 @given(st.integers(0, 99), st.sampled_from(["single", "ddp", "data_parallel", "hybrid"]), st.integers(5, 300))
@@ -578,4 +578,4 @@ def test_what_was_drawn_and_noise_added_to_it_is_no_initialisation():
     bound = 10**-0.5  # kaiming_uniform's for ten inputs
     drawn = np.random.default_rng(0).uniform(-bound, bound, (20, 10))
     noisy = np.clip(drawn + 1e-3 * normal(20, 10), -bound, bound)
-    assert not explain.compare(starts.FORMULA, of_start(drawn, drawn), of_start(noisy, drawn)).changes
+    assert not explain.compare(initial_parameters.FORMULA, of_start(drawn, drawn), of_start(noisy, drawn)).changes

@@ -24,9 +24,9 @@ from synthetic import Seen, by_hand, record, small_case, whole
 from parity import cli
 from parity.compare import main as compare_main
 from parity.config import cases
-from parity.layout.canonical import Layout
 from parity.record import main as record_main
 from parity.trace import keys, manifest
+from parity.trace.layout import Layout
 
 ROOT = Path(__file__).parents[2]
 UNSET = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS")

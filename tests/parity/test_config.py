@@ -8,10 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from parity import random
 from parity.config import cases, schema, weights
-from parity.errors import UsageError
-from parity.numerics import precision
+from parity.core import precision, random
+from parity.core.errors import UsageError
 
 BLOCK = "simple_block/single"
 KINDS = {

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity import random
 from parity.config import cases
+from parity.core import random
+from parity.core.errors import UsageError
 from parity.data import sources
 from parity.data.batches import Dataset
-from parity.errors import UsageError
 
 BLOCK, TEXT, CLASSES = "simple_block/single", "transformer/single", "two_linear/single@cross_entropy"
 

@@ -9,7 +9,7 @@ import pytest
 
 from parity.config import cases, devices, schema
 from parity.config.devices import Devices, obstacle
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.runtime.hardware import available, missing
 
 STACK, BLOCK = "linear_stack/single", "simple_block/single"

@@ -11,10 +11,10 @@ from synthetic import Array, Fault, Seen, by_hand, record
 from parity.config import cases
 from parity.diagnose import place
 from parity.diagnose.diagnosis import explained
-from parity.layout.canonical import Layout
-from parity.numerics.judge import Unequal
 from parity.results import CaseResult, Divergence
 from parity.trace import keys
+from parity.trace.layout import Layout
+from parity.verdict.traces import Unequal
 
 Mistake = Callable[[Seen, dict[str, Array]], Array]
 

@@ -15,14 +15,15 @@ from unittest import mock
 import msgspec
 import pytest
 
-from parity import cli, doctor
-from parity.checkup import examine, rules
-from parity.checkup.evidence import Collective, Evidence, Time
-from parity.checkup.examine import Patient
-from parity.checkup.files import Files
-from parity.checkup.finding import Finding
-from parity.errors import BackendError
-from parity.runtime.job import Answer, Examination
+from parity import cli
+from parity.core.errors import BackendError
+from parity.doctor import __main__ as command
+from parity.doctor import examine, rules
+from parity.doctor.evidence import Collective, Evidence, Time
+from parity.doctor.examine import ExaminedProgram
+from parity.doctor.files import Files
+from parity.doctor.finding import Finding
+from parity.runtime.job import Answer, DoctorJob
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ["--torch=my_model:build", "--input=x=float32[8,16]"]
@@ -52,10 +53,10 @@ def program(*args: str, found: list[Finding] | Exception | None = None) -> Ended
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         mock.patch.object(sys, "argv", ["parity.doctor", *args]),
-        mock.patch.object(doctor, "examine", **outcome),
+        mock.patch.object(command, "examine", **outcome),
         pytest.raises(SystemExit) as end,
     ):
-        cli.end("parity.doctor", doctor.main)
+        cli.end("parity.doctor", command.main)
     return Ended(int(end.value.code or 0), out.getvalue(), err.getvalue())
 
 
@@ -118,7 +119,7 @@ def test_findings_are_printed_and_written(tmp_path):
 
 
 def test_findings_that_cannot_be_printed_are_written(tmp_path):
-    with mock.patch.object(doctor.checkup, "show", side_effect=BrokenPipeError):
+    with mock.patch.object(command.report, "show", side_effect=BrokenPipeError):
         ended = program(*PROGRAM, f"--json={tmp_path / 'found.json'}", found=[FINDING])
     assert ended.status == 141 and "Traceback" not in ended.err
     assert json.loads((tmp_path / "found.json").read_text())["findings"][0]["id"] == "sync.item"
@@ -144,19 +145,19 @@ def test_help_lists_what_there_is():
 
 
 def test_beside_the_times_of_a_gpu_stand_those_of_the_cpu(monkeypatch):
-    def examined(patient: Patient, patience: float) -> tuple[list, list[Evidence]]:
+    def examined(patient: ExaminedProgram, patience: float) -> tuple[list, list[Evidence]]:
         device = "CPU" if patient.job.virtual else "NVIDIA H200"
         return [], [Evidence(side="torch", times=[Time(device=device, steps=5, step=0.01)])]
 
     monkeypatch.setattr(examine, "_examine", examined)
-    _, (seen,) = examine.examine(Patient("torch", "", Examination(virtual=False)), 60.0)
+    _, (seen,) = examine.examine(ExaminedProgram("torch", "", DoctorJob(virtual=False)), 60.0)
     assert [time.device for time in seen.times] == ["NVIDIA H200", "CPU"]
 
 
 @pytest.mark.parametrize(("flag", "asked"), [([], False), (["--devices=cpu:2"], True), (["--devices=gpu:1"], True)])
 def test_devices_that_nobody_asked_for_are_known_as_such(flag, asked):
-    with mock.patch.object(doctor, "examine", return_value=([], [])) as examined:
-        doctor.main([*PROGRAM, *flag, "--quiet"])
+    with mock.patch.object(command, "examine", return_value=([], [])) as examined:
+        command.main([*PROGRAM, *flag, "--quiet"])
     ((patient, _),) = [call.args for call in examined.call_args_list]
     assert patient.job.asked == asked
     assert patient.job.virtual
@@ -170,13 +171,13 @@ def test_ranks_that_crash_over_calls_that_do_not_meet_are_told_why(tmp_path, sha
     class Crashed:
         name = "torch"
 
-        def do(self, job: Examination) -> Answer:
+        def do(self, job: DoctorJob) -> Answer:
             for rank, rows in enumerate(([8, 4], shape)):
                 call = Collective(operation="all_reduce", shape=rows, dtype="float32", source="train.py:9")
                 Files(Path(job.folder), rank).note(call)
             return Answer(status="error", message="torch rank 1: the process ended with status -6")
 
-    job = Examination(ranks=2, devices=2)
+    job = DoctorJob(ranks=2, devices=2)
     with contextlib.nullcontext() if told else pytest.raises(BackendError, match="status -6"):
         (finding,), _ = examine.examined(Crashed(), job, tmp_path / "seen")
         assert (finding.id, finding.source) == ("collective.shape", "train.py:9")

@@ -6,7 +6,7 @@ import pytest
 
 from parity.config import known
 from parity.config.schema import Case
-from parity.errors import nearest, printable
+from parity.core.errors import nearest, printable
 
 NAMES = ["learning_rate", "layers", "weight_decay", "shape"]
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.checkup import inputs
-from parity.checkup.clock import Clock
-from parity.checkup.drive import Drive, Program, outcome
-from parity.checkup.evidence import Collective, Evidence, Time
-from parity.checkup.files import Files, waiting
-from parity.checkup.program import load
-from parity.errors import UsageError
+from parity.core import inputs
+from parity.core.errors import UsageError
+from parity.doctor.clock import Clock
+from parity.doctor.drive import Drive, Program, outcome
+from parity.doctor.evidence import Collective, Evidence, Time
+from parity.doctor.files import Files, waiting
+from parity.doctor.program import load
 
 MISTAKEN_INPUTS = [
     ("x", "expected name=dtype[shape]"),
@@ -190,7 +190,7 @@ def test_calls_and_evidence_are_read_back(tmp_path):
 
 def test_a_process_that_hangs_says_where(tmp_path):
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom parity.checkup.files import Files\n"
+        "import sys, time\nfrom pathlib import Path\nfrom parity.doctor.files import Files\n"
         "files = Files(Path(sys.argv[1]), 1)\nfiles.answer_where()\nprint('ready', flush=True)\n"
         "def stuck():\n    time.sleep(60)\nstuck()\n"
     )

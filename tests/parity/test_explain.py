@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from parity.core.arrays import Array
 from parity.diagnose import explain
 from parity.diagnose.formula import NEEDED, Formula, Trait, bits, choices
-from parity.diagnose.observation import Array, Seen, seen
+from parity.diagnose.observation import Seen, seen
 
 
 class Line(NamedTuple):

@@ -13,7 +13,7 @@ import pytest
 from synthetic import Fault, NumpySide, broken, by_hand, honest
 
 from parity import compare, golden
-from parity.errors import BackendError, TraceError
+from parity.core.errors import BackendError, TraceError
 from parity.pairs import file as files
 from parity.pairs.prepare import place
 from parity.report import terminal

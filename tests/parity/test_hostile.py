@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from synthetic import by_hand
 
-from parity.errors import TraceError
+from parity.core.errors import TraceError
 from parity.trace import manifest
 from parity.trace.keys import MANIFEST
 from parity.trace.manifest import Trace

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import record, small_case
 
+from parity.core.errors import TraceError
 from parity.diagnose.diagnosis import explained
-from parity.errors import TraceError
 from parity.report import terminal
 from parity.results import Report
 from parity.trace.keys import MANIFEST

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from parity.numerics import kernel
-from parity.numerics.kernel import Change, Runs, difference, measure
+from parity.core.arrays import Array
+from parity.verdict import kernel
+from parity.verdict.kernel import Change, Runs, difference, measure
 
-Array = NDArray[Any]
 FLOATS = [np.dtype(kind) for kind in (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)]
 DTYPES = FLOATS + [np.dtype(kind) for kind in (np.int64, np.int32, np.uint8, np.bool_)]
 SPECIAL = [0.0, -0.0, 1.0, -3.0, 5e-324, 1e-200, 1e-30, 1e30, -1e200, 1e300, math.nan, math.inf, -math.inf]

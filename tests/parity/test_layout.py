@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 from synthetic import by_hand, small_case
 
-from parity.layout.canonical import Layout, Transfer, merge, total
 from parity.layout.compare import compare_layouts, differences
 from parity.layout.declared import DECLARED, Sides
-from parity.numerics.judge import compare
-from parity.pairs.mapping import Mapping
 from parity.results import LayoutCheck
+from parity.trace.layout import Layout, Transfer, merge, total
 from parity.trace.manifest import Trace
+from parity.trace.mapping import Mapping
+from parity.verdict.traces import compare
 
 SIDES = ("torch", "keras")
 

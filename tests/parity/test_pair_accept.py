@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.errors import UsageError
+from parity.config.pair import UNKNOWN
+from parity.core.errors import UsageError
 from parity.pairs.accept import accept
-from parity.pairs.schema import UNKNOWN
 from parity.pairs.suggest import layout, suggestions
 from parity.results import CaseResult, Suggestion
 

@@ -7,12 +7,12 @@ import pytest
 from pair_halves import Array, Half, normal
 
 from parity.pairs.assume import MOST_RUNS, assume
-from parity.pairs.mapping import Entry, Mapping
-from parity.pairs.settle import settle
-from parity.pairs.survey import Survey
+from parity.pairs.resolve import resolve
+from parity.trace.mapping import Entry, Mapping
+from parity.trace.survey import Survey
 
 
-class Doubt(NamedTuple):
+class Ambiguity(NamedTuple):
     place: str
     choices: list[list[Entry]]
     counted: bool = False
@@ -20,17 +20,17 @@ class Doubt(NamedTuple):
 
 class Proposal(NamedTuple):
     mapping: Mapping
-    doubts: list[Doubt]
+    ambiguities: list[Ambiguity]
 
 
-def doubt(block: str = "", counted: bool = False) -> Doubt:
+def ambiguity(block: str = "", counted: bool = False) -> Ambiguity:
     """Whether one and two are a and b, or b and a."""
     orders = (("a", "b"), ("b", "a"))
     ways = [
         [Entry(torch=[f"{block}{n}.w"], keras=[f"{block}{k}/w"]) for n, k in zip(("one", "two"), order, strict=True)]
         for order in orders
     ]
-    return Doubt(f"{block}one", ways, counted)
+    return Ambiguity(f"{block}one", ways, counted)
 
 
 def forward(half: Half, weights: dict[str, Array], names: tuple[str, str], blocks: list[str], even: bool) -> None:
@@ -58,12 +58,12 @@ class Models:
         forward(half, given, self.order, self.blocks, self.even)
         return half.survey(), half.values
 
-    def assumed(self, doubts: list[Doubt], named: list[Doubt]) -> Mapping:
+    def assumed(self, ambiguities: list[Ambiguity], named: list[Ambiguity]) -> Mapping:
         """With the first choices of all."""
-        entries = [entry for one in (*doubts, *named) for entry in one.choices[0]]
+        entries = [entry for one in (*ambiguities, *named) for entry in one.choices[0]]
         torch = self.torch.survey(), self.torch.values
-        settled = settle(Proposal(Mapping(entries=entries), doubts), *torch, self.run)
-        told = assume(settled, named, *torch, self.run)
+        resolved = resolve(Proposal(Mapping(entries=entries), ambiguities), *torch, self.run)
+        told = assume(resolved, named, *torch, self.run)
         assert self.runs == told.runs
         return told.mapping
 
@@ -74,7 +74,7 @@ SAID = "one, two of torch were taken to be a, b of keras (by order of execution)
 @pytest.mark.parametrize("even", [False, True])
 def test_the_other_way_is_tried(even: bool) -> None:
     models = Models([""], even)
-    mapping = models.assumed([doubt()], [])
+    mapping = models.assumed([ambiguity()], [])
     assert mapping.assumptions == [SAID.format("matches too" if even else "differs")]
     assert models.runs == 3 and not mapping.contradicted
 
@@ -82,7 +82,7 @@ def test_the_other_way_is_tried(even: bool) -> None:
 @pytest.mark.parametrize("counted", [False, True])
 def test_against_the_order(counted: bool) -> None:
     """What the models return decides; only where both sides created what nobody names in another order is it told."""
-    mapping = Models([""], False, exchanged=True).assumed([doubt(counted=counted)], [])
+    mapping = Models([""], False, exchanged=True).assumed([ambiguity(counted=counted)], [])
     (said,) = mapping.assumptions
     assert said.startswith("one, two of torch were taken to be b, a of keras (by what the models return, against the")
     assert mapping.contradicted == ([said] if counted else [])
@@ -91,25 +91,25 @@ def test_against_the_order(counted: bool) -> None:
 def test_layers_alike_are_exchanged_together() -> None:
     blocks = [f"b{number}_" for number in range(9)]
     models = Models(blocks, False)
-    (said,) = models.assumed([doubt(block) for block in blocks], []).assumptions
+    (said,) = models.assumed([ambiguity(block) for block in blocks], []).assumptions
     assert ", and 8 alike (" in said and models.runs == 3
 
 
 def test_no_more_runs_than_allowed() -> None:
     blocks = [f"{letter}_" for letter in "abcdefghij"]
     models = Models(blocks, False)
-    said = models.assumed([doubt(block) for block in blocks], []).assumptions
+    said = models.assumed([ambiguity(block) for block in blocks], []).assumptions
     assert [sentence.endswith("the other way round differs") for sentence in said] == [True] * MOST_RUNS + [False] * 4
 
 
 def test_names_decide_and_an_exchange_is_named() -> None:
     models = Models([""], False, exchanged=True)
-    mapping = models.assumed([], [doubt()])
+    mapping = models.assumed([], [ambiguity()])
     assert mapping.exchanged == {"one": "one, two of torch were taken to be b, a of keras"}
     assert [entry.keras for entry in mapping.entries] == [["a/w"], ["b/w"]]  # names decide all the same
-    assert Models([""], False).assumed([], [doubt()]).exchanged == {}
+    assert Models([""], False).assumed([], [ambiguity()]).exchanged == {}
 
 
 def test_without_a_doubt_nothing_runs_again() -> None:
     models = Models([""], False)
-    assert models.assumed([], [doubt()]).assumptions == [] and models.runs == 1
+    assert models.assumed([], [ambiguity()]).assumptions == [] and models.runs == 1

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from parity.pairs.activations.dropping import in_training
-from parity.pairs.mapping import Match, Matching
-from parity.pairs.survey import Module, Survey
+from parity.trace.mapping import Match, Matching
+from parity.trace.survey import Module, Survey
 
 
 def survey(side: str, rate: float) -> Survey:

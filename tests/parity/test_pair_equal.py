@@ -1,18 +1,15 @@
 """Which tensors of two halves correspond where many have the same values, or values that say little."""
 
 import time
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from pair_halves import Half, mapped, matching, normal, of, pairs
 
-from parity.errors import UsageError
+from parity.core.arrays import Array
+from parity.core.errors import UsageError
 from parity.pairs.activations.matching import match
-from parity.pairs.mapping import Mapping
-
-Array = NDArray[Any]
+from parity.trace.mapping import Mapping
 
 
 def test_identities_are_aligned_in_order_and_by_kind() -> None:

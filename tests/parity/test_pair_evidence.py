@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from synthetic import Array, by_hand
 
-from parity.numerics.judge import Unequal
 from parity.pairs.evidence import Evidence, Size
+from parity.verdict.traces import Unequal
 
 STEMS = ("initial", "step-000000", "step-000001")
 WEIGHT, OUT = "parameter/head.weight", "activation/head"

@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from parity.config.pair import Expect
 from parity.diagnose.diagnosis import Examined
-from parity.numerics.judge import Unequal
-from parity.pairs.comparable import comparable
 from parity.pairs.evidence import Size
 from parity.pairs.expect import judge_expected
-from parity.pairs.mapping import Mapping, Match, Matching
-from parity.pairs.schema import Expect
 from parity.results import CaseResult, Check, Divergence, Finding
+from parity.trace.comparable import comparable
+from parity.trace.mapping import Mapping, Match, Matching
+from parity.verdict.traces import Unequal
 
 GELU = {"id": "gelu.form", "where": "blocks.0.mlp", "torch": "tanh", "keras": "exact", "evidence": "..."}
 UNKNOWN = {"id": "unknown", "where": "head", "torch": None, "keras": None, "evidence": "..."}

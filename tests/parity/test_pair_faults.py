@@ -1,13 +1,10 @@
 """Which tensors of two halves correspond where a fault, or a way of computing, makes them differ."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from pair_halves import Half, mapped, matching, normal, pairs, relu
 
-Array = NDArray[Any]
+from parity.core.arrays import Array
 
 
 def three(half: Half, middle: list[tuple[str, str, Array]], scale: float = 1.0) -> Half:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from parity.config import schema
-from parity.errors import UsageError
+from parity.config.pair import Pair
+from parity.core.errors import UsageError
+from parity.data.pairs import PairData
 from parity.pairs.file import PairFile, from_flags, load
-from parity.pairs.inputs import PairData
-from parity.pairs.schema import Pair
 
 HEAD = """
 [pair]

@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parity.core.arrays import Array
+from parity.core.names import MODEL
 from parity.pairs.activations.layouts import output_layouts
-from parity.pairs.survey import OUTPUT, Array, Module, Seen, Survey
+from parity.trace.survey import Module, Seen, Survey
 
 RANDOM = np.random.default_rng(0)
 CONV = RANDOM.normal(size=(2, 5, 5, 5))  # N, C, H, W: of one extent, so that no shape tells
@@ -18,13 +20,13 @@ LAST = {"data_format": "channels_last"}
 def side(name: str, output: Array, *layers: tuple[str, dict[str, Any], Array]) -> tuple[Survey, dict[str, Array]]:
     """A survey of some layers (kind, facts, tensor), and the values."""
     modules = [Module(path=f"m{number}", kind=kind, facts=facts) for number, (kind, facts, _) in enumerate(layers)]
-    values = {f"m{number}": tensor for number, (_, _, tensor) in enumerate(layers)} | {OUTPUT: output}
+    values = {f"m{number}": tensor for number, (_, _, tensor) in enumerate(layers)} | {MODEL: output}
     seen = [Seen(key=key, module=key, shape=array.shape) for key, array in values.items()]
     return Survey(side=name, modules=modules, weights=[], called=[], outputs=seen), values
 
 
 def layouts(torch: Any, keras: Any) -> dict[str, str]:
-    return output_layouts(*torch, *keras, [OUTPUT])
+    return output_layouts(*torch, *keras, [MODEL])
 
 
 def as_keras(array: Array) -> Array:
@@ -39,7 +41,7 @@ def conv_keras(output: Array, *tensors: Array, **facts: str) -> Any:
     return side("keras", output, *(("conv2d", LAST | facts, as_keras(tensor)) for tensor in tensors or (CONV,)))
 
 
-FOUND = {OUTPUT: "n c axis0 axis1 -> n axis0 axis1 c"}
+FOUND = {MODEL: "n c axis0 axis1 -> n axis0 axis1 c"}
 
 
 def relu(array: Array) -> Array:
@@ -73,7 +75,7 @@ def test_one_dimension() -> None:
     tensor = RANDOM.normal(size=(3, 4, 7))
     torch = side("torch", tensor, ("conv1d", {}, tensor))
     keras = side("keras", tensor.transpose(0, 2, 1), ("conv1d", LAST, tensor.transpose(0, 2, 1)))
-    assert layouts(torch, keras) == {OUTPUT: "n c axis0 -> n axis0 c"}
+    assert layouts(torch, keras) == {MODEL: "n c axis0 -> n axis0 c"}
 
 
 def test_where_a_side_moves_its_axes_nothing_is_said() -> None:

@@ -1,20 +1,17 @@
 """Which tensors of two halves correspond: models cut into modules differently, right ones and faulty ones."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from pair_halves import Half, mapped, matching, normal, of, pairs, relu
 
+from parity.core.arrays import Array
 from parity.pairs.activations.matching import summary
 from parity.pairs.activations.values import distance
-from parity.pairs.mapping import Entry, Mapping, Matching
 from parity.report.pairs import lines
 from parity.results import CaseResult
-
-Array = NDArray[Any]
+from parity.trace.mapping import Entry, Mapping, Matching
 
 
 def norm(x: Array, epsilon: float = 1e-5) -> Array:

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from pair_surveys import PAIR
 from pair_zoo import MODELS
 
-from parity.pairs.survey import Survey
 from parity.pairs.transfer import to_keras
 from parity.pairs.weights.propose import propose
+from parity.trace.survey import Survey
 
 
 def anonymous(survey: Survey) -> tuple[Survey, dict[str, str]]:
@@ -37,7 +37,7 @@ def test_without_names_the_truth_is_the_mapping_or_a_choice(name: str) -> None:
     model = MODELS[name]
     there, renamed = anonymous(model.keras)
     proposal = propose(model.torch, there, PAIR)
-    offered = [entry for doubt in proposal.doubts for choice in doubt.choices for entry in choice]
+    offered = [entry for ambiguity in proposal.ambiguities for choice in ambiguity.choices for entry in choice]
     found = {("+".join(one.torch), "+".join(one.keras)) for one in [*proposal.mapping.entries, *offered]}
     truth = {(one, "+".join(renamed[part] for part in other.split("+"))) for one, other in model.truth.items()}
     assert proposal.mapping.unplaced == [] and (truth <= found) == (name not in BY_NAME_ALONE)

@@ -6,12 +6,12 @@ from msgspec.structs import replace
 from pair_surveys import PAIR, conv, conv_k, dense, keras, line, linear, torch
 from pair_zoo import MODELS, bare, gpt2, packed_dense
 
-from parity.errors import UsageError
-from parity.pairs.mapping import Entry
-from parity.pairs.schema import Ignore, WeightRule
-from parity.pairs.survey import Survey
+from parity.config.pair import Ignore, WeightRule
+from parity.core.errors import UsageError
 from parity.pairs.transfer import to_keras
 from parity.pairs.weights.propose import Proposal, propose
+from parity.trace.mapping import Entry
+from parity.trace.survey import Survey
 
 
 def proposed(here: Survey, there: Survey, *rules: WeightRule, ignore: Ignore | None = None) -> Proposal:
@@ -78,13 +78,13 @@ def test_without_a_pattern_kinds_say_how_axes_move() -> None:
     rules = WeightRule(torch="a.weight", keras="x/kernel"), WeightRule(torch="b.weight", keras="y/kernel")
     proposal = proposed(here, there, *rules)
     patterns = [entry.rearrange for entry in proposal.mapping.entries if entry.by == "rule"]
-    assert (patterns, proposal.doubts) == (["o i y x -> y x i o", "o i -> i o"], [])
+    assert (patterns, proposal.ambiguities) == (["o i y x -> y x i o", "o i -> i o"], [])
 
 
 def test_without_a_pattern_several_ways_are_a_doubt() -> None:
     model = bare()
     proposal = proposed(model.torch, model.keras, WeightRule(torch="mix.w1", keras="mixer/w2"))
-    (first, *_) = proposal.doubts
+    (first, *_) = proposal.ambiguities
     assert first.place == "mix" and [[entry.rearrange for entry in choice] for choice in first.choices] == [
         [""],
         ["a0 a1 -> a1 a0"],
@@ -97,7 +97,7 @@ def test_a_pattern_of_nothing_but_an_ellipsis_says_that_nothing_moves() -> None:
         model.torch, model.keras, WeightRule(torch="mix.w{n}", keras="mixer/w{n}", rearrange="... -> ...")
     )
     assert [entry.rearrange for entry in proposal.mapping.entries if entry.by == "rule"] == ["", ""]
-    assert proposal.doubts == []
+    assert proposal.ambiguities == []
 
 
 def test_a_rule_for_the_matrices_alone_leaves_the_biases_to_be_found() -> None:
@@ -108,8 +108,8 @@ def test_a_rule_for_the_matrices_alone_leaves_the_biases_to_be_found() -> None:
     )
     proposal = proposed(model.torch, model.keras, rule)
     assert proposal.mapping.unplaced == []
-    (doubt,) = proposal.doubts
-    values = [to_keras(choice[0], [np.arange(24)], [(8,)] * 3)[0].tolist() for choice in doubt.choices]
+    (ambiguity,) = proposal.ambiguities
+    values = [to_keras(choice[0], [np.arange(24)], [(8,)] * 3)[0].tolist() for choice in ambiguity.choices]
     assert list(range(8)) in values and [0, 1, 2, 3, 12, 13, 14, 15] in values
 
 

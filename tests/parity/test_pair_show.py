@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from pair_surveys import PAIR, Model, keras, line, linear, torch
 from pair_zoo import MODELS, bare, gpt2, tied_once
 
-from parity.pairs.mapping import Entry, Mapping, Unplaced
-from parity.pairs.schema import WeightRule
+from parity.config.pair import WeightRule
 from parity.pairs.show import as_toml, complaint, table
 from parity.pairs.weights.propose import propose
+from parity.trace.mapping import Entry, Mapping, Unplaced
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["with shapes", "without"])
@@ -23,13 +23,13 @@ def test_pasted_rules_give_the_same_mapping(model: Model, known: bool) -> None:
     )
     again = propose(model.torch, model.keras, replace(PAIR, weights=rules))
     assert again.mapping.entries == [replace(entry, by="rule") for entry in mapping.entries]
-    assert (again.doubts, again.mapping.unplaced, again.mapping.constants) == ([], [], mapping.constants)
+    assert (again.ambiguities, again.mapping.unplaced, again.mapping.constants) == ([], [], mapping.constants)
 
 
 def test_pasted_rules_keep_what_running_decided() -> None:
     model = bare()
     proposal = propose(model.torch, model.keras, PAIR)
-    turned = proposal.doubts[0].choices[-1]
+    turned = proposal.ambiguities[0].choices[-1]
     names = {name for entry in turned for name in entry.keras}
     rest = [entry for entry in proposal.mapping.entries if not names & set(entry.keras)]
     mapping = replace(proposal.mapping, entries=[*turned, *rest])

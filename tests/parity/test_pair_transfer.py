@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from pair_surveys import PAIR, Model
 from pair_zoo import MODELS
 
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.pairs import patterns
-from parity.pairs.mapping import Entry
 from parity.pairs.transfer import fits, gradients_to_torch, to_keras, to_torch
 from parity.pairs.weights.families import reshapes
 from parity.pairs.weights.propose import propose
+from parity.trace.mapping import Entry
 
 Shape = tuple[int, ...]
 
@@ -188,7 +188,7 @@ def test_axes_may_be_merged(order: list[str], end: int) -> None:
 def test_every_automatic_entry_is_a_bijection(model: Model) -> None:
     shapes = [{weight.name: weight.shape for weight in survey.weights} for survey in (model.torch, model.keras)]
     proposal = propose(model.torch, model.keras, PAIR)
-    every = [one for doubt in proposal.doubts for choice in doubt.choices for one in choice]
+    every = [one for ambiguity in proposal.ambiguities for choice in ambiguity.choices for one in choice]
     for one in [*proposal.mapping.entries, *every]:
         ours, theirs = ([shapes[side][name] for name in names] for side, names in enumerate((one.torch, one.keras)))
         arrays = counted(*ours)

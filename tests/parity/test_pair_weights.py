@@ -1,4 +1,4 @@
-"""The automatic mapping of weights: which belong together, what is in doubt, what stays without a counterpart."""
+"""The automatic mapping of weights: which belong together, what is in ambiguity, what stays without a counterpart."""
 
 import time
 
@@ -8,9 +8,9 @@ from pair_surveys import MATRIX, NORM, PAIR, Model, both, conv, conv_k, dense, k
 from pair_zoo import MODELS
 
 from parity.pairs.show import complaint
-from parity.pairs.survey import Rehearsal, Survey
 from parity.pairs.weights import names
 from parity.pairs.weights.propose import propose
+from parity.trace.survey import Rehearsal, Survey
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
@@ -18,7 +18,7 @@ def test_every_weight_is_mapped_to_its_own(model: Model) -> None:
     proposal = propose(model.torch, model.keras, PAIR)
     found = {"+".join(entry.torch): "+".join(entry.keras) for entry in proposal.mapping.entries}
     assert (found, proposal.mapping.unplaced) == (model.truth, [])
-    assert [doubt.place for doubt in proposal.doubts] == model.doubts
+    assert [ambiguity.place for ambiguity in proposal.ambiguities] == model.ambiguities
 
 
 def placed(here: Survey, there: Survey) -> dict[str, str]:
@@ -33,14 +33,14 @@ def unplaced(here: Survey, there: Survey) -> list[str]:
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 def test_the_choices_of_a_doubt_are_about_the_same_variables(model: Model) -> None:
     proposal = propose(model.torch, model.keras, PAIR)
-    for doubt in proposal.doubts:
-        variables = [sorted(name for entry in choice for name in entry.keras) for choice in doubt.choices]
-        weights = [sorted(name for entry in choice for name in entry.torch) for choice in doubt.choices]
-        assert len(doubt.choices) > 1 and variables == variables[:1] * len(variables)
+    for ambiguity in proposal.ambiguities:
+        variables = [sorted(name for entry in choice for name in entry.keras) for choice in ambiguity.choices]
+        weights = [sorted(name for entry in choice for name in entry.torch) for choice in ambiguity.choices]
+        assert len(ambiguity.choices) > 1 and variables == variables[:1] * len(variables)
         assert weights == weights[:1] * len(weights) and len(set(variables[0])) == len(variables[0])
         mapped = [replace(entry, by="order") for entry in proposal.mapping.entries]
-        assert all(replace(entry, by="order") in mapped for entry in doubt.choices[0]), "the first is in the mapping"
-        assert all(one not in doubt.choices[:number] for number, one in enumerate(doubt.choices))
+        assert all(replace(entry, by="order") in mapped for entry in ambiguity.choices[0])  # the first choice
+        assert all(one not in ambiguity.choices[:number] for number, one in enumerate(ambiguity.choices))
 
 
 def test_matrices_of_known_kinds_stand_as_their_kind_has_them() -> None:
@@ -50,14 +50,14 @@ def test_matrices_of_known_kinds_stand_as_their_kind_has_them() -> None:
 
 def test_a_custom_layer_that_is_called_dense_may_stand_either_way() -> None:
     here, there = torch(linear("a", 4, 4)), keras(dense("a", 4, 4, "MyDense"))
-    (doubt,) = propose(here, there, PAIR).doubts
-    assert [[entry.rearrange for entry in choice] for choice in doubt.choices] == [["o i -> i o"], [""]]
+    (ambiguity,) = propose(here, there, PAIR).ambiguities
+    assert [[entry.rearrange for entry in choice] for choice in ambiguity.choices] == [["o i -> i o"], [""]]
 
 
 def test_both_packings_are_choices() -> None:
     model = MODELS["gpt2"]
-    for doubt in propose(model.torch, model.keras, PAIR).doubts:
-        assert [[entry.rearrange for entry in choice] for choice in doubt.choices] == [
+    for ambiguity in propose(model.torch, model.keras, PAIR).ambiguities:
+        assert [[entry.rearrange for entry in choice] for choice in ambiguity.choices] == [
             ["c (n d e) -> n c d e", "(n d e) -> n d e"],
             ["c (d n e) -> n c d e", "(d n e) -> n d e"],
         ]
@@ -65,13 +65,13 @@ def test_both_packings_are_choices() -> None:
 
 def test_the_packing_of_an_attention_of_torchs_is_known() -> None:
     model = MODELS["multihead"]
-    assert propose(model.torch, model.keras, PAIR).doubts == []
+    assert propose(model.torch, model.keras, PAIR).ambiguities == []
 
 
 def test_a_flattened_image_may_be_permuted_in_the_matrix() -> None:
     model = MODELS["lenet"]
-    (doubt,) = propose(model.torch, model.keras, PAIR).doubts
-    assert [(choice[0].rearrange, choice[0].sizes) for choice in doubt.choices] == [
+    (ambiguity,) = propose(model.torch, model.keras, PAIR).ambiguities
+    assert [(choice[0].rearrange, choice[0].sizes) for choice in ambiguity.choices] == [
         ("o i -> i o", {}),
         ("o (i y x) -> (y x i) o", {"y": 5, "x": 5}),
     ]
@@ -80,11 +80,11 @@ def test_a_flattened_image_may_be_permuted_in_the_matrix() -> None:
 def test_branches_that_nothing_tells_apart_are_tried_in_every_order() -> None:
     here = torch(linear("mean", 8, 4), linear("spread", 8, 4), linear("third", 8, 4))
     there = keras(dense("apple", 8, 4), dense("pear", 8, 4), dense("plum", 8, 4))
-    (doubt,) = propose(here, there, PAIR).doubts
+    (ambiguity,) = propose(here, there, PAIR).ambiguities
     orders = {
-        tuple(entry.keras[0] for entry in choice if entry.torch[0].endswith("weight")) for choice in doubt.choices
+        tuple(entry.keras[0] for entry in choice if entry.torch[0].endswith("weight")) for choice in ambiguity.choices
     }
-    assert (doubt.place, len(orders)) == ("mean", 6)
+    assert (ambiguity.place, len(orders)) == ("mean", 6)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_branches_whose_names_tell_are_no_doubt(ours: list[str], theirs: list[st
         entry.keras[0].partition("/")[0] for entry in proposal.mapping.entries if entry.torch[0].endswith("weight")
     ]
     told = theirs if ours[0] == "fc1" else theirs[::-1]
-    assert (found, proposal.doubts) == (told, [])
+    assert (found, proposal.ambiguities) == (told, [])
 
 
 @pytest.mark.parametrize("names", [["w1", "w3"], ["user.fc", "item.fc"], ["a", "b", "c"]])
@@ -115,14 +115,14 @@ def test_equal_names_belong_together_whatever_the_order(names: list[str]) -> Non
         (entry.torch[0].rpartition(".")[0], entry.keras[0].rpartition("/")[0]) for entry in proposal.mapping.entries
     ]
     assert {one: other.replace("/", ".") for one, other in pairs} == {name: name for name in names}
-    assert proposal.doubts == []
+    assert proposal.ambiguities == []
 
 
 def test_order_and_orientation_are_one_doubt() -> None:
     here = torch(line("mix", "Mixer", alpha1=(4, 4), other=(4, 4)))
     there = keras(line("mixer", "Mixer", some=(4, 4), more=(4, 4)))
-    (doubt,) = propose(here, there, PAIR).doubts
-    assert len(doubt.choices) == 2 * 2 * 2
+    (ambiguity,) = propose(here, there, PAIR).ambiguities
+    assert len(ambiguity.choices) == 2 * 2 * 2
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -210,19 +210,19 @@ def test_a_shortcut_of_the_same_shape_is_tried_with_its_norm() -> None:
         made for one, two in zip(*ours, strict=True) for made in (conv(f"l.{one}", 4, 4, 3, 3), norm(f"l.{two}", 4))
     ]
     there = [made for one, two in zip(*theirs, strict=True) for made in (conv_k(one, 4, 4, 3, 3), norm_k(two, 4))]
-    (doubt,) = propose(torch(*here), keras(*there), PAIR).doubts
-    found = [{entry.torch[0]: entry.keras[0] for entry in choice} for choice in doubt.choices]
+    (ambiguity,) = propose(torch(*here), keras(*there), PAIR).ambiguities
+    found = [{entry.torch[0]: entry.keras[0] for entry in choice} for choice in ambiguity.choices]
     truth = {"l.conv1": "b", "l.conv2": "c", "l.downsample.0": "a"}
     norms = {"l.bn1": "nb", "l.bn2": "nc", "l.downsample.1": "na"}
-    assert doubt.place == "l.conv1" and both(truth, MATRIX) | both(norms, NORM) in found
+    assert ambiguity.place == "l.conv1" and both(truth, MATRIX) | both(norms, NORM) in found
 
 
 def test_what_a_norm_has_moves_together() -> None:
     """A layer norm over channels and a square image."""
     here = torch(line("n", "layer_norm", weight=(3, 4, 4), bias=(3, 4, 4)))
     there = keras(line("n", "layer_norm", gamma=(4, 4, 3), beta=(4, 4, 3)))
-    (doubt,) = propose(here, there, PAIR).doubts
-    patterns = [[entry.rearrange for entry in choice] for choice in doubt.choices]
+    (ambiguity,) = propose(here, there, PAIR).ambiguities
+    patterns = [[entry.rearrange for entry in choice] for choice in ambiguity.choices]
     assert len(patterns) == 2 and all(one == other for one, other in patterns)
 
 
@@ -254,9 +254,9 @@ def test_packed_parts_of_several_sizes_are_left_to_the_user() -> None:
 def test_gate_and_up_are_packed_in_either_order() -> None:
     here = torch(line("mlp.gate_up_proj", "linear", weight=(24, 8)))
     there = keras(line("up", "linear", kernel=(8, 12)), line("gate", "linear", kernel=(8, 12)))
-    (doubt,) = propose(here, there, PAIR).doubts
-    assert doubt.choices[0][0].keras == ["gate/kernel", "up/kernel"]
-    assert ["up/kernel", "gate/kernel"] in [choice[0].keras for choice in doubt.choices]
+    (ambiguity,) = propose(here, there, PAIR).ambiguities
+    assert ambiguity.choices[0][0].keras == ["gate/kernel", "up/kernel"]
+    assert ["up/kernel", "gate/kernel"] in [choice[0].keras for choice in ambiguity.choices]
 
 
 def test_a_convolution_over_one_place_is_a_matrix() -> None:
@@ -325,12 +325,12 @@ def labelled(survey: Survey, **attributes: str) -> Survey:
 
 @pytest.mark.parametrize("called", [["dense", "dense_1"], ["dense_1", "dense"]])
 def test_attributes_are_names(called: list[str]) -> None:
-    """Whatever the order of calls, and without a doubt."""
+    """Whatever the order of calls, and without an ambiguity."""
     here = torch(linear("head_a", 4, 4), linear("head_b", 4, 4))
     there = keras(dense("dense", 4, 4), dense("dense_1", 4, 4), called=called)
     proposal = propose(here, labelled(there, dense="b_of_two", dense_1="a_of_two"), PAIR)
     found = {entry.torch[0]: entry.keras[0] for entry in proposal.mapping.entries}
-    assert found["head_a.weight"] == "dense_1/kernel" and not proposal.doubts
+    assert found["head_a.weight"] == "dense_1/kernel" and not proposal.ambiguities
 
 
 @pytest.mark.parametrize("called", [["dense", "dense_1"], ["dense_1", "dense"]])
@@ -338,10 +338,10 @@ def test_what_nobody_names_is_in_order_of_creation_and_in_doubt(called: list[str
     """A functional model calls its layers in any order."""
     here = torch(linear("head_a", 4, 4), linear("head_b", 4, 4))
     there = labelled(keras(dense("dense", 4, 4), dense("dense_1", 4, 4), called=called))
-    (doubt,) = propose(here, there, PAIR).doubts
-    assert doubt.counted and len(doubt.choices) == 2
-    assert next(one.keras for one in doubt.choices[0] if one.torch == ["head_a.weight"]) == ["dense/kernel"]
-    (named,) = propose(here, keras(dense("x", 4, 4), dense("y", 4, 4)), PAIR).doubts
+    (ambiguity,) = propose(here, there, PAIR).ambiguities
+    assert ambiguity.counted and len(ambiguity.choices) == 2
+    assert next(one.keras for one in ambiguity.choices[0] if one.torch == ["head_a.weight"]) == ["dense/kernel"]
+    (named,) = propose(here, keras(dense("x", 4, 4), dense("y", 4, 4)), PAIR).ambiguities
     assert not named.counted
 
 

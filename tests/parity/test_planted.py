@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from parity.diagnose.planted import ALL, resolve
+from parity.selftest.catalogue import ALL, resolve
 from parity.trace import keys
 
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from parity.checkup.program import load
-from parity.errors import UsageError
+from parity.core.errors import UsageError
+from parity.doctor.program import load
 
 
 @pytest.fixture(autouse=True)

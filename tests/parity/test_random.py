@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity import random
-from parity.numerics import precision
+from parity.core import precision, random
+from parity.core.arrays import Floats
 
 WORD = 2**64
 NAMES = st.text(max_size=20)
@@ -124,7 +124,7 @@ def test_normal_has_the_moments_of_a_normal() -> None:
     assert np.abs(values).max() < 6
 
 
-def distance(values: random.Floats) -> float:
+def distance(values: Floats) -> float:
     """Kolmogorov's: the largest distance of the empirical distribution from the normal one."""
     normal = np.array([0.5 * (1 + math.erf(value / math.sqrt(2))) for value in np.sort(values)])
     return float(np.abs(normal - (np.arange(len(values)) + 0.5) / len(values)).max())
@@ -250,7 +250,7 @@ MASKS = [
 ]
 
 
-def signs(size: int) -> random.Floats:
+def signs(size: int) -> Floats:
     """A row of +-1 for each of MASKS."""
     return np.array([random.keep(*mask, (size,), 0.5) for mask in MASKS]) * 2.0 - 1.0
 

@@ -17,15 +17,16 @@ import pytest
 from msgspec.structs import replace
 from synthetic import NumpySide, record_with, small_case
 
+from parity import standalone
 from parity.config import cases
-from parity.errors import BackendError, UsageError
-from parity.layout.canonical import Layout, Transfer
-from parity.runtime import byhand, child, drive
+from parity.core.errors import BackendError, UsageError
+from parity.runtime import child, drive
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.child import Child, answers
 from parity.runtime.drive import Account, Rank, Run
 from parity.runtime.job import Job
 from parity.runtime.ranks import variables
+from parity.trace.layout import Layout, Transfer
 from parity.trace.manifest import Trace
 
 RANKS = 3
@@ -551,7 +552,7 @@ def by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
     def run(*flags: str, side: drive.Side | None = None) -> list[Path]:
         args = ["--set", "data.source=synthetic", "--set", "optimizer.momentum=0.0", f"--out={tmp_path}/out", *flags]
-        assert byhand.main("torch_impl", "torch", lambda: side or NumpySide("torch"), args) == 0
+        assert standalone.main("torch_impl", "torch", lambda: side or NumpySide("torch"), args) == 0
         return sorted(path.parent for path in (tmp_path / "out").rglob("manifest.json"))
 
     return run

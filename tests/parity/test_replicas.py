@@ -8,19 +8,18 @@ from unittest import mock
 import msgspec
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from synthetic import Fault, NumpySide, Seen, by_hand, record, record_with, small_case
 
+from parity.core.arrays import Array
+from parity.core.errors import TraceError
 from parity.data.batches import Batch, Dataset
-from parity.errors import TraceError
-from parity.numerics.judge import compare
 from parity.results import CaseResult, Check
 from parity.runtime.drive import Account, Run
 from parity.trace import keys, manifest
 from parity.trace.manifest import Trace
 from parity.trace.recorder import Recorder
+from parity.verdict.traces import compare
 
-Array = NDArray[Any]
 STEP = "step-000000"
 SIGNS = np.where(np.arange(64) % 3, 1.0, -1.0)
 

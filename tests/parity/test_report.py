@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from parity.config import cases
-from parity.layout.canonical import Layout, Transfer
 from parity.layout.compare import differences
 from parity.report import terminal
 from parity.results import Against, CaseResult, Check, Divergence, Finding, LayoutCheck, Report, Suggestion
+from parity.trace.layout import Layout, Transfer
 
 NARROW, WIDE = 80, 140
 VIRTUAL = ["CPU (virtual)"] * 2

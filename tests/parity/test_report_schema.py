@@ -8,7 +8,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.pairs import file
 from parity.pairs.compare import compared
 from parity.report import as_json

@@ -12,11 +12,11 @@ import pytest
 
 from parity.config import cases
 from parity.data.batches import Dataset
-from parity.layout.canonical import Layout
 from parity.runtime import drive
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.environment import environment
-from parity.runtime.job import Examination, Job
+from parity.runtime.job import DoctorJob, Job
+from parity.trace.layout import Layout
 
 READY = 'print(\'{"status": "ready"}\', flush=True); '
 DONE = 'print(\'{"status": "done"}\', flush=True); '
@@ -120,7 +120,7 @@ def test_a_program_that_goes_on_step_by_step_does_not_count_as_hung(interpreter,
     (tmp_path / "seen").mkdir()
     backend = Backend("torch", interpreter(code), tmp_path, patience=1.5)
     with running([backend]):
-        assert backend.do(Examination(folder=str(tmp_path / "seen"))).status == "done"
+        assert backend.do(DoctorJob(folder=str(tmp_path / "seen"))).status == "done"
 
 
 def test_a_program_that_stays_in_a_step_counts_as_hung(interpreter, tmp_path):
@@ -128,7 +128,7 @@ def test_a_program_that_stays_in_a_step_counts_as_hung(interpreter, tmp_path):
     (tmp_path / "seen").mkdir()
     backend = Backend("torch", interpreter(code), tmp_path, patience=1.5)
     with running([backend]):
-        answer = backend.do(Examination(folder=str(tmp_path / "seen")))
+        answer = backend.do(DoctorJob(folder=str(tmp_path / "seen")))
     assert answer.status == "error"
     assert "no answer within" in answer.message
 
@@ -285,7 +285,7 @@ def test_a_full_disk_is_told_as_that(interpreter, job, tmp_path, error, said, ca
     if caught:
         handler = "    except Exception as error:\n        raise BackendError('forward fails') from error\n"
         body = f"    try:\n    {body}{handler}"
-    code = f"{SERVE}from parity.errors import BackendError\ndef run(job):\n{body}serve(lambda: run)"
+    code = f"{SERVE}from parity.core.errors import BackendError\ndef run(job):\n{body}serve(lambda: run)"
     backend = Backend("torch", interpreter(code), tmp_path)
     with running([backend]):
         message = backend.do(job).message

@@ -24,8 +24,8 @@ LARGEST = 8 * ELEMENTS  # bytes
 JUDGE = """
 import json, re, sys, tracemalloc
 from pathlib import Path
-from parity.numerics import kernel
-from parity.numerics.judge import compare
+from parity.verdict import kernel
+from parity.verdict.traces import compare
 from parity.trace.manifest import Trace
 
 def resident(what):

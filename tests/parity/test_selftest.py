@@ -6,13 +6,14 @@ import sys
 import numpy as np
 import pytest
 
-from parity import selftest
 from parity.config import cases
-from parity.diagnose.planted import ALL, Fault, clean, others
-from parity.diagnose.planted.outcome import Outcome
-from parity.errors import BackendError, UsageError
-from parity.report import planted
+from parity.core.errors import BackendError, UsageError
 from parity.results import CaseResult, Divergence, Finding
+from parity.selftest import __main__ as command
+from parity.selftest import clean, others, report
+from parity.selftest.catalogue import ALL
+from parity.selftest.fault import Fault
+from parity.selftest.outcome import Outcome
 
 CASE = cases.resolve("simple_block/single")
 FAULT = Fault("relu.slope", "keras", "simple_block/single", {}, 0, "activation", "re*", "relu.slope")
@@ -39,22 +40,22 @@ CLEAN = outcome(None, "match", None, ())
 def test_a_fault_that_is_found():
     found = outcome()
     assert (found.caught, found.placed, found.named) == (True, True, True)
-    assert planted.status([found, CLEAN]) == 0
+    assert report.status([found, CLEAN]) == 0
 
 
 @pytest.mark.parametrize(("verdict", "status"), [("match", 1), ("error", 3)])
 def test_only_a_difference_is_caught(verdict, status):
     missed = outcome(verdict=verdict, place=None, causes=())
     assert not missed.caught
-    assert planted.status([missed]) == status
+    assert report.status([missed]) == status
 
 
 def test_a_run_that_fails_is_told_and_ends_with_3():
     text, failed = io.StringIO(), outcome(None, "error", None, ())
     failed.result.reason = "torch: out of memory"
-    planted.show([outcome(), failed], {}, text)
+    report.show([outcome(), failed], {}, text)
     assert "failed: simple_block/single: torch: out of memory" in text.getvalue()
-    assert planted.status([outcome(), failed]) == 3
+    assert report.status([outcome(), failed]) == 3
 
 
 def test_subprecision_and_a_finding_count_as_caught():
@@ -66,7 +67,7 @@ def test_subprecision_and_a_finding_count_as_caught():
 @pytest.mark.parametrize("place", [(1, "activation", "relu"), (0, "input", "relu"), (0, "activation", "linear2")])
 def test_another_step_kind_or_name_is_misplaced(place):
     assert not outcome(place=place).placed
-    assert planted.status([outcome(place=place)]) == 1
+    assert report.status([outcome(place=place)]) == 1
 
 
 @pytest.mark.parametrize("causes", [(), ("unknown",), ("relu.cap",), ("relu.slope", "relu.cap")])
@@ -80,20 +81,20 @@ def test_what_is_true_too_may_be_named():
 
 def test_nine_of_ten_have_to_be_named():
     named, unnamed = outcome(), outcome(causes=("unknown",))
-    assert planted.status([named] * 9 + [unnamed]) == 0
-    assert planted.status([named] * 8 + [unnamed]) == 1
+    assert report.status([named] * 9 + [unnamed]) == 0
+    assert report.status([named] * 8 + [unnamed]) == 1
 
 
 def test_a_false_alarm_fails():
     alarm = outcome(None)
-    assert planted.status([outcome(), alarm]) == 1
+    assert report.status([outcome(), alarm]) == 1
 
 
 def test_the_table(capsys):
     text = io.StringIO()
     missed = outcome(FAULT._replace(name="relu.cap"), "match", None, ())
     said = {"np.allclose": [True, False, False, True]}
-    planted.show([outcome(), missed, CLEAN, outcome(None)], said, text)
+    report.show([outcome(), missed, CLEAN, outcome(None)], said, text)
     lines = text.getvalue().splitlines()
     assert lines[0].split() == ["fault", "caught", "placed", "named", "np.allclose"]
     assert lines[1].split() == ["keras:relu.cap", "no", "no", "no", "no"]
@@ -128,7 +129,7 @@ def test_an_interpreter_without_torch_is_said():
 def test_what_became_of_the_faults_is_told_even_if_the_other_checks_fail(capfd):
     flags = ["--torch-python=/bin/false", "--keras-python=/bin/false", "--fault=keras:relu.slope", "--clean=0"]
     with pytest.raises(BackendError, match="/bin/false"):
-        selftest.main(flags)
+        command.main(flags)
     assert "failed: keras:relu.slope" in capfd.readouterr().out
 
 
@@ -139,21 +140,21 @@ def test_random_cases_are_the_same_for_a_number():
 
 
 def test_without_hypothesis_clean_runs_are_refused(monkeypatch):
-    monkeypatch.delitem(sys.modules, "parity.diagnose.planted.clean")
+    monkeypatch.delitem(sys.modules, "parity.selftest.clean")
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     with pytest.raises(UsageError, match="hypothesis"):
-        selftest.main(["--clean=1", "--fault=keras:relu.slope"])
+        command.main(["--clean=1", "--fault=keras:relu.slope"])
 
 
 def test_a_fault_that_there_is_not():
     with pytest.raises(UsageError, match=r"'keras:relu.slop'.*did you mean 'keras:relu.slope'"):
-        selftest.main(["--fault=keras:relu.slop"])
+        command.main(["--fault=keras:relu.slop"])
 
 
 @pytest.mark.parametrize("flags", [["--clean=-1"], ["--clean=many"], ["--fualt=x"], ["x"]])
 def test_wrong_flags_end_with_2(flags, capsys):
     with pytest.raises(SystemExit) as ended:
-        selftest.main(flags)
+        command.main(flags)
     assert ended.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 

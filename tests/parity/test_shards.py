@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.config import cases, schema
-from parity.data import shards
+from parity.config import cases, schema, shards
 from parity.data.batches import Dataset
 
 REPLICATED = st.sampled_from(schema.REPLICATED)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from synthetic import by_hand, whole
 
-from parity.layout.canonical import Layout
+from parity.trace.layout import Layout
 
 ROOT = Path(__file__).parents[2]
 FULL = Path("/dev/full")

@@ -14,16 +14,15 @@ import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ml_dtypes import bfloat16
-from numpy.typing import NDArray
 from synthetic import by_hand, record, small_case
 
-from parity.errors import TraceError, UsageError
+from parity.core.arrays import Array
+from parity.core.errors import TraceError, UsageError
 from parity.trace import keys, manifest
 from parity.trace.manifest import Trace
 from parity.trace.recorder import Recorder
 from parity.trace.tensorfile import DTYPES, TensorFile, Writer
 
-Array = NDArray[Any]
 MODEST = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from synthetic import Fault, Seen, by_hand, record, small_case
 
-from parity.errors import TraceError
-from parity.layout.canonical import Layout
-from parity.numerics.judge import compare
-from parity.numerics.kernel import Spread
-from parity.numerics.verdict import Judge
+from parity.core.arrays import Array
+from parity.core.errors import TraceError
 from parity.report import as_json
 from parity.results import CaseResult, Check, Divergence, Finding, Report
+from parity.trace.layout import Layout
+from parity.verdict.kernel import Spread
+from parity.verdict.rule import Rule
+from parity.verdict.traces import compare
 
-Array = NDArray[Any]
 STEP = "step-000000"
 SIGNS = np.where(np.arange(64) % 3, 1.0, -1.0)  # its largest value is 1, its norm 8
 ACTIVATION = "activation/layer"
@@ -718,6 +717,6 @@ def test_an_update_inherits_at_the_ulp_of_its_parameter(stored: float, verdict: 
     """It is the difference of two stored parameters: rounding moves it by their ulp, however small it is itself."""
     origin = Spread(9, 1.0, 2.0**-30, 2.0**-24, 0.0, 0.0, 2.0**-53, True, True)
     update = Spread(9, 2.0**-10, 2.0**-31, 2.0**-24, 0.0, 0.0, 0.0, True, True)
-    judge = Judge("float32")
-    assert judge.high(origin).verdict == "subprecision"
-    assert judge.high(update, stored).verdict == verdict
+    rule = Rule("float32")
+    assert rule.high(origin).verdict == "subprecision"
+    assert rule.high(update, stored).verdict == verdict

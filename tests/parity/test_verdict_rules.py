@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from synthetic import NumpySide, Seen, by_hand, record, record_with
 from test_verdict import ACTIVATION, SIGNS, judged, one, tensors
 
-from parity.numerics.judge import compare
-from parity.numerics.kernel import Runs, measure
-from parity.numerics.verdict import Judge
-from parity.pairs.mapping import Mapping, Match, Matching
 from parity.results import CaseResult
 from parity.runtime.drive import Account, Run
 from parity.trace.manifest import Trace, write
+from parity.trace.mapping import Mapping, Match, Matching
+from parity.verdict.kernel import Runs, measure
+from parity.verdict.rule import Rule
+from parity.verdict.traces import compare
 
 Array = NDArray[np.float64]
 LAYER = Match(torch="layer", keras="layer", axes=[0], by="order")
@@ -41,8 +41,8 @@ def test_small_elements_may_be_as_noisy_as_their_low_runs() -> None:
     high = random.standard_normal(4096) * np.exp2(-random.integers(0, 20, 4096))
     other = high + 2.0**-46 * random.standard_normal(4096)
     lows = [high + 2.0**-23 * random.standard_normal(4096) for _ in range(2)]
-    assert Judge("float32").high(measure(Runs(high, other, *lows))).verdict == "match"
-    assert Judge("float32").high(measure(Runs(high, other, high, other))).verdict != "match"
+    assert Rule("float32").high(measure(Runs(high, other, *lows))).verdict == "match"
+    assert Rule("float32").high(measure(Runs(high, other, high, other))).verdict != "match"
 
 
 @pytest.mark.parametrize("size", [1, 5, 5000, 100_000, 3_000_000])
@@ -51,7 +51,7 @@ def test_one_wrong_small_element_is_found_in_a_tensor_of_any_size(size: int) -> 
     high[size // 2] = 1.0
     other = high.copy()
     other[size // 2] += 1e-5
-    assert Judge("float32").high(measure(Runs(high, other, high, other))).verdict == "diverged"
+    assert Rule("float32").high(measure(Runs(high, other, high, other))).verdict == "diverged"
 
 
 def test_rounding_that_parts_the_trajectories_is_inconclusive(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ FORMS = [
     ("inverse_root", "square; add 1e-3; rsqrt", "square; add 1.01e-3; rsqrt"),
 ]
 
-# Halves, ties and whole numbers: where rounding rules part.
+# PairContext, ties and whole numbers: where rounding rules part.
 HALVES = {"x": np.array([[0.5, 1.5, 2.5, -0.5, -1.5, 3.25, 0.75, -2.5]] * 4, np.float32)}
 WHOLE = [
     differs("round_half_up", ["round", "linear 8 4"], ["half_up", "linear 8 4"], HALVES),

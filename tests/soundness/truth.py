@@ -15,7 +15,7 @@ import numpy as np
 from rows import HERE, Row, pair
 from table import ROWS
 
-from parity.pairs.inputs import PairData
+from parity.data.pairs import PairData
 
 PRECISIONS = ("float64", "float32")
 Arrays = dict[str, np.ndarray]

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from einops import rearrange
 
-from parity.pairs.inputs import PairData
+from parity.data.pairs import PairData
 
 Found = Iterator[tuple[str, np.ndarray]]
 LEAVES = {

@@ -10,7 +10,7 @@ import torch_models
 import torch_training
 from torch import nn
 
-from parity.pairs.inputs import PairData
+from parity.data.pairs import PairData
 
 Found = Iterator[tuple[str, np.ndarray]]
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from parity.checkup.evidence import Step
-from torch_impl.harness.checkup.build import Building
-from torch_impl.harness.checkup.observer import Observer
+from parity.doctor.evidence import Step
+from torch_impl.harness.doctor.build import Building
+from torch_impl.harness.doctor.observer import Observer
 
 GPUS = ["cuda:0", "cuda:1"]
 

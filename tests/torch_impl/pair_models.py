@@ -212,7 +212,7 @@ class Doubling(torch.autograd.Function):
         return (2 * gradient.float()).to(gradient.dtype)
 
 
-class Halves(nn.Module):
+class PairContext(nn.Module):
     """Half precision on purpose."""
 
     def __init__(self) -> None:

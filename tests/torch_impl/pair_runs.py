@@ -7,11 +7,11 @@ import numpy as np
 
 from parity.config import cases
 from parity.config.schema import Case
-from parity.pairs import survey
-from parity.pairs.mapping import Halves
 from parity.runtime.drive import Account, record
 from parity.runtime.job import Job, SurveyJob
+from parity.trace import survey
 from parity.trace.manifest import Trace
+from parity.trace.mapping import PairContext
 from torch_impl.harness import run as side
 from torch_impl.harness.pair.survey import survey as make_survey
 
@@ -42,7 +42,7 @@ def case(builder: str, inputs: dict[str, Any] | None = None, precision: str = "f
 def surveyed(made: Case, folder: Path) -> Surveyed:
     """The survey of a case in the folder's "survey"."""
     own = folder / "survey"
-    make_survey(SurveyJob(case=made, folder=str(own), pair=Halves(search=HERE)))
+    make_survey(SurveyJob(case=made, folder=str(own), pair=PairContext(search=HERE)))
     weights = dict(survey.TensorFile(own / survey.WEIGHTS))
     return Surveyed(survey.read(own), survey.activations(own), weights)
 
@@ -74,6 +74,6 @@ def recorded(made: Case, folder: Path, runs: tuple[str, ...] = ("low", "high")) 
     if not (folder / "survey").exists():
         surveyed(made, folder)
     listening = _Listening()
-    halves = Halves(search=HERE, survey=str(folder / "survey"))
+    halves = PairContext(search=HERE, survey=str(folder / "survey"))
     record(Job(case=made, runs=list(runs), folder=str(folder / "trace"), pair=halves), listening)
     return Recorded(Trace(folder / "trace"), listening.accounts)

@@ -1,4 +1,4 @@
-"""Dropout by shared masks: bit by bit those of parity.random, in the harness under every function that drops."""
+"""Dropout by shared masks: bit by bit those of parity.core.random, in the harness under every function that drops."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from torch.nn import functional
 from torch.nn.functional import dropout as dropout_by_name
 from torch.utils.checkpoint import checkpoint
 
-from parity import random
-from parity.errors import UsageError
+from parity.core import random
+from parity.core.errors import UsageError
 from torch_impl.dropout import Key, dropout, keep, number
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.virtual_devices import virtual_devices

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from small_cases import small
 
-from parity.layout.canonical import Transfer
 from parity.runtime.job import Job
+from parity.trace.layout import Transfer
 
 FLOAT = 8  # bytes; the traces are of float64
 

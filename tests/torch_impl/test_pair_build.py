@@ -6,7 +6,7 @@ from pair_models import Answer
 from pair_runs import HERE, case
 from torch import nn
 
-from parity.errors import BackendError, UsageError
+from parity.core.errors import BackendError, UsageError
 from torch_impl.harness.pair.build import build, call, ready
 from torch_impl.harness.pair.outputs import named
 

@@ -8,8 +8,8 @@ from pair_models import MLP
 from pair_runs import case, recorded, surveyed
 from torch import nn
 
-from parity import random
-from parity.errors import BackendError, UsageError
+from parity.core import random
+from parity.core.errors import BackendError, UsageError
 
 X6 = {"x": {"shape": [4, 6]}}
 IDS = {"ids": {"shape": [2, 5], "dtype": "int64", "range": [0, 10]}}

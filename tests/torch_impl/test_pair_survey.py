@@ -9,8 +9,8 @@ from pair_models import MLP, Words
 from pair_runs import case, surveyed
 from torch import nn
 
-from parity import random
-from parity.errors import BackendError
+from parity.core import random
+from parity.core.errors import BackendError
 from torch_impl.harness import kinds
 
 IDS = {"ids": {"shape": [2, 5], "dtype": "int64", "range": [0, 10]}}

@@ -5,7 +5,7 @@ import pytest
 from small_cases import small
 
 from parity.config.devices import obstacle
-from parity.data.shards import distributed_sampler
+from parity.config.shards import distributed_sampler
 
 STRATEGIES = {
     "linear_stack": ["round_robin", "send_recv", "pipeline", "hybrid"],

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch.utils import data
 
+from parity.core.arrays import Floats
 from parity.data.batches import Batch
-from parity.random import Floats
 from parity.runtime.drive import Run
 from torch_impl.strategies import all_reduce
 from torch_impl.strategies.single import MicroBatch

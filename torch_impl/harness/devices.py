@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from parity.config import devices, schema
-from parity.errors import UsageError
+from parity.core.errors import UsageError
 from parity.runtime.drive import Rank
 from torch_impl.harness.virtual_devices import TYPE, virtual_devices
 

@@ -21,8 +21,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from parity import random
-from parity.errors import UsageError
+from parity.core import random
+from parity.core.errors import UsageError
 from torch_impl.dropout import Key, dropout, number
 
 SUPPORTED = "shared masks are for nn.Dropout, F.dropout, F.scaled_dot_product_attention and nn.MultiheadAttention"

@@ -2,7 +2,7 @@
 
 Within `pretend(n)`, "cuda:i" is the virtual device lazy:i of virtual_devices.py, and the program sees nothing but
 cuda:i: in `tensor.device`, in messages, in text. What is replaced to that end stands in pretended/, and is put back
-when the context ends. Below that, in a TorchDispatchMode, tensors are VirtualTensors: `real` is what computes,
+when the context ends. AtenObserver that, in a TorchDispatchMode, tensors are VirtualTensors: `real` is what computes,
 `name` what their device, or a message, says to the user.
 """
 

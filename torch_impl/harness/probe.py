@@ -10,14 +10,14 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
+from parity.core.names import MODEL
 from parity.runtime.drive import Run
 from parity.trace import keys
 from parity.trace.recorder import FORWARD, Recorder
 from torch_impl.harness import kinds, weights
-from torch_impl.harness.watch import Watch
+from torch_impl.harness.layout_recorder import Watch
 from torch_impl.strategies.branch_parallel import BranchedAttention
 
-OUTPUT = "(model)"  # the name of the whole model's result; no attribute can have it
 BETWEEN = ("relu", "dropout")  # in tensor_parallel: a part of a hidden layer each, and not compared
 SPLIT = ("linear1", "linear2")  # in tensor_parallel: what goes into them is a part, or copied to each device
 
@@ -133,7 +133,7 @@ class Probe:
                 if shard.numel():
                     self._add("activation", f"{name}@shard{self.rank}", self._first, shard)
             elif name or not self.replicated:
-                self._tensors("activation", name or OUTPUT, outputs)
+                self._tensors("activation", name or MODEL, outputs)
 
         return hook
 

@@ -8,16 +8,16 @@ import torch
 from torch import nn
 
 from parity.config import schema
-from parity.layout.canonical import Layout
 from parity.runtime.drive import Account, Run
 from parity.runtime.environment import threads
+from parity.trace.layout import Layout
 from torch_impl import losses, models, optimizers
 from torch_impl.harness import data, devices, faults, precision, specimen, weights
 from torch_impl.harness.devices import Machine, rank
+from torch_impl.harness.layout_recorder import Watch
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import run as pair
 from torch_impl.harness.probe import Probe, modules
-from torch_impl.harness.watch import Watch
 
 __all__ = ["NAME", "rank", "run", "versions"]
 

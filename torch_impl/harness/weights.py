@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from parity.random import Floats
+from parity.core.arrays import Floats
 
 Named = Iterator[tuple[str, np.ndarray]]
 Parameters = dict[str, list[nn.Parameter]]  # canonical name to the parts, in the order in which they stand in the whole

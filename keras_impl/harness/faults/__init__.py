@@ -11,6 +11,7 @@ from keras_impl.harness.faults import (
     composites,
     data,
     dropouts,
+    initial_parameters,
     layers,
     losses,
     optimizers,
@@ -18,12 +19,11 @@ from keras_impl.harness.faults import (
     precision,
     processes,
     reductions,
-    starts,
 )
 from keras_impl.harness.faults.mutate import Patches
 
 EVERYWHERE = (
-    starts,
+    initial_parameters,
     layers,
     attention,
     composites,

@@ -9,9 +9,9 @@ import tensorflow as tf
 from keras_impl.harness import data
 from keras_impl.harness.faults.mutate import Patches, replaced
 from keras_impl.strategies import all_reduce
-from parity.config import schema
-from parity.data import batches, shards
-from parity.data.shards import Indices
+from parity.config import schema, shards
+from parity.config.shards import Indices
+from parity.data import batches
 
 Tensors = Callable[..., tuple[tuple[tf.Tensor, ...], tf.Tensor]]
 Order = Callable[[schema.Case, int, int, int], Indices]

@@ -11,7 +11,7 @@ from keras_impl.harness import masks
 from keras_impl.harness.faults.mutate import Patches, constant, replaced
 from keras_impl.harness.masks import Masks
 from keras_impl.strategies import single
-from parity import random
+from parity.core import random
 
 
 def _frameworks_own(attach: Callable[..., None]) -> Callable[..., None]:

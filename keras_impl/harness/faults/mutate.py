@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_impl.harness import weights
-from parity.random import Floats
+from parity.core.arrays import Floats
 
 Patches = Callable[[], list[AbstractContextManager]]
 

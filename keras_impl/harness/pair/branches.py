@@ -13,11 +13,11 @@ import keras
 import tensorflow as tf
 from keras.src import backend
 
-from keras_impl.harness import lift
+from keras_impl.harness import promotion
 from keras_impl.harness.pair.calls import Called
 from keras_impl.harness.pair.values import array
+from parity.core.names import MODEL
 from parity.pairs.coverage import Observer
-from parity.pairs.survey import OUTPUT
 
 # Functions with kinks at fixed places: the lower and the upper one.
 KINKS: dict[str, tuple[float | None, float | None]] = {
@@ -105,5 +105,5 @@ def _number(limit: Any) -> float | None:
 
 def _where() -> str:
     """The path of the layer that is being called, "" for the whole model."""
-    path = lift.running[-1] if lift.running else ""
-    return "" if path == OUTPUT else path
+    path = promotion.running[-1] if promotion.running else ""
+    return "" if path == MODEL else path

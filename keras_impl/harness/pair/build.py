@@ -16,10 +16,10 @@ from einops import rearrange
 from keras.src.models.functional import Functional
 
 from keras_impl.harness import precision
-from keras_impl.harness.checkup import source
-from parity.checkup.program import load
-from parity.errors import BackendError, UsageError, nearest
-from parity.pairs.schema import Pair
+from keras_impl.harness.doctor import source
+from parity.config.pair import Pair
+from parity.core.errors import BackendError, UsageError, nearest
+from parity.doctor.program import load
 
 CONTEXT = ("training", "mask")  # arguments that Keras fills in
 EMPTY = inspect.Parameter.empty

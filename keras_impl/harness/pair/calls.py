@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_impl.harness import lift
+from keras_impl.harness import promotion
 from keras_impl.harness.pair import layers
 from keras_impl.harness.pair.outputs import flat
-from parity.pairs.survey import OUTPUT
+from parity.core.names import MODEL
 
 
 class Called(NamedTuple):
@@ -29,7 +29,7 @@ def watch(model: Any, see: Callable[[Called], None]) -> None:
 
 def whole(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A call of the whole model, which is told of where something is lifted."""
-    return _within(OUTPUT, function, *args, **kwargs)
+    return _within(MODEL, function, *args, **kwargs)
 
 
 def _watched(path: str, call: Callable[..., Any], see: Callable[[Called], None]) -> Callable[..., Any]:
@@ -47,8 +47,8 @@ def _watched(path: str, call: Callable[..., Any], see: Callable[[Called], None])
 
 
 def _within(path: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    lift.running.append(path)
+    promotion.running.append(path)
     try:
         return function(*args, **kwargs)
     finally:
-        lift.running.pop()
+        promotion.running.pop()

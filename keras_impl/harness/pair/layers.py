@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from keras_impl.harness import kinds
 from keras_impl.harness.pair.attributes import attributes, chosen, role_of
-from parity.pairs import survey
+from parity.trace import survey
 
 STATISTICS = ("moving_mean", "moving_variance")
 

@@ -12,10 +12,10 @@ from einops import rearrange
 from keras_impl import losses
 from keras_impl.harness.pair import build
 from keras_impl.harness.pair.outputs import Output, found
-from parity.checkup.program import load
-from parity.errors import UsageError
-from parity.pairs.inputs import PairData
-from parity.pairs.schema import TARGET, Pair, Train
+from parity.config.pair import TARGET, Pair, Train
+from parity.core.errors import UsageError
+from parity.data.pairs import PairData
+from parity.doctor.program import load
 
 
 class Scalar(NamedTuple):

@@ -7,11 +7,11 @@ import keras
 import tensorflow as tf
 from einops import rearrange
 
-from parity.errors import UsageError, nearest
-from parity.pairs import returned
-from parity.pairs.returned import Leaf, Path, Returned
-from parity.pairs.schema import Pair
-from parity.pairs.survey import OUTPUT
+from parity.config.pair import Pair
+from parity.core.errors import UsageError, nearest
+from parity.core.names import MODEL
+from parity.trace import returned
+from parity.trace.returned import Leaf, Path, Returned
 
 
 class Output(NamedTuple):
@@ -54,13 +54,13 @@ def found(pair: Pair, outputs: Any) -> list[Output]:
     if pair.outputs:
         what = f"keras={pair.keras}"
         return [
-            _output(f"{OUTPUT}.{name}", _dug(what, name, outputs, one.keras), name, one.keras_layout)
+            _output(f"{MODEL}.{name}", _dug(what, name, outputs, one.keras), name, one.keras_layout)
             for name, one in pair.outputs.items()
         ]
     leaves = _compared(outputs)
     if not leaves:
         raise UsageError(f"keras={pair.keras}: the model returned {type(outputs).__name__}, expected tensors")
-    return [_output(f"{OUTPUT}#{number}" if number else OUTPUT, leaf.value) for number, leaf in enumerate(leaves)]
+    return [_output(f"{MODEL}#{number}" if number else MODEL, leaf.value) for number, leaf in enumerate(leaves)]
 
 
 def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str]) -> list[Output]:

@@ -7,14 +7,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_impl.harness import kinds, lift
+from keras_impl.harness import kinds, promotion
 from keras_impl.harness.pair import layers, values
 from keras_impl.harness.pair.calls import Called, watch
-from parity.pairs import survey
+from parity.config.pair import Pair
+from parity.core.names import MODEL
 from parity.pairs.activations.counterparts import is_output
-from parity.pairs.mapping import Match
-from parity.pairs.schema import Pair
 from parity.runtime.drive import Run
+from parity.trace import survey
+from parity.trace.mapping import Match
 
 
 class _Stored(NamedTuple):
@@ -87,8 +88,8 @@ class Probe:
         Those of what the layer returns, or else of the last tensor of this shape that corresponds to one of torch's, or
         of most tensors with as many axes.
         """
-        running = lift.running[-1] if lift.running else survey.OUTPUT
-        match = self._matches.get(running) if running != survey.OUTPUT else None
+        running = promotion.running[-1] if promotion.running else MODEL
+        match = self._matches.get(running) if running != MODEL else None
         if match and len(match.axes) == len(shape):
             return match.axes
         return self._axes.get(shape) or self._usual.get(len(shape))

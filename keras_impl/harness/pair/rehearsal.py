@@ -10,9 +10,9 @@ from keras_impl.harness.masks import OrderedMasks
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.calls import Called
 from parity.config.schema import Case
-from parity.errors import BackendError, UsageError
+from parity.core.errors import BackendError, UsageError
 from parity.pairs.moved import changing, counting
-from parity.pairs.survey import Rehearsal
+from parity.trace.survey import Rehearsal
 
 
 class Rehearsing:

@@ -10,18 +10,18 @@ from einops import rearrange
 
 from keras_impl import optimizers
 from keras_impl.harness import devices, precision
-from keras_impl.harness.lift import lifted
 from keras_impl.harness.masks import OrderedMasks
 from keras_impl.harness.pair import build, layers, losses
 from keras_impl.harness.pair.calls import whole
 from keras_impl.harness.pair.outputs import Output, laid_out, ordered
 from keras_impl.harness.pair.probe import Probe
 from keras_impl.harness.pair.values import Weights
-from parity.checkup.program import load
-from parity.errors import UsageError
-from parity.layout.canonical import Layout
-from parity.pairs import survey
+from keras_impl.harness.promotion import lifted
+from parity.core.errors import UsageError
+from parity.doctor.program import load
 from parity.runtime.drive import Account, Run
+from parity.trace import survey
+from parity.trace.layout import Layout
 
 
 def run(run: Run) -> Account:

@@ -10,17 +10,18 @@ import tensorflow as tf
 from msgspec.structs import replace
 
 from keras_impl.harness import precision
-from keras_impl.harness.lift import lifted
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.calls import Called, watch
 from keras_impl.harness.pair.outputs import named, ordered, told
 from keras_impl.harness.pair.rehearsal import Rehearsing
-from parity.numerics.precision import HIGH
-from parity.pairs import survey as surveys
-from parity.pairs.inputs import PairData
-from parity.pairs.returned import Path as Keys
-from parity.pairs.schema import Pair
+from keras_impl.harness.promotion import lifted
+from parity.config.pair import Pair
+from parity.core.names import MODEL
+from parity.core.precision import HIGH
+from parity.data.pairs import PairData
 from parity.runtime.job import SurveyJob
+from parity.trace import survey as surveys
+from parity.trace.returned import Path as Keys
 from parity.trace.tensorfile import Writer
 
 ROOM = 1 << 16
@@ -74,7 +75,7 @@ class _Activations:
     def see_outputs(self, outputs: list[tuple[str, tf.Tensor]]) -> None:
         """What the whole model returned."""
         for name, tensor in outputs:
-            self._add(name, surveys.OUTPUT, tensor)
+            self._add(name, MODEL, tensor)
 
     def close(self, model: Any) -> surveys.Survey:
         """All that is known now."""

@@ -13,11 +13,12 @@ import tensorflow as tf
 from keras_impl.harness.pair import layers
 from keras_impl.harness.pair.layers import Held
 from keras_impl.harness.weights import SLOTS
-from parity.errors import BackendError
-from parity.pairs import mapping, transfer
-from parity.pairs.mapping import Entry
-from parity.pairs.survey import Survey
-from parity.random import Floats
+from parity.core.arrays import Floats
+from parity.core.errors import BackendError
+from parity.pairs import transfer
+from parity.trace import mapping
+from parity.trace.mapping import Entry
+from parity.trace.survey import Survey
 from parity.trace.tensorfile import CODES
 
 Array = np.ndarray

@@ -9,18 +9,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_impl.harness import lift, precision
-from keras_impl.harness.lift import lifted
+from keras_impl.harness import precision, promotion
 from keras_impl.harness.masks import OrderedMasks
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.branches import embeddings, observed
 from keras_impl.harness.pair.calls import Called, watch, whole
 from keras_impl.harness.pair.outputs import laid_out, ordered
 from keras_impl.harness.pair.probe import usual
-from parity.pairs import survey
+from keras_impl.harness.promotion import lifted
+from parity.core.arrays import Floats
 from parity.pairs.coverage import Draw, Observer
-from parity.random import Floats
 from parity.runtime.job import VaryJob
+from parity.trace import survey
 
 
 @contextmanager
@@ -78,7 +78,7 @@ class Instance:
 
     def _axes_here(self, shape: tuple[int, ...]) -> list[int] | None:
         """Of a tensor of this shape in the layer that is being called: its axes in torch's order, if that is known."""
-        axes = self._axes.get(lift.running[-1]) if lift.running else None
+        axes = self._axes.get(promotion.running[-1]) if promotion.running else None
         return axes if axes and len(axes) == len(shape) else self._usual.get(len(shape))
 
     def _see(self, called: Called) -> None:

@@ -6,10 +6,11 @@ from typing import Final
 
 import numpy as np
 
+from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.evidence import PRECISIONS, constant, output
-from parity.diagnose.observation import Array, Call
+from parity.diagnose.observation import Call
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 

@@ -12,12 +12,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from parity.config import schema
+from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers import dropout
 from parity.diagnose.layers.activations import softmax
 from parity.diagnose.layers.evidence import PRECISIONS, constant, far, output
-from parity.diagnose.observation import Array, Call
+from parity.diagnose.observation import Call
 
 BY_KEY_DIM: Final = "1 / sqrt(key_dim)"
 NO_MASK, CAUSAL, STRICT = "none", "causal", "causal, without itself"

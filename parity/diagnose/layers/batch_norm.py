@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers import norms
 from parity.diagnose.layers.evidence import output
 from parity.diagnose.layers.norms import Axes, Moments
-from parity.diagnose.observation import Array, Call
+from parity.diagnose.observation import Call
 
 MOMENTA: Final = (0.1, 0.01, 0.9, 0.99, 0.001)  # PyTorch's default, Keras's, either one as the weight of the old
 STATISTICS: Final = ("running_mean", "running_var")

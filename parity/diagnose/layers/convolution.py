@@ -9,12 +9,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from parity.core.arrays import Array
 from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers import windows
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.layers.evidence import far, output
 from parity.diagnose.layers.linear import TIMES, biases
-from parity.diagnose.observation import Array, Call
+from parity.diagnose.observation import Call
 
 MODES: Final[dict[str, Literal["constant", "reflect", "wrap", "edge"]]] = {
     "zeros": "constant",

@@ -1,6 +1,6 @@
 """Causes in dropout: its rate and scale, and which masks it draws.
 
-Masks come from the shared source (parity.random.keep), keyed by module, replica, step and call; attention
+Masks come from the shared source (parity.core.random.keep), keyed by module, replica, step and call; attention
 drops its weights by the same rule.
 """
 
@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from parity import random
+from parity.core import random
+from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.evidence import output
-from parity.diagnose.observation import Array, Call
+from parity.diagnose.observation import Call
 
 SHARED: Final = "the shared source"
 RATES: Final = (0.1, 0.2, 0.25, 0.3, 0.5)

@@ -4,7 +4,8 @@ from typing import Final
 
 import numpy as np
 
-from parity.diagnose.observation import Array, Call
+from parity.core.arrays import Array
+from parity.diagnose.observation import Call
 
 PRECISIONS: Final = ("float64", "float32")  # that a constant may have passed through
 FAR: Final = 2.0**-6  # of the largest value: no rounding leads so far away, not even that to bfloat16

@@ -2,10 +2,11 @@
 
 from typing import Any, Final
 
+from parity.core.arrays import Array
 from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.layers.evidence import far, output
-from parity.diagnose.observation import Array, Call
+from parity.diagnose.observation import Call
 
 ROWS: Final = 16  # that are looked at first
 TIMES: Final = {"added": 1.0, "left out": 0.0, "added twice": 2.0}  # what a bias is multiplied by

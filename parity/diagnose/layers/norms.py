@@ -9,10 +9,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.evidence import output
-from parity.diagnose.observation import Array, Call
+from parity.diagnose.observation import Call
 
 USUAL: Final = (1e-5, 1e-3, 1e-6, 0.0)  # epsilons: PyTorch's, Keras's, others'
 LEFT_OUT: Final = "left out"

@@ -10,10 +10,11 @@ from typing import Final
 
 import numpy as np
 
+from parity.core.arrays import Array
 from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers import windows
 from parity.diagnose.layers.evidence import output
-from parity.diagnose.observation import Array, Call
+from parity.diagnose.observation import Call
 
 KERNELS: Final = (2, 3, 4, 5)
 LETTERS: Final = "NCHW"  # of the axes of an image

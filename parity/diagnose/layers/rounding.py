@@ -12,13 +12,14 @@ from typing import Final
 
 import numpy as np
 
+from parity.core.arrays import Array
+from parity.core.precision import dtype
 from parity.diagnose import explain, solve
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED, Formula, Settings, predicted, values
 from parity.diagnose.layers import attention
 from parity.diagnose.layers.evidence import output
-from parity.diagnose.observation import Array, Call
-from parity.numerics.precision import dtype
+from parity.diagnose.observation import Call
 
 RUN: Final = "float32"  # the only run precision that is looked into
 HONEST: Final = 16.0  # bits to which the float32 run is reproduced at the least, if nothing is wrong with it

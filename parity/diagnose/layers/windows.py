@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Final
 
-from parity.diagnose.observation import Array
+from parity.core.arrays import Array
 
 MOST: Final = 8  # strides that are tried
 

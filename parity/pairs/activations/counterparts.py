@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from parity.core.arrays import Array
+from parity.core.names import MODEL
 from parity.pairs.activations.owners import SEPARATORS, ancestors, owned
 from parity.pairs.activations.values import SAME, Fit, Order, Shape, Tensor, fit
-from parity.pairs.mapping import Mapping
-from parity.pairs.survey import OUTPUT, Array, Module, Survey
+from parity.trace.mapping import Mapping
+from parity.trace.survey import Module, Survey
 
 By = Literal["weights", "value", "order"]
 NOTHING: frozenset[int] = frozenset()
@@ -200,7 +202,7 @@ def _is_plain(kind: str) -> bool:
 
 def is_output(key: str) -> bool:
     """Whether a key is the whole model's: (model), (model)#1 or (model).name."""
-    return key == OUTPUT or key.startswith((f"{OUTPUT}#", f"{OUTPUT}."))
+    return key == MODEL or key.startswith((f"{MODEL}#", f"{MODEL}."))
 
 
 def outputs(keys: Iterable[str]) -> list[str]:

@@ -6,8 +6,8 @@ Keras's that ends before it, return the same tensor there, and another one in tr
 
 from parity.pairs.activations.counterparts import drops
 from parity.pairs.activations.owners import SEPARATORS, ancestors
-from parity.pairs.mapping import Match, Matching
-from parity.pairs.survey import Survey
+from parity.trace.mapping import Match, Matching
+from parity.trace.survey import Survey
 
 
 def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:

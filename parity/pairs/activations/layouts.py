@@ -9,7 +9,8 @@ from itertools import combinations, product
 
 import numpy as np
 
-from parity.pairs.survey import Array, Module, Survey
+from parity.core.arrays import Array
+from parity.trace.survey import Module, Survey
 
 # torch's modules whose tensors are N, C and then all others.
 CHANNELS_FIRST = (

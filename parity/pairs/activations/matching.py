@@ -12,17 +12,18 @@ from collections import Counter
 import numpy as np
 from einops import rearrange
 
-from parity.errors import UsageError
+from parity.core.arrays import Array
+from parity.core.errors import UsageError
 from parity.pairs.activations.counterparts import Counterparts, Found, drawn_alike, is_output, outputs, places
 from parity.pairs.activations.equal import match_equal
 from parity.pairs.activations.layouts import output_layouts
 from parity.pairs.activations.unequal import match_in_gaps, match_owners
 from parity.pairs.activations.values import Order, Shape, Tensor, distance
-from parity.pairs.mapping import Mapping, Match, Matching
 from parity.pairs.patterns import reorders, reverse
-from parity.pairs.returned import sentences
-from parity.pairs.survey import Array, Survey
 from parity.results import Matched
+from parity.trace.mapping import Mapping, Match, Matching
+from parity.trace.returned import sentences
+from parity.trace.survey import Survey
 
 Arguments = dict[str, list[Shape]]
 EQUAL = 1e-10  # relative L2 in float64: what rounding leaves between two ports, and no constant in float32 does

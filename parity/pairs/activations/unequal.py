@@ -136,7 +136,7 @@ def _accept(state: Counterparts, one: _Candidate) -> bool:
 
 
 def _clear(state: Counterparts, alike: Callable[[Place], str]) -> list[_Candidate]:
-    """Between each two anchors the pairs of those alike about which there is no doubt."""
+    """Between each two anchors the pairs of those alike that are unambiguous."""
     torch_gaps, keras_gaps = state.gaps()
     rooms: dict[tuple[int, str, int, str], tuple[list[Place], list[Place]]] = {}
     for side, (places, gaps) in enumerate(((state.torch, torch_gaps), (state.keras, keras_gaps))):

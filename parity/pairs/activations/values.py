@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parity.pairs.survey import Array
+from parity.core.arrays import Array
 
 Order = tuple[int, ...]
 Shape = tuple[int, ...]

@@ -11,30 +11,30 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from parity.numerics.judge import compare
-from parity.pairs import survey
+from parity.config.pair import Pair
+from parity.core.names import MODEL
 from parity.pairs.coverage import INPUTS, Seen, by_mode, covered, in_torch_names, updates
 from parity.pairs.file import PairFile
-from parity.pairs.mapping import Halves
-from parity.pairs.schema import Pair
-from parity.pairs.survey import OUTPUT, Survey
 from parity.pairs.vary import masks
 from parity.pairs.vary.masks import Unshared
 from parity.pairs.vary.record import Facts, read, reproduced
 from parity.pairs.vary.variations import GIVEN, TRAINING, Variation, variations
 from parity.results import CaseResult, Divergence, worst
-from parity.results import Variation as Judged
+from parity.results import Variation as Comparison
 from parity.runtime.backend import Backend, feed
 from parity.runtime.job import RUNS, VaryJob
-from parity.trace import keys
+from parity.trace import keys, survey
 from parity.trace.manifest import Tensors, Trace
+from parity.trace.mapping import PairContext
+from parity.trace.survey import Survey
+from parity.verdict.traces import compare
 
 PASSED = ("match", "subprecision")
 SIDES = ("torch", "keras")
 
 
 def vary(
-    result: CaseResult, file: PairFile, backends: Sequence[Backend], folder: Path, halves: Halves, given_only: bool
+    result: CaseResult, file: PairFile, backends: Sequence[Backend], folder: Path, halves: PairContext, given_only: bool
 ) -> None:
     """Run the variations of a pair that has passed, and add them and the coverage to its result.
 
@@ -44,10 +44,10 @@ def vary(
         return
     scratch = folder / "variations"
     shutil.rmtree(scratch, ignore_errors=True)  # left by a run that was ended
-    left: list[Judged] = []
+    left: list[Comparison] = []
     try:
         if failures := _recorded(file, backends, scratch, halves, given_only):
-            result.variations = [Judged(name="all", verdict="skipped", skipped="; ".join(failures))]
+            result.variations = [Comparison(name="all", verdict="skipped", skipped="; ".join(failures))]
             return
         chosen = variations(file.case, file.search)[: 1 if given_only else None]
         told = _Told(scratch, chosen, survey.read(folder / "torch" / "survey"), bool(result.expected))
@@ -60,7 +60,7 @@ def vary(
 
 
 def _recorded(
-    file: PairFile, backends: Sequence[Backend], scratch: Path, halves: Halves, given_only: bool
+    file: PairFile, backends: Sequence[Backend], scratch: Path, halves: PairContext, given_only: bool
 ) -> list[str]:
     """Have both sides record all of it; what failed."""
     jobs = {}
@@ -74,7 +74,7 @@ def _recorded(
     return [f"{name}: {answer.message}" for name, answer in answers if answer.status != "done"]
 
 
-def _conclude(result: CaseResult, unshared: list[Judged]) -> None:
+def _conclude(result: CaseResult, unshared: list[Comparison]) -> None:
     """A variation that diverged makes the pair diverge; one side's own random numbers leave it inconclusive."""
     found = next((one for one in [*result.variations, *unshared] if one.verdict == "diverged" or one in unshared), None)
     if found is None:
@@ -82,7 +82,7 @@ def _conclude(result: CaseResult, unshared: list[Judged]) -> None:
     where = "in inference, on" if found.name == GIVEN else "on inputs that nobody gave:"
     reason = f"{where} {found.name}: {found.reason}"
     result.verdict, result.reason = worst([result.verdict, found.verdict]), reason
-    place = Divergence(step=0, kind="activation", name=OUTPUT, replica=0, bits=None, reason=reason)
+    place = Divergence(step=0, kind="activation", name=MODEL, replica=0, bits=None, reason=reason)
     result.first_divergence = msgspec.structs.replace(found.first_divergence or place, reason=reason)
 
 
@@ -95,10 +95,10 @@ class _Told:
 
     def __init__(self, folder: Path, chosen: list[Variation], torch: Survey, accepts: bool) -> None:
         self.folder, self.chosen, self.torch, self.accepts = folder, chosen, torch, accepts
-        self.unshared: list[Judged] = []
+        self.unshared: list[Comparison] = []
         self.facts = [read(folder / side) for side in SIDES]
 
-    def judged(self) -> Iterator[Judged]:
+    def judged(self) -> Iterator[Comparison]:
         """The verdict on every variation, if the outputs on the inputs given pass."""
         given = self._judged(0)
         if given.verdict == "diverged" and not self.accepts:
@@ -106,11 +106,11 @@ class _Told:
             return
         if given.verdict not in PASSED:
             reason = f"the outputs on the inputs given are {given.verdict}: {given.reason or given.skipped}"
-            yield Judged(name="all", verdict="skipped", skipped=reason)
+            yield Comparison(name="all", verdict="skipped", skipped=reason)
             return
         yield from (self._judged(number) for number in range(1, len(self.chosen)))
 
-    def _judged(self, number: int) -> Judged:
+    def _judged(self, number: int) -> Comparison:
         name = self.chosen[number].name
         failed = {side: facts.failed[name] for side, facts in self._sides() if name in facts.failed}
         excluded = {side: facts.excluded[name] for side, facts in self._sides() if name in facts.excluded}
@@ -120,15 +120,15 @@ class _Told:
             return self._failed(self.chosen[number], failed)
         torch, keras = (Trace(self.folder / side / str(number)) for side in SIDES)
         if why := _not_judged(torch, keras):
-            return Judged(name=name, verdict="inconclusive", reason=why)
+            return Comparison(name=name, verdict="inconclusive", reason=why)
         # Where nobody asked for the inputs (zeros, 100 times as large) float32 may be lost on one side.
         found = compare(torch, keras, low_runs=False)
         if found.verdict not in PASSED and (others := self._draws(name)):
             return others
         first = found.first_divergence if found.verdict not in PASSED else None
-        return Judged(name=name, verdict=found.verdict, reason=found.reason, first_divergence=first)
+        return Comparison(name=name, verdict=found.verdict, reason=found.reason, first_divergence=first)
 
-    def _draws(self, name: str) -> Judged | None:
+    def _draws(self, name: str) -> Comparison | None:
         """What is said where the sides do not draw the same dropout masks in the same order."""
         torch, keras = (facts.draws.get(name, []) for facts in self.facts)
         # Masks are numbered among tensors of one size: only there does the order count.
@@ -138,27 +138,27 @@ class _Told:
         reason = f"torch drops at the rates {masks.told(torch)}, keras {masks.told(keras)}"
         if sorted(torch) == sorted(keras):
             return self._left(name, Unshared(f"{reason}: in another order", alike=False))
-        return Judged(name=name, verdict="diverged", reason=reason)
+        return Comparison(name=name, verdict="diverged", reason=reason)
 
-    def _left(self, name: str, why: Unshared) -> Judged:
+    def _left(self, name: str, why: Unshared) -> Comparison:
         """A variation that is not compared."""
         if why.alike:
-            return Judged(name=name, verdict="skipped", skipped=why.reason)
-        found = Judged(name=name, verdict="inconclusive", reason=f"cannot be compared: {why.reason}")
+            return Comparison(name=name, verdict="skipped", skipped=why.reason)
+        found = Comparison(name=name, verdict="inconclusive", reason=f"cannot be compared: {why.reason}")
         self.unshared.append(found)
         return found
 
-    def _failed(self, variation: Variation, failed: dict[str, str]) -> Judged:
+    def _failed(self, variation: Variation, failed: dict[str, str]) -> Comparison:
         """One side or both do not take the inputs."""
         if len(failed) == len(SIDES):
-            return Judged(name=variation.name, verdict="skipped", skipped="both fail", failed=failed)
+            return Comparison(name=variation.name, verdict="skipped", skipped="both fail", failed=failed)
         takes = next(side for side in SIDES if side not in failed)
         ((fails, message),) = failed.items()
         if fails in variation.may_fail:
             only = f"{takes} alone takes them"
-            return Judged(name=variation.name, verdict="skipped", skipped=only, failed=failed)
+            return Comparison(name=variation.name, verdict="skipped", skipped=only, failed=failed)
         reason = f"{takes} takes them, {fails} fails: {message}"
-        return Judged(name=variation.name, verdict="diverged", reason=reason, failed=failed)
+        return Comparison(name=variation.name, verdict="diverged", reason=reason, failed=failed)
 
     def _sides(self) -> Iterator[tuple[str, Facts]]:
         return zip(SIDES, self.facts, strict=True)
@@ -188,7 +188,7 @@ def _finite(tensors: Tensors) -> int:
 
 
 def _branches(
-    file: PairFile, folder: Path, halves: Halves, told: _Told, judged: list[Judged]
+    file: PairFile, folder: Path, halves: PairContext, told: _Told, judged: list[Comparison]
 ) -> Iterator[tuple[str, list[Seen]]]:
     """What was reached, by the inputs that reached it; by variations as far as they were compared."""
     assert isinstance(file.case.model, Pair)

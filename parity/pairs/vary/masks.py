@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from parity.pairs.activations.counterparts import drops
 from parity.pairs.coverage import Draw
-from parity.pairs.survey import Survey
+from parity.trace.survey import Survey
 
 DROPOUT = "dropout"
 

@@ -12,18 +12,16 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from parity.config.pair import Pair
 from parity.config.weights import Nudged
-from parity.errors import BackendError, UsageError
-from parity.layout.canonical import Layout
-from parity.numerics import precision
-from parity.pairs import survey
+from parity.core import precision
+from parity.core.arrays import Array, Floats
+from parity.core.errors import BackendError, UsageError
 from parity.pairs.coverage import Draw, Observer, Seen
-from parity.pairs.inputs import Array
-from parity.pairs.schema import Pair
 from parity.pairs.vary.variations import GIVEN, SECOND_CALL, Inputs, Variation, digest, is_mask, variations
-from parity.random import Floats
 from parity.runtime.job import VaryJob
-from parity.trace import keys, manifest
+from parity.trace import keys, manifest, survey
+from parity.trace.layout import Layout
 from parity.trace.recorder import Recorder
 
 FACTS = "facts.json"

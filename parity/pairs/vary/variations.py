@@ -10,9 +10,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from parity.config.pair import FLOATS, Pair, PairInput
 from parity.config.schema import Case
-from parity.pairs.inputs import Array, PairData
-from parity.pairs.schema import FLOATS, Pair, PairInput
+from parity.core.arrays import Array
+from parity.data.pairs import PairData
 
 GIVEN = "inputs given"
 SECOND_CALL = "second call"

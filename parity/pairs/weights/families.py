@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from parity.pairs.patterns import Shape, tidy
-from parity.pairs.survey import Survey
 from parity.pairs.weights.units import Unit
+from parity.trace.survey import Survey
 
 # Axes of a matrix or convolution as torch has them: outputs, inputs (of a group), and places in the kernel.
 SPACE = ("", "x", "y x", "z y x")

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from parity.pairs.mapping import Entry
 from parity.pairs.patterns import IDENTITY
-from parity.pairs.survey import Survey, Weight
 from parity.pairs.weights.align import Placed, align
 from parity.pairs.weights.units import Unit, bare
+from parity.trace.mapping import Entry
+from parity.trace.survey import Survey, Weight
 
 
 def single(torch: Sequence[Unit], keras: Sequence[Unit], placed: Iterable[Placed]) -> list[Placed]:

@@ -5,21 +5,21 @@ from typing import Any
 
 import msgspec
 
-from parity.pairs.mapping import Entry
 from parity.pairs.patterns import Shape, numbered
 from parity.pairs.weights import families, packs
 from parity.pairs.weights.families import MOST
 from parity.pairs.weights.packs import fitting
 from parity.pairs.weights.units import RECURRENT, Unit
+from parity.trace.mapping import Entry
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """`doubts`: for each the choices, lists of entries for the same Keras variables, the first as in `entries`."""
+    """`ambiguities`: for each the choices, lists of entries for the same Keras variables, the first as in `entries`."""
 
     torch: tuple[Unit, ...]
     keras: tuple[Unit, ...]
     entries: list[Entry]
-    doubts: list[list[list[Entry]]] = []
+    ambiguities: list[list[list[Entry]]] = []
 
 
 def link(torch: Sequence[Unit], keras: Sequence[Unit], image: Shape = ()) -> Link | None:
@@ -39,12 +39,12 @@ def link(torch: Sequence[Unit], keras: Sequence[Unit], image: Shape = ()) -> Lin
 
 
 def _settled(torch: tuple[Unit, ...], keras: tuple[Unit, ...], choices: list[list[Entry]]) -> Link:
-    """What all choices share is no part of the doubt."""
+    """What all choices share is no part of the ambiguity."""
     first, *others = choices
     doubtful = [entry for entry in first if any(entry not in other for other in others)]
     variables = {name for entry in doubtful for name in entry.keras}
-    doubt = [[entry for entry in choice if variables.intersection(entry.keras)] for choice in choices]
-    return Link(torch=torch, keras=keras, entries=first, doubts=[doubt] if others else [])
+    ambiguity = [[entry for entry in choice if variables.intersection(entry.keras)] for choice in choices]
+    return Link(torch=torch, keras=keras, entries=first, ambiguities=[ambiguity] if others else [])
 
 
 def _patterns(texts: Iterable[str]) -> list[dict[str, Any]]:

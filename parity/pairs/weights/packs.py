@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from parity.pairs.mapping import Entry
 from parity.pairs.patterns import tidy
-from parity.pairs.survey import Weight
 from parity.pairs.transfer import fits
 from parity.pairs.weights import families
 from parity.pairs.weights.units import Unit, telling
+from parity.trace.mapping import Entry
+from parity.trace.survey import Weight
 
 MATRICES = ("linear", "linear_io", "attention", "einsum")
 PACKED = (("query", "key", "value"), ("key", "value"), ("gate", "up"))  # in the order in which they are packed

@@ -1,7 +1,7 @@
 """Which weights of Keras hold which of torch's: first the user's rules, then what shapes, kinds, order and names say.
 
-What several ways are possible for, and names and order do not settle, is a doubt: its first choice is in the
-mapping, and running both sides decides (parity.pairs.settle).
+What several ways are possible for, and names and order do not resolve, is an ambiguity: its first choice is in the
+mapping, and running both sides decides (parity.pairs.resolve).
 """
 
 import math
@@ -10,21 +10,21 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from parity.pairs.mapping import Entry, Mapping, Unplaced, counts
-from parity.pairs.schema import Pair
-from parity.pairs.survey import Survey, Weight
-from parity.pairs.weights import leftovers, names, siblings
+from parity.config.pair import Pair
+from parity.pairs.weights import ambiguous, leftovers, names
 from parity.pairs.weights.align import Placed, align
 from parity.pairs.weights.families import Images
 from parity.pairs.weights.named import named
 from parity.pairs.weights.rules import ignored, ruled
 from parity.pairs.weights.units import execution, one_bias, units
+from parity.trace.mapping import Entry, Mapping, Unplaced, counts
+from parity.trace.survey import Survey, Weight
 
 CANDIDATES = 5  # named for a weight that nothing was found for
 ONE_BIAS = "PyTorch's GRU is one with reset_after=True: this one has reset_after=False"
 
 
-class Doubt(msgspec.Struct, frozen=True, kw_only=True):
+class Ambiguity(msgspec.Struct, frozen=True, kw_only=True):
     """Weights of the module at `place` (torch's). Each of the choices replaces the entries of its Keras variables.
 
     `counted`: they are siblings, and the first choice puts together what both sides create and name in this order.
@@ -36,11 +36,14 @@ class Doubt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """`doubts` in the order of execution; the first choice of each is in the mapping. `named`: what names decide."""
+    """A mapping of weights, and where it could be another.
+
+    `ambiguities` in the order of execution; the first choice of each is in the mapping. `named`: what names decide.
+    """
 
     mapping: Mapping
-    doubts: list[Doubt]
-    named: list[Doubt] = []
+    ambiguities: list[Ambiguity]
+    named: list[Ambiguity] = []
 
 
 def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
@@ -53,18 +56,22 @@ def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
     placed = named(align(here, there, image), image)
     rest = leftovers.single(here, there, placed)
     rest += leftovers.buffers(torch, there, [*placed, *rest], skipped[0])
-    doubtful = [siblings.Doubtful(rule.module, rule.choices) for rule in rules if rule.choices]
-    doubtful += siblings.doubts(placed, image)
-    doubtful += [siblings.Doubtful(one.link.torch[0].module, one.link.doubts[0]) for one in rest if one.link.doubts]
+    doubtful = [ambiguous.AmbiguousUnits(rule.module, rule.choices) for rule in rules if rule.choices]
+    doubtful += ambiguous.ambiguities(placed, image)
+    doubtful += [
+        ambiguous.AmbiguousUnits(each.link.torch[0].module, each.link.ambiguities[0])
+        for each in rest
+        if each.link.ambiguities
+    ]
     found = [entry for one in [*placed, *rest] for entry in _marked(one, placed)]
     entries = leftovers.copied([rule.entry for rule in rules] + found)
     order = execution(torch)
-    doubts = [
-        Doubt(place=one.place, choices=leftovers.free(one.choices, found), counted=one.counted) for one in doubtful
+    ambiguities = [
+        Ambiguity(place=one.place, choices=leftovers.free(one.choices, found), counted=one.counted) for one in doubtful
     ]
-    doubts.sort(key=lambda doubt: order.get(doubt.place, (0, 0)))
-    told = [Doubt(place=one.place, choices=one.choices) for one in siblings.told_apart(placed, image)]
-    return Proposal(mapping=_mapping(torch, keras, entries, skipped), doubts=doubts, named=told)
+    ambiguities.sort(key=lambda ambiguity: order.get(ambiguity.place, (0, 0)))
+    told = [Ambiguity(place=one.place, choices=one.choices) for one in ambiguous.told_apart(placed, image)]
+    return Proposal(mapping=_mapping(torch, keras, entries, skipped), ambiguities=ambiguities, named=told)
 
 
 def _marked(one: Placed, placed: list[Placed]) -> Iterator[Entry]:

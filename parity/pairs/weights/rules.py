@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from parity.errors import UsageError, nearest
-from parity.pairs.mapping import Entry
+from parity.config.pair import WeightRule
+from parity.core.errors import UsageError, nearest
 from parity.pairs.patterns import tidy
-from parity.pairs.schema import WeightRule
-from parity.pairs.survey import Survey, Weight
 from parity.pairs.transfer import check
 from parity.pairs.weights.links import link
 from parity.pairs.weights.units import Unit, units
+from parity.trace.mapping import Entry
+from parity.trace.survey import Survey, Weight
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 Choices = list[list[Entry]]
@@ -163,8 +163,8 @@ def _automatic(entry: Entry, surveys: tuple[Survey, Survey], sides: tuple[list[W
     """How these weights would be mapped if their modules were known to be each other's; none if shapes forbid it."""
     here, there = (_holders(survey, weights) for survey, weights in zip(surveys, sides, strict=True))
     made = link(here, there) if here and there else None
-    choices = made.doubts[0] if made and made.doubts else [made.entries] if made else []
-    # A bias is in no doubt about its kernel.
+    choices = made.ambiguities[0] if made and made.ambiguities else [made.entries] if made else []
+    # A bias is unambiguous given its kernel.
     choices = [*choices, made.entries] if made else choices
     found = [one for choice in choices for one in choice if (one.torch, one.keras) == (entry.torch, entry.keras)]
     return [replace(one, by="rule") for number, one in enumerate(found) if one not in found[:number]]

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from parity.pairs.survey import Module, Survey, Weight
 from parity.pairs.weights import names
+from parity.trace.survey import Module, Survey, Weight
 
 # The common names of roles, by both sides' attributes.
 ROLES = {

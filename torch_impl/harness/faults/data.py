@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
-from parity.config import schema
-from parity.data import shards
-from parity.data.shards import Indices
+from parity.config import schema, shards
+from parity.config.shards import Indices
 from torch_impl.harness import data
 from torch_impl.harness.faults.mutate import Patches, constant, replaced
 from torch_impl.strategies import all_reduce

@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 from torch import nn
 
-from parity.random import Floats
+from parity.core.arrays import Floats
 from torch_impl.harness import weights
 
 Patches = Callable[[], list[AbstractContextManager]]

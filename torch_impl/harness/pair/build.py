@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from parity.checkup.program import load
+from parity.config.pair import TARGET, Pair
 from parity.config.schema import Case
-from parity.errors import BackendError, UsageError, nearest
-from parity.pairs.schema import TARGET, Pair
+from parity.core.errors import BackendError, UsageError, nearest
+from parity.doctor.program import load
 from torch_impl.harness import precision
-from torch_impl.harness.checkup.source import line_of
-from torch_impl.harness.lift import widened
+from torch_impl.harness.doctor.source import line_of
+from torch_impl.harness.promotion import widened
 
 LONGEST = 400  # characters of what the user's code says when it raises
 Inputs = dict[str, torch.Tensor]

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import einops
 import torch
 
-from parity.checkup.program import load
-from parity.errors import UsageError
-from parity.pairs.inputs import PairData
-from parity.pairs.schema import TARGET, Pair, Train
+from parity.config.pair import TARGET, Pair, Train
+from parity.core.errors import UsageError
+from parity.data.pairs import PairData
+from parity.doctor.program import load
 from torch_impl import losses
 from torch_impl.harness.pair.build import tensor, user_errors
 from torch_impl.harness.pair.outputs import flat

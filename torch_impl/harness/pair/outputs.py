@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from parity.errors import UsageError, nearest
-from parity.pairs import returned
-from parity.pairs.returned import Returned
-from parity.pairs.schema import Pair, PairOutput
-from parity.pairs.survey import OUTPUT
+from parity.config.pair import Pair, PairOutput
+from parity.core.errors import UsageError, nearest
+from parity.core.names import MODEL
+from parity.trace import returned
+from parity.trace.returned import Returned
 
 Named = list[tuple[str, torch.Tensor]]
 
@@ -17,11 +17,11 @@ Named = list[tuple[str, torch.Tensor]]
 def named(pair: Pair, outputs: Any) -> Named:
     """By [outputs], or every tensor and number in order: "(model)", "(model)#1"... Raises UsageError."""
     if pair.outputs:
-        return [(f"{OUTPUT}.{name}", _chosen(name, one, outputs)) for name, one in pair.outputs.items()]
+        return [(f"{MODEL}.{name}", _chosen(name, one, outputs)) for name, one in pair.outputs.items()]
     found = _all(outputs)
     if not found:
         raise UsageError(f"torch={pair.torch}: the model's output has no tensor in it: {_kind(outputs)}")
-    return [(f"{OUTPUT}#{number}" if number else OUTPUT, tensor) for number, tensor in enumerate(found)]
+    return [(f"{MODEL}#{number}" if number else MODEL, tensor) for number, tensor in enumerate(found)]
 
 
 def unnamed(pair: Pair, outputs: Any) -> list[str]:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from parity.pairs.survey import OUTPUT
+from parity.core.names import MODEL
 from parity.runtime.drive import Run
 from torch_impl.harness import kinds
 from torch_impl.harness.pair import values
@@ -105,7 +105,7 @@ class Probe:
     def outputs(self, named: Named) -> None:
         """What the model has returned. The recorder numbers outputs without names by itself."""
         for name, tensor in named:
-            self._add("activation", OUTPUT if name.startswith(f"{OUTPUT}#") else name, tensor)
+            self._add("activation", MODEL if name.startswith(f"{MODEL}#") else name, tensor)
 
     def loss(self, value: torch.Tensor, target: torch.Tensor | None) -> None:
         """What is differentiated."""

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from parity.config.schema import Case
-from parity.errors import BackendError, UsageError
+from parity.core.errors import BackendError, UsageError
 from parity.pairs.moved import changing, counting
-from parity.pairs.survey import Rehearsal
+from parity.trace.survey import Rehearsal
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import Inputs, call

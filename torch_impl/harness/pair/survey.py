@@ -11,21 +11,21 @@ from msgspec.structs import replace
 from torch import nn
 
 from parity.config.schema import Case
-from parity.numerics import precision as precisions
-from parity.pairs import survey as files
-from parity.pairs.inputs import PairData
-from parity.pairs.returned import Returned
-from parity.pairs.survey import Module, Seen, Survey, Weight
+from parity.core import precision as precisions
+from parity.data.pairs import PairData
 from parity.runtime.job import SurveyJob
+from parity.trace import survey as files
+from parity.trace.returned import Returned
+from parity.trace.survey import Module, Seen, Survey, Weight
 from parity.trace.tensorfile import Writer
 from torch_impl.harness import devices, kinds, precision
-from torch_impl.harness.lift import lifted
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import call, ready, tensors
 from torch_impl.harness.pair.outputs import named, told, unnamed
 from torch_impl.harness.pair.probe import observed
 from torch_impl.harness.pair.rehearsal import rehearse
 from torch_impl.harness.pair.run import plain
+from torch_impl.harness.promotion import lifted
 
 ROOM = 1 << 16
 

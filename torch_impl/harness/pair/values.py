@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from parity import random
-from parity.errors import BackendError
-from parity.numerics.precision import dtype
-from parity.pairs.survey import WEIGHTS
-from parity.random import Floats
+from parity.core import random
+from parity.core.arrays import Floats
+from parity.core.errors import BackendError
+from parity.core.precision import dtype
+from parity.trace.survey import WEIGHTS
 from parity.trace.tensorfile import CODES, TensorFile
 from torch_impl.harness.weights import to_numpy
 

@@ -9,17 +9,17 @@ import torch
 from torch import nn
 
 from parity.config.schema import Case
+from parity.core.arrays import Floats
 from parity.pairs.coverage import Draw, Observer
-from parity.random import Floats
 from parity.runtime.job import VaryJob
 from torch_impl.harness import devices, precision
-from torch_impl.harness.lift import lifted
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.branches import observed
 from torch_impl.harness.pair.build import call, ready, tensors
 from torch_impl.harness.pair.outputs import named
 from torch_impl.harness.pair.run import plain
+from torch_impl.harness.promotion import lifted
 
 
 @contextmanager

@@ -1,1 +1,0 @@
-"""What the doctor sees of a user's Keras program, as parity.checkup.evidence."""

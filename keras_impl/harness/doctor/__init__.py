@@ -1,0 +1,1 @@
+"""What the doctor sees of a user's Keras program, as parity.doctor.evidence."""

@@ -1,0 +1,187 @@
+"""What the user's code builds: which line made each layer, what it put where, and what there is afterwards."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+from weakref import WeakKeyDictionary
+
+import keras
+import tensorflow as tf
+
+from keras_impl.harness.doctor import source
+from keras_impl.harness.doctor.names import Variable, named, registered, variables
+from keras_impl.harness.doctor.scopes import Scopes
+from keras_impl.harness.pretend import name
+from parity.core.names import MODEL
+from parity.doctor.evidence import Module, Move, Tensor, Weight
+from parity.doctor.rewrite import Spot
+
+Optimizer = keras.optimizers.Optimizer
+
+
+class Building:
+    """A context manager around the user's imports and build. Layers that are made later have their owners' lines."""
+
+    def __init__(self) -> None:
+        self.lines: WeakKeyDictionary[keras.Layer, str] = WeakKeyDictionary()
+        self.trainings: WeakKeyDictionary[keras.Layer, bool] = WeakKeyDictionary()  # when they were first called
+        self.optimizers: WeakKeyDictionary[Optimizer, str] = WeakKeyDictionary()  # the line that made each
+        # Where in these lines optimizers and losses were made, and models were compiled.
+        self.spots: WeakKeyDictionary[Any, Spot | None] = WeakKeyDictionary()
+        self.compiled: WeakKeyDictionary[keras.Model, Spot | None] = WeakKeyDictionary()
+        self._within: WeakKeyDictionary[keras.Layer, list[Move]] = WeakKeyDictionary()  # the open tf.device scopes
+        self._names: dict[str, keras.Layer] = {}
+        self._scopes = Scopes()
+        self._patches = ExitStack()
+
+    def __enter__(self) -> "Building":
+        self._patches.enter_context(self._scopes)
+        self._patches.enter_context(mock.patch.object(keras.Layer, "__new__", self._making(keras.Layer.__new__)))
+        self._patches.enter_context(self.noting_optimizers())
+        self._patches.enter_context(mock.patch.object(keras.losses.Loss, "__init__", self._noting_losses()))
+        self._patches.enter_context(mock.patch.object(keras.Model, "compile", self._noting_compile()))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._patches.close()
+
+    def noting_optimizers(self) -> Any:
+        """A patch: optimizers that are made within it are known."""
+        make = Optimizer.__init__
+
+        def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            make(optimizer, *args, **kwargs)
+            self.optimizers[optimizer], self.spots[optimizer] = source.line(optimizer), source.spot(optimizer)
+
+        return mock.patch.object(Optimizer, "__init__", made)
+
+    def _noting_losses(self) -> Callable[..., None]:
+        make = keras.losses.Loss.__init__
+
+        def made(loss: keras.losses.Loss, *args: Any, **kwargs: Any) -> None:
+            make(loss, *args, **kwargs)
+            self.spots[loss] = source.spot(loss)
+
+        return made
+
+    def _noting_compile(self) -> Callable[..., Any]:
+        compile_ = keras.Model.compile
+
+        def compiled(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
+            self.compiled[model] = source.spot()
+            return compile_(model, *args, **kwargs)
+
+        return compiled
+
+    def modules(self, model: Any) -> list[Module]:
+        """All layers; after the first step, since Keras makes some when they are first called."""
+        self._names, known = dict(named(model)), registered(model)
+        return [self._module(path, layer, id(layer) in known) for path, layer in self._names.items()]
+
+    def weights(self, model: Any, optimizers: Sequence[Optimizer]) -> list[Weight]:
+        """The parameters and buffers, and of each optimizer what it keeps beside a parameter."""
+        found = list(variables(model))
+        named_by_id = {id(each.variable): each for each in found}
+        slots = [
+            _weight(named_by_id[id(parameter)], slot._value, "optimizer_state")
+            for optimizer in {id(each): each for each in (*optimizers, *_compiled(model))}.values()
+            for parameter, slot in _slots(optimizer)
+            if id(parameter) in named_by_id
+        ]
+        return [_weight(each, each.value, "parameter" if each.parameter else "buffer") for each in found] + slots
+
+    @property
+    def moves(self) -> list[Move]:
+        """The tf.device scopes, each with the layer that was made in it, if that is one with all below it.
+
+        The names are those of the model whose modules were asked for last.
+        """
+        found = {}
+        for move in self._scopes.moves:
+            made = [path for path, layer in self._names.items() if _has(self._within.get(layer, ()), move)]
+            told = _told(move, made)
+            found[told.device, told.source, told.module] = told
+        return list(found.values())
+
+    def _making(self, new: Callable[..., keras.Layer]) -> Callable[..., keras.Layer]:
+        def made(kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
+            layer = new(kind, *args, **kwargs)
+            self.lines[layer], self._within[layer] = source.line(), list(self._scopes.open)
+            return layer
+
+        return made
+
+    def _module(self, path: str, layer: keras.Layer, is_registered: bool) -> Module:
+        return Module(
+            name=path,
+            kind=type(layer).__name__,
+            source=self._line(path),
+            training=self.trainings.get(layer, True),
+            registered=is_registered,
+            facts=_facts(layer),
+        )
+
+    def _line(self, path: str) -> str:
+        """That which made a layer, or the one that made what it is part of."""
+        while path:
+            if path in self._names and self._names[path] in self.lines:
+                return self.lines[self._names[path]]
+            path = path.rpartition(".")[0] or (MODEL if path != MODEL else "")
+        return ""
+
+
+def _has(scopes: Sequence[Move], move: Move) -> bool:
+    """Moves of the same device and line are equal, but not the same."""
+    return any(scope is move for scope in scopes)
+
+
+def _told(move: Move, paths: list[str]) -> Move:
+    """The scope with the name of what was made in it."""
+    outermost = [path for path in paths if not any(_is_below(path, other) for other in paths)]
+    whole = outermost == [MODEL]
+    module = outermost[0] if len(outermost) == 1 and not whole else ""
+    return Move(device=move.device, source=move.source, module=module, whole=whole)
+
+
+def _is_below(path: str, other: str) -> bool:
+    return path != other and (other == MODEL or path.startswith((f"{other}.", f"{other}[")))
+
+
+def _facts(layer: keras.Layer) -> dict[str, int | float | bool | str]:
+    """What rules need of a layer's settings."""
+    facts: dict[str, int | float | bool | str] = {}
+    if isinstance(layer, keras.layers.Embedding):
+        facts["rows"] = layer.input_dim
+    if not layer.trainable:
+        facts["frozen"] = True
+    return facts
+
+
+def _compiled(model: Any) -> list[Optimizer]:
+    """The optimizer that compile() hung on the model."""
+    optimizer = getattr(model, "optimizer", None)
+    return [optimizer] if isinstance(optimizer, Optimizer) else []
+
+
+def _slots(optimizer: Optimizer) -> Iterator[tuple[keras.Variable, keras.Variable]]:
+    """Each parameter with what the optimizer keeps for it: lists in the order of the parameters."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    parameters = getattr(optimizer, "_trainable_variables", [])
+    for held in vars(optimizer).values():
+        if isinstance(held, Sequence) and held is not parameters and len(held) == len(parameters):
+            for parameter, slot in zip(parameters, held, strict=True):
+                if isinstance(slot, keras.Variable):
+                    yield parameter, slot
+
+
+def _weight(of: Variable, value: tf.Variable, kind: Any) -> Weight:
+    """`value`: the variable's own, or that of a slot for it. Of one with copies on several devices the first."""
+    value = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
+    tensor = Tensor(
+        device=name(value.device),
+        dtype=value.dtype.name,
+        shape=value.shape.as_list(),
+        origin="" if kind == "optimizer_state" else f"{kind} {of.name}",
+    )
+    return Weight(name=of.name, module=of.module, kind=kind, tensor=tensor, trained=bool(of.variable.trainable))

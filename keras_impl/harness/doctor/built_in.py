@@ -1,0 +1,46 @@
+"""A built-in case as a program to be examined: its strategy trains it, as when it is recorded."""
+
+import functools
+import importlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from keras_impl import losses, models, optimizers
+from keras_impl.harness import data, devices, weights
+from keras_impl.harness.run import options
+from parity.doctor.drive import Program, plain_run
+from parity.runtime.job import DoctorJob
+
+
+def program(job: DoctorJob, places: list[str]) -> Program:
+    """The case of the job, placed on `places`."""
+    run = plain_run(job, devices.rank())
+    case = run.case
+    strategy = importlib.import_module(f"keras_impl.strategies.{case.strategy}")
+    make_model = functools.partial(models.build, case.model)
+    make_optimizer = functools.partial(optimizers.build, case)
+    model, optimizer = strategy.place(make_model, make_optimizer, places, data.input_shape(run), **options(case))
+    whole = model if isinstance(model, list) else [model]
+    for each in whole:
+        weights.load(each, run.weights)
+    loss = losses.build(case.loss)
+
+    steps = data.steps(run)
+
+    def train(batches: Iterator[Any], on_step: Callable[[], None]) -> None:
+        # A tf.data.Dataset is cut and read by TensorFlow.
+        given = steps if case.distribute_dataset else batches
+        (strategy.fit if case.fit else strategy.train)(model, optimizer, loss, given, on_step)
+
+    return Program(whole[0], itertools.repeat(()) if case.distribute_dataset else steps, train)
+
+
+def named(batch: Any) -> dict[str, tf.Tensor]:
+    """The tensors of a step's batch by name; of a case's micro-batches by their numbers."""
+    if isinstance(batch, dict):
+        return batch
+    tensors = [leaf for leaf in tf.nest.flatten(batch) if tf.is_tensor(leaf)]
+    return {str(number): tensor for number, tensor in enumerate(tensors)}

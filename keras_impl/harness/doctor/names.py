@@ -1,0 +1,123 @@
+"""What the layers and variables of a model are called: by the attributes they hang on, as PyTorch names modules.
+
+"encoder.dense1"; "blocks.0" in a list. Layers of a Sequential or functional model have the names that Keras gave
+them. What hangs in plain objects and closures Keras does not know: it is found here, as "helper.layers[0]".
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import partial
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_impl.harness.doctor import source
+from parity.core.names import MODEL
+
+# Where Keras keeps for itself what hangs on other attributes too.
+ITS_OWN = ("_layers", "_functional", "_operations", "_metrics", "_self_", "_nodes", "_loss", "_compile", "_tracker")
+
+Parts = tuple[str | int, ...]
+
+
+class Variable(NamedTuple):
+    """A variable of a layer. `module`: the layer's path; `value`: TensorFlow's own."""
+
+    name: str
+    module: str
+    variable: Any
+    value: tf.Variable
+    parameter: bool
+
+
+def named(model: Any) -> Iterator[tuple[str, keras.Layer]]:
+    """Every layer by its first path; the model itself is `MODEL`."""
+    known = registered(model)
+    for parts, layer in _layers(model, (), set()):
+        if not isinstance(layer, keras.layers.InputLayer):
+            yield _path(parts, id(layer) not in known), layer
+
+
+def registered(model: Any) -> set[int]:
+    """The ids of the layers that Keras knows; of something that is no layer, all that it has."""
+    if isinstance(model, keras.Layer):
+        return {id(layer) for layer in model._flatten_layers()}
+    return {id(layer) for _, layer in _layers(model, (), set())}
+
+
+def variables(model: Any) -> Iterator[Variable]:
+    """Those of every layer, but for the seeds of dropout and what is not yet made."""
+    for path, layer in named(model):
+        yield from variables_of(path, layer)
+
+
+def variables_of(path: str, layer: keras.Layer) -> Iterator[Variable]:
+    """Those of one layer without its children's."""
+    attributes = {id(value): key for key, value in vars(layer).items() if not key.startswith("_")}
+    for variable in _own(layer):
+        value = variable if isinstance(variable, tf.Variable) else variable._value
+        if value is not None:
+            last = attributes.get(id(variable), variable.name.partition(":")[0])
+            name = last if path == MODEL else f"{path}.{last}"
+            yield Variable(name, path, variable, value, _is_parameter(layer, variable))
+
+
+def _own(layer: keras.Layer) -> list:
+    """The layer's variables without its children's, and TensorFlow's own, which Keras does not see."""
+    plain = [value for value in vars(layer).values() if isinstance(value, tf.Variable)]
+    return [*layer._trainable_variables, *layer._non_trainable_variables, *plain]
+
+
+def _is_parameter(layer: keras.Layer, variable: Any) -> bool:
+    """Whether it was made to be trained; a frozen layer's still was."""
+    return variable.trainable or any(variable is each for each in layer._trainable_variables)
+
+
+def _layers(holder: Any, parts: Parts, seen: set[int]) -> Iterator[tuple[Parts, keras.Layer]]:
+    if id(holder) in seen:
+        return
+    seen.add(id(holder))
+    if isinstance(holder, keras.Layer):
+        yield parts, holder
+    for key, value in _items(holder):
+        yield from _layers(value, (*parts, key), seen)
+
+
+def _items(holder: Any) -> Iterator[tuple[str | int, Any]]:
+    """What hangs on something: on what is the user's, and on layers."""
+    if isinstance(holder, keras.Sequential) or hasattr(holder, "_operations"):
+        yield from ((layer.name, layer) for layer in holder.layers)
+    if isinstance(holder, Mapping):
+        yield from ((str(key), value) for key, value in holder.items())
+    elif isinstance(holder, (Sequence, Set)) and not isinstance(holder, (str, bytes)):
+        yield from enumerate(holder)
+    elif isinstance(holder, partial):
+        yield from enumerate((holder.func, *holder.args, *holder.keywords.values()))
+    elif isinstance(holder, FunctionType):
+        yield from _closure(holder)
+    elif isinstance(holder, keras.Layer) or _is_users(type(holder)):
+        attributes = dict(getattr(holder, "__dict__", {}))
+        yield from ((key, value) for key, value in attributes.items() if not key.startswith(ITS_OWN))
+
+
+def _closure(function: FunctionType) -> Iterator[tuple[str | int, Any]]:
+    """The variables from around a function of the user's."""
+    if source.kind(function.__code__.co_filename) == source.USER:
+        for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                yield key, cell.cell_contents
+            except ValueError:  # it has no value yet
+                continue
+
+
+def _is_users(kind: type) -> bool:
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return bool(file) and source.kind(file) == source.USER
+
+
+def _path(parts: Parts, hidden: bool) -> str:
+    """With dots; numbers in brackets where PyTorch's and Keras's own names could not lead."""
+    texts = [f"[{part}]" if hidden and isinstance(part, int) else f".{part}" for part in parts]
+    return "".join(texts).removeprefix(".") or MODEL

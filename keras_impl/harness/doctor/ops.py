@@ -1,0 +1,173 @@
+"""What the ops of a step do: where they run, what they make of what, what they broadcast, what they cut."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe  # what a tape records, and by which functions, has no public door
+from tensorflow.python.eager import backprop, context
+from tensorflow.python.framework import op_callbacks
+
+from keras_impl.harness.doctor import source
+from keras_impl.harness.doctor.copies import NO_NUMBERS, Copies
+from keras_impl.harness.doctor.cuts import Cuts
+from keras_impl.harness.doctor.finite import Finite
+from keras_impl.harness.doctor.frames import View, look
+from keras_impl.harness.doctor.losses import Losses, is_straight, note_activation
+from keras_impl.harness.doctor.origins import MOVES, Known
+from keras_impl.harness.doctor.scopes import Scopes
+from parity.doctor import rewrite
+from parity.doctor.evidence import Broadcast, Code, Place, Soft
+
+PICKS = ("GatherV2", "RandomShuffle", "RandomShuffleV2")
+COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual", "Maximum", "Minimum")
+ARITHMETIC = ("AddV2", "Sub", "Mul", "RealDiv", "DivNoNan", "FloorDiv", "FloorMod", "Pow", "SquaredDifference")
+READS = ("ReadVariableOp",)
+SCALES = ("Mul", "RealDiv", "DivNoNan")
+
+
+class Ops:
+    """Sees every op that is executed; in eager mode, also those of a backward pass."""
+
+    def __init__(self, copies: Copies, finite: Finite, devices: list[str], losses: Losses, cuts: Cuts):
+        self.copies, self.finite = copies, finite
+        self.step, self.calls, self.origins = copies.step, copies.calls, copies.origins
+        self.losses, self.cuts = losses, cuts
+        self.devices = ["CPU:0", *devices]
+        self._scopes = Scopes()
+        self._forward = threading.local()  # `place`: of the op whose gradient is being computed
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Within it."""
+        op_callbacks.add_op_callback(self._see)
+        pywrap_tfe.TFE_Py_RegisterGradientFunction(self._differentiate)
+        try:
+            with self._scopes:
+                yield
+        finally:
+            pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
+            op_callbacks.remove_op_callback(self._see)
+
+    def _see(
+        self, kind: Any, inputs: tuple, attributes: tuple, outputs: list, op_name: Any = None, graph: Any = None
+    ) -> None:
+        """TensorFlow's callback."""
+        if graph is not None:
+            return
+        operation, view = kind.decode() if isinstance(kind, bytes) else kind, look()
+        if self.calls.phase == "backward":
+            view = view._replace(direct=False)  # TensorFlow wrote these ops
+        self.losses.see(view)
+        target = self._device(inputs, outputs)
+        self.copies.see(operation, inputs, target, view)
+        self._see_elsewhere(operation, inputs, outputs, target, view)
+        self._see_shapes(operation, inputs, view)
+        self._see_types(operation, inputs, outputs, view)
+        place = self._place(view)
+        self._note_outputs(operation, inputs, outputs, view, place)
+        self.finite.see(operation, inputs, outputs, place)
+
+    def _differentiate(
+        self, operation: str, attributes: tuple, number: int, inputs: Any, outputs: Any, *rest: Any
+    ) -> Any:
+        """The gradient of one op. What is needed of the op's tensors is there: what made them tells where it was."""
+        known = [
+            self.origins.of(tensor) for tensor in (*(outputs or ()), *(inputs or ())) if isinstance(tensor, tf.Tensor)
+        ]
+        first = next((each for each in known if each.module or each.made), Known())
+        self._forward.place = Place(module=first.module, source=first.made, phase="backward")
+        try:
+            return backprop._gradient_function(operation, attributes, number, inputs, outputs, *rest)
+        finally:
+            self._forward.place = None
+
+    def _place(self, view: View) -> Place:
+        """Of an op in the backward pass: that of the op whose gradient it is."""
+        return getattr(self._forward, "place", None) or self.calls.place(view)
+
+    def _device(self, inputs: tuple, outputs: list) -> str:
+        """Where an op ran. Its results may lie elsewhere: a GPU keeps shapes in the host's memory."""
+        tensor = next((each for each in (*outputs, *inputs)), None)
+        return self.origins.device_named(tensor.device if tensor is not None else context.context().device_name or "")
+
+    def _see_elsewhere(self, operation: str, inputs: tuple, outputs: list, target: str, view: View) -> None:
+        """An op that did not run where the program's tf.device asks for it; one on variables runs where they are."""
+        asked = self._scopes.open[-1].device if self._scopes.open else target
+        if asked == target:
+            return
+        numbers = outputs and not any(tensor.dtype in NO_NUMBERS for tensor in (*inputs, *outputs))
+        in_force = asked not in self.devices or self.origins.device_named(context.context().device_name) == asked
+        if not numbers or not in_force:
+            return
+        known = [soft for soft in self.step.soft if (soft.asked, soft.place.source) == (asked, view.line)]
+        if not known:
+            self.step.soft.append(Soft(asked=asked, ran=target, operation=operation, place=self.calls.place(view)))
+        else:
+            known[0].count += 1
+
+    def _see_shapes(self, operation: str, inputs: tuple, view: View) -> None:
+        if operation not in (*COMPARISONS, *ARITHMETIC) or not view.direct:
+            return
+        left, right = inputs
+        if left.shape.rank and right.shape.rank and left.shape != right.shape:
+            described = [self.origins.describe(tensor) for tensor in inputs]
+            broadcast = Broadcast(
+                operation=operation,
+                left=described[0],
+                right=described[1],
+                place=self.calls.place(view),
+                squeezed=_squeezed(left.shape.rank, right.shape.rank),
+            )
+            self.step.broadcasts.append(broadcast)
+
+    def _see_types(self, operation: str, inputs: tuple, outputs: list, view: View) -> None:
+        """Casts to float16 in the user's lines, and ends of gradients."""
+        if not view.direct:
+            return
+        if operation == "Cast" and outputs[0].dtype == tf.float16 and not self.step.half:
+            self.step.half = view.line
+        self.cuts.see(operation, inputs, outputs, view)
+
+    def _note_outputs(self, operation: str, inputs: tuple, outputs: list, view: View, place: Place) -> None:
+        before = [self.calls.variable(each) if operation in READS else self.origins.of(each) for each in inputs]
+        recorded = pywrap_tfe.TFE_Py_TapeSetShouldRecordBackprop(list(inputs))  # a tape is told of the results later
+        moved = operation in (*MOVES, *READS)
+        first = 1 if operation == "Split" else 0  # its first input is the axis
+        for tensor in outputs:
+            known = Known(made=view.line, module=place.module)
+            if moved:
+                known.origin = before[first].origin
+            if moved and self._is_same(inputs[first], tensor):
+                known.made = before[first].made
+            known.origin = known.origin or ("loss" if view.loss else "")
+            known.recorded = recorded and tensor.dtype.is_floating
+            known.straight = is_straight(operation, before)
+            note_activation(known, operation, before, view.direct)
+            if operation in PICKS and self.calls.phase != "backward":
+                known.picked = source.spot()
+            elif moved:
+                known.picked = before[first].picked
+            known.scaled = _is_scaled(operation, tensor, inputs, before, view)
+            self.origins.note(tensor, known)
+
+    def _is_same(self, before: tf.Tensor, after: tf.Tensor) -> bool:
+        """Whether neither type nor device changed."""
+        return before.dtype == after.dtype and self.origins.device(before) == self.origins.device(after)
+
+
+def _squeezed(left: int, right: int) -> Code | None:
+    """The user's line without the last axis of the operand that has one more than the other."""
+    if abs(left - right) != 1:
+        return None
+    return rewrite.code(source.spot(), lambda op: op.squeezed(left > right, "tf.squeeze({}, -1)"))
+
+
+def _is_scaled(operation: str, tensor: tf.Tensor, inputs: tuple, before: list[Known], view: View) -> bool:
+    """A number made of two in the user's line; Keras may scale it further."""
+    if tensor.shape.rank != 0 or operation not in (*SCALES, "Cast", "Identity"):
+        return False
+    own = operation in SCALES and view.direct and all(each.shape.rank == 0 for each in inputs)
+    return own or any(known.scaled for known in before)

@@ -1,0 +1,189 @@
+"""Backward passes, gradients, and the optimizers that use them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from tensorflow.python.eager import context  # who sees an op has no public door
+
+from keras_impl.harness.doctor import names, source
+from keras_impl.harness.doctor.calls import Calls
+from keras_impl.harness.doctor.cuts import Cuts
+from keras_impl.harness.doctor.finite import Finite, is_finite
+from keras_impl.harness.doctor.origins import Known, Origins, copies, tensors
+from parity.doctor import evidence, rewrite
+
+
+class Training:
+    """Notes them in the step."""
+
+    def __init__(self, step: evidence.Step, calls: Calls, origins: Origins, finite: Finite, cuts: Cuts):
+        self.step, self.calls, self.origins, self.finite, self.cuts = step, calls, origins, finite, cuts
+        self._gradients: dict[int, Any] = {}  # by the id of TensorFlow's variable: what the last tape gave
+        self._stepped: dict[int, tuple[keras.Optimizer, list[Any]]] = {}
+        self._growth: dict[int, tuple[float, float, float]] = {}  # rates, and parameters before and after
+        self._updates = 0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Within it."""
+        with self.calls.building.noting_optimizers(), ExitStack() as patches:
+            gradient = self._differentiated(tf.GradientTape.gradient)
+            patches.enter_context(mock.patch.object(tf.GradientTape, "gradient", gradient))
+            entered = self.cuts.entered(tf.GradientTape.__enter__)
+            patches.enter_context(mock.patch.object(tf.GradientTape, "__enter__", entered))
+            for kind in (BaseOptimizer, LossScaleOptimizer):
+                patches.enter_context(mock.patch.object(kind, "apply", self._applied(kind.apply)))
+            yield
+
+    def end(self) -> None:
+        """The step is over: what became of each parameter, and of each optimizer."""
+        variables = list(names.variables(self.calls.model))
+        own = {id(variable) for variable in getattr(self.calls.model, "trainable_variables", ())}
+        trained = [each for each in variables if id(each.variable) in own]
+        self.step.gradients = [evidence.Gradient(parameter=each.name, state=self._state(each)) for each in trained]
+        named = {id(each.variable): each.name for each in variables}
+        known = {id(optimizer): optimizer for optimizer in (*self.calls.building.optimizers, *self.stepped)}
+        inner = {id(getattr(optimizer, "inner_optimizer", None)) for optimizer in known.values()}
+        self.step.optimizers = [
+            self._optimizer(optimizer, named) for key, optimizer in known.items() if key not in inner
+        ]
+
+    @property
+    def stepped(self) -> list[keras.Optimizer]:
+        """The optimizers that made an update."""
+        return [optimizer for optimizer, _ in self._stepped.values()]
+
+    def _differentiated(self, gradient: Callable[..., Any]) -> Callable[..., Any]:
+        def called(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+            given = bool(args and args[0] is not None) or kwargs.get("output_gradients") is not None
+            is_root = not given and self.calls.phase != "backward" and _is_first_replica()
+            if is_root:
+                self._begin(tensors(target))
+            with self.calls.within("backward", "backward" if self.calls.phase == "backward" else "other"):
+                result = gradient(tape, target, sources, *args, **kwargs)
+            for variable, value in zip(tf.nest.flatten(sources), tf.nest.flatten(result), strict=True):
+                self._note(variable, value)
+            return result
+
+        return called
+
+    def _begin(self, targets: list[tf.Tensor]) -> None:
+        """A pass from a loss; one that goes on where another ended is part of that."""
+        known = [self.origins.of(tensor) for tensor in targets]
+        for tensor, each in zip(targets, known, strict=True):
+            each.origin = each.origin or "loss"
+            self.finite.reached(tensor)
+        scaled = any(each.scaled for each in known)
+        noted = evidence.Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
+        noted.optimizer = self._called()
+        noted.update = _update(noted.optimizer)
+        self.step.backwards.append(noted)
+        for target in targets:
+            self.cuts.explain_whole(target)
+
+    def _called(self) -> str:
+        """What the user's line may call the optimizer by."""
+        names = (rewrite.name(source.frame(), optimizer) for optimizer in self.calls.building.optimizers)
+        return next(filter(None, names), "optimizer")
+
+    def _note(self, variable: Any, value: Any) -> None:
+        """A gradient, if it is a variable's; that of an embedding has rows only."""
+        dense = value.values if isinstance(value, tf.IndexedSlices) else value
+        if dense is None or not isinstance(variable, (keras.Variable, tf.Variable, tf.distribute.DistributedValues)):
+            return
+        known = self.origins.of(dense)
+        self.origins.note(dense, Known("gradient", known.made, known.module, fault=known.fault))
+        self.finite.reached(dense)
+        for copy in copies(variable):
+            self._gradients[id(copy)] = dense
+
+    def _state(self, each: names.Variable) -> Any:
+        found = [self._gradients[id(copy)] for copy in copies(each.variable) if id(copy) in self._gradients]
+        if not found:
+            return "none"
+        if not all(is_finite(tensor) for tensor in found):
+            return "not_finite"
+        return "finite" if any(np.any(tensor._numpy()) for tensor in found) else "zero"
+
+    def _applied(self, apply: Callable[..., None]) -> Callable[..., None]:
+        def called(optimizer: keras.Optimizer, grads: Any, trainable_variables: Any = None) -> None:
+            self.step.loss_scaled = self.step.loss_scaled or isinstance(optimizer, LossScaleOptimizer)
+            behind = "update" if self.calls.phase == "update" else "other"
+            with self.calls.within("update", behind):
+                held = _held(optimizer, trainable_variables) if tf.executing_eagerly() else []
+                before = root_mean_square(held)
+                apply(optimizer, grads, trainable_variables)
+                self._note_growth(optimizer, before, root_mean_square(held))
+            self._stepped[id(optimizer)] = optimizer, list(trainable_variables or ())
+            self._updates += 1
+
+        return called
+
+    def _note_growth(self, optimizer: keras.Optimizer, before: float, after: float) -> None:
+        _, least, most = self._growth.get(id(optimizer), (0.0, 1.0, 0.0))
+        if before and not after * least <= most * before:  # also if it is not a number
+            self._growth[id(optimizer)] = float(_value(optimizer.learning_rate)), before, after
+
+    def _optimizer(self, optimizer: keras.Optimizer, named: dict[int, str]) -> evidence.Optimizer:
+        _, given = self._stepped.get(id(optimizer), (None, []))
+        held = {id(variable) for variable in (*getattr(optimizer, "_trainable_variables", ()), *given)}
+        rate, before, after = self._growth.get(id(optimizer), (None, None, None))
+        made = self.calls.building.spots.get(optimizer)
+        return evidence.Optimizer(
+            kind=type(optimizer).__name__,
+            source=self.calls.building.optimizers.get(optimizer, ""),
+            parameters=[name for key, name in named.items() if key in held],
+            stepped=id(optimizer) in self._stepped,
+            before=before,
+            after=after,
+            rate=rate,
+            slower=rewrite.code(made, lambda call: call.with_keyword("learning_rate", "1e-3", 0)),
+        )
+
+
+def _update(optimizer: str) -> str:
+    """The line behind the user's that applies the gradients which that one computes; "" if they have no name."""
+    call, statement = rewrite.expression(source.spot()), rewrite.statement(source.spot())
+    if call is None or statement is None or call.function != "gradient" or len(call.node.args) < 2:
+        return ""
+    names = [statement.text(target) for target in getattr(statement.node, "targets", ())]
+    return f"{optimizer}.apply({names[0]}, {call.text(call.node.args[1])})" if names else ""
+
+
+def root_mean_square(variables: Any) -> float:
+    """Of all numbers in them together."""
+    arrays = [_value(variable).astype("float64") for variable in variables]
+    total = sum(array.size for array in arrays)
+    return float(np.sqrt(sum(float(np.square(array).sum()) for array in arrays) / max(total, 1)))
+
+
+def _value(variable: Any) -> np.ndarray:
+    """The numbers, without a read that the program could have made: of several copies those of the first."""
+    first, thread = copies(variable)[0], context.context()._thread_local_data
+    callbacks, thread.op_callbacks = thread.op_callbacks, []  # nobody sees it
+    try:
+        return (first if isinstance(first, tf.Tensor) else first._read_variable_op())._numpy()
+    finally:
+        thread.op_callbacks = callbacks
+
+
+def sizes(model: Any) -> list[float]:
+    """The root mean square of each parameter that is to be trained."""
+    return [root_mean_square([variable]) for variable in getattr(model, "trainable_variables", ())]
+
+
+def _held(optimizer: keras.Optimizer, given: Any) -> list[Any]:
+    return list(given or getattr(optimizer, "_trainable_variables", ()))
+
+
+def _is_first_replica() -> bool:
+    """One replica tells of the passes that all of them make."""
+    replica = tf.distribute.get_replica_context()
+    return replica is None or tf.get_static_value(replica.replica_id_in_sync_group) == 0

@@ -1,0 +1,59 @@
+"""A user's program: the functions that the flags name, or a plain step where there is none."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from parity.core.errors import UsageError
+from parity.doctor.drive import Program, steps
+from parity.doctor.program import load
+from parity.runtime.job import DoctorJob
+
+Inputs = dict[str, tf.Tensor]
+HOST = "CPU:0"
+
+
+def program(job: DoctorJob) -> Program:
+    """What `build` returns, trained by `step`. Raises UsageError."""
+    build = load("--keras", job.build)
+    step = load("--step", job.step, "model", "inputs") if job.step else _step
+    model = build()
+    if not isinstance(model, (keras.Model, keras.Layer)):
+        raise UsageError(f"--keras={job.build}: expected a keras.Model, received {type(model).__name__}")
+
+    def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
+        for inputs in batches:
+            step(model, inputs)
+            on_step()
+
+    return Program(model, _batches(job), train)
+
+
+def _batches(job: DoctorJob) -> Iterator[Inputs]:
+    """As a data loader gives them: on the host, new ones for each step."""
+    for number in range(steps(job)):
+        with tf.device(HOST):
+            batch = {given.name: tf.constant(given.values(number)) for given in job.inputs}
+        yield batch
+
+
+def _step(model: keras.Model, inputs: Inputs) -> None:
+    """Where no step is given: forward, the sum of the outputs, backward."""
+    with tf.GradientTape() as tape:
+        outputs = tf.nest.flatten(_call(model, inputs))
+        total = tf.add_n([tf.reduce_sum(output) for output in outputs if output.dtype.is_floating])
+    tape.gradient(total, model.trainable_variables)
+
+
+def _call(model: keras.Model, inputs: Inputs) -> Any:
+    """With one tensor, a dict, arguments by name, or a list: as the model takes its inputs."""
+    if isinstance(getattr(model, "input", None), dict):
+        return model(inputs, training=True)
+    if len(inputs) == 1:
+        return model(*inputs.values(), training=True)
+    if set(inputs) <= set(inspect.signature(model.call).parameters):
+        return model(**inputs, training=True)
+    return model(list(inputs.values()), training=True)

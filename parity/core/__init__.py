@@ -1,0 +1,1 @@
+"""What all rooms need: errors, arrays, names, seeded random numbers, signals and streams."""

@@ -1,0 +1,77 @@
+"""How long the parts of a step take: a side says when each begins and ends."""
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from parity.doctor.evidence import Time
+
+
+class Clock:
+    """Times steps and their parts; a part within a part counts for the outer one alone.
+
+    `wait` returns when the devices have done what they were given.
+    """
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self.wait = wait
+        self._steps: list[dict[str, float]] = []
+        self._open = ""
+        self._began = 0.0
+        self._forward_ended: float | None = None
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """One step."""
+        self._steps.append(defaultdict(float))
+        self._open, self._forward_ended = "", None
+        start = self._now()
+        yield
+        self._steps[-1]["step"] = self._now() - start
+
+    def result(self, device: str) -> list[Time]:
+        """The medians of the steps that came to an end, if there are any; None for a part that none of them had."""
+        steps = [step for step in self._steps if "step" in step]
+        parts = {part for step in steps for part in step}
+        medians = {part: statistics.median(step.get(part, 0.0) for step in steps) for part in parts}
+        return [Time(device=device, steps=len(steps), **medians)] if steps else []
+
+    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, timed as a part of the step."""
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            self.begin(part)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.end(part)
+
+        return timed
+
+    def begin(self, part: str) -> None:
+        """A part begins: forward, backward, update or copies."""
+        if self._open:
+            return
+        self._open, self._began = part, self._now()
+        if part == "backward" and self._forward_ended is not None:
+            # Between the model's output and the backward pass the loss is computed.
+            self._steps[-1]["loss"] += self._began - self._forward_ended
+            self._forward_ended = None
+
+    def end(self, part: str) -> None:
+        """The part is over."""
+        if self._open != part:
+            return
+        self._open, now = "", self._now()
+        self._steps[-1][part] += now - self._began
+        if part == "forward":
+            self._forward_ended = now
+        elif part == "copies" and self._forward_ended is not None:
+            self._forward_ended += now - self._began  # not a part of the loss
+
+    def _now(self) -> float:
+        self.wait()
+        return time.perf_counter()

@@ -1,0 +1,123 @@
+"""An examination, framework-free: a program trains, and each of its steps runs in a context of its own.
+
+The first steps are observed, some more are timed, the last is profiled if that is wanted. A side says what each
+means. A step begins where the one before ended, so that a library which fetches batches ahead does not matter.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from parity.config import weights
+from parity.core.errors import BackendError, UsageError
+from parity.data.batches import Dataset
+from parity.doctor.evidence import Failure, Place
+from parity.doctor.files import Files
+from parity.runtime.drive import Rank, Run, recorders
+from parity.runtime.job import DoctorJob, Job
+
+OBSERVED, WARM, TIMED = 2, 1, 5
+LineOf = Callable[[TracebackType | None], str]  # the user's line that an exception came from
+
+
+class Program(NamedTuple):
+    """What is examined, built. `train(batches, on_step)` does a step with each batch, then calls `on_step()`."""
+
+    model: Any
+    batches: Iterator[Any]
+    train: Callable[[Iterator[Any], Callable[[], None]], None]
+
+
+def steps(job: DoctorJob) -> int:
+    """How many steps an examination takes."""
+    return OBSERVED + WARM + TIMED + bool(job.profile)
+
+
+def plain_run(job: DoctorJob, rank: Rank) -> Run:
+    """The run of a built-in case; its recorders note samples, and are given nothing else."""
+    assert job.case
+    case = msgspec.structs.replace(job.case, steps=steps(job))
+    data = Dataset(case)
+    silent = recorders(Job(case=case, runs=[], folder=job.folder), "", rank, data)
+    return Run(case, case.precision, weights.initial(case), data, silent, watch=False, fault="")
+
+
+@contextmanager
+def building_errors(line_of: LineOf) -> Iterator[None]:
+    """What the program raises while it is built is told with the user's line. Raises BackendError, and UsageError."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        line = line_of(error.__traceback__)
+        where = f", at {line}" if line else ""
+        raise BackendError(f"the program cannot be built: {type(error).__name__}: {error}{where}") from error
+
+
+def outcome(drive: "Drive", line_of: LineOf) -> Failure | None:
+    """Runs it all; what an unobserved step of the user's raised, which spoils nothing that was seen before."""
+    try:
+        drive.run()
+    except Exception as error:
+        if not (source := line_of(error.__traceback__)):
+            raise
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        place = Place(source=source)
+        return Failure(exception=type(error).__name__, message=first, operation="", tensors=[], place=place)
+    return None
+
+
+class Drive:
+    """Trains a program. `context(number, batch)`: what a step runs in; one that swallows an exception ends it all.
+
+    `ranks`: those that go step by step together. `steps`: how many.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        context: Callable[[int, Any], AbstractContextManager[Any]],
+        files: Files,
+        ranks: int,
+        steps: int,
+    ) -> None:
+        self.program, self.context, self.files = program, context, files
+        self.ranks, self.steps = ranks, steps
+        self._batches: list[Any] = []
+        self._number = 0
+        self._inside: AbstractContextManager[Any]
+
+    def run(self) -> None:
+        """All steps. Raises what a step raised, unless its context had swallowed it."""
+        self._begin()
+        try:
+            self.program.train(self._drawn(), self._on_step)
+        except Exception as error:
+            if self._number == self.steps or not self._inside.__exit__(type(error), error, error.__traceback__):
+                raise
+        finally:
+            self.files.ended("all")
+
+    def _begin(self) -> None:
+        self._inside = self.context(self._number, self._batch(self._number))
+        self._inside.__enter__()
+
+    def _on_step(self) -> None:
+        self._inside.__exit__(None, None, None)
+        self.files.meet(self.ranks, self._number)
+        self._number += 1
+        if self._number < self.steps:
+            self._begin()
+
+    def _drawn(self) -> Iterator[Any]:
+        for number in range(self.steps):
+            yield self._batch(number)
+
+    def _batch(self, number: int) -> Any:
+        while len(self._batches) <= number:
+            self._batches.append(next(self.program.batches))
+        return self._batches[number]

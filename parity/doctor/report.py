@@ -1,0 +1,126 @@
+"""The doctor's report: what ran on what, each finding with its line and its fix, where the time goes."""
+
+import textwrap
+from collections import Counter
+from typing import Any, TextIO
+
+import msgspec
+from rich.text import Text
+
+from parity.doctor.evidence import Evidence, Time
+from parity.doctor.finding import SEVERITIES, Finding
+from parity.report.console import Console
+
+SCHEMA = 1
+COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+PIPE_WIDTH = 100  # columns where there is no terminal
+PARTS = ("forward", "loss", "backward", "update", "copies")
+UNBROKEN: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # paths are to be copied
+UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+def show(findings: list[Finding], seen: list[Evidence], file: TextIO) -> None:
+    """Print what ran, what was found, the times and the count."""
+    console = Console(file, PIPE_WIDTH)
+    for line in dict.fromkeys(map(_headline, seen)):
+        console.print(line, style="dim")
+    for finding in findings:
+        console.print()
+        _block(finding, console)
+    if findings:
+        console.print()
+    for evidence in seen:
+        for time in evidence.times:
+            _fold(f"{_rank(evidence)}{_timed(time)}", console)
+    for evidence in seen:
+        if evidence.profile:
+            console.print(f"{_rank(evidence)}profile: {evidence.profile}")
+    console.print(_count(findings), style="bold")
+
+
+def document(findings: list[Finding], seen: list[Evidence]) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "schema": SCHEMA,
+        "findings": [msgspec.to_builtins(finding) for finding in findings],
+        "times": [
+            {"side": evidence.side, "case": evidence.case, "rank": evidence.rank, **msgspec.to_builtins(time)}
+            for evidence in seen
+            for time in evidence.times
+        ],
+        "environment": [
+            {
+                "side": evidence.side,
+                "case": evidence.case,
+                "rank": evidence.rank,
+                "devices": _devices(evidence),
+                "profile": evidence.profile,
+            }
+            for evidence in seen
+        ],
+    }
+
+
+def _headline(evidence: Evidence) -> str:
+    """A side, its processes, and what the devices are that its program knows."""
+    kinds: dict[str, list[str]] = {}
+    for device, kind in _devices(evidence).items():
+        kinds.setdefault(kind, []).append(device)
+    said = "; ".join(f"{', '.join(names)}{f': {kind}' if kind else ''}" for kind, names in kinds.items())
+    ranks = f", {evidence.ranks} ranks" if evidence.ranks > 1 else ""
+    steps = f", {len(evidence.steps)} steps observed" if len(evidence.steps) != 1 else ", 1 step observed"
+    return f"{_program(evidence)}{ranks}{steps} on {said or 'the host'}"
+
+
+def _devices(evidence: Evidence) -> dict[str, str]:
+    """Each device, and what it is; "" where that is not known."""
+    known = evidence.physical + [""] * len(evidence.devices)
+    return dict(zip(evidence.devices, known, strict=False))
+
+
+def _block(finding: Finding, console: Console) -> None:
+    """A finding: what and where, what was seen, the fix."""
+    at = [part for part in (finding.where, finding.source) if part]
+    head = Text.assemble((f"{finding.severity}: {finding.id}", f"bold {COLOURS[finding.severity]}"))
+    names = " ".join(part for part in (finding.side, finding.case) if part)
+    head.append(f"{f' ({names})' if names else ''}{' at ' if at else ''}{', '.join(at)}")
+    console.print(head)
+    for line in finding.message.splitlines():
+        _fold(f"  {line}", console)
+    if finding.fix:
+        # Its own lines are not folded: code is to be copied.
+        console.print(Text(f"  fix: {finding.fix}", style="bold"), soft_wrap=True)
+
+
+def _fold(line: str, console: Console) -> None:
+    """Print it as lines of the console's width, indented alike."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    lines = textwrap.wrap(line, console.width, subsequent_indent=indent, **UNBROKEN)
+    console.print("\n".join(lines), soft_wrap=True)
+
+
+def _rank(evidence: Evidence) -> str:
+    return f"{_program(evidence)}{f' rank {evidence.rank}' if evidence.ranks > 1 else ''}: "
+
+
+def _program(evidence: Evidence) -> str:
+    """The side, and the case if it is one."""
+    return " ".join(part for part in (evidence.side, evidence.case) if part)
+
+
+def _timed(time: Time) -> str:
+    """A step's time and what it is made of, in one unit."""
+    scale, unit = next((known for known in UNITS if time.step >= known[0]), UNITS[-1])
+    parts = [f"{part} {value / scale:.3g}" for part in PARTS if (value := getattr(time, part)) is not None]
+    split = f": {', '.join(parts)}" if parts else ""
+    return f"step {time.step / scale:.3g} {unit} on {time.device}, median of {time.steps}{split}"
+
+
+def _count(findings: list[Finding]) -> str:
+    if not findings:
+        return "no findings"
+    counts = Counter(finding.severity for finding in findings)
+    said = [
+        f"{counts[severity]} {severity}{'s' * (counts[severity] > 1)}" for severity in SEVERITIES if counts[severity]
+    ]
+    return f"{len(findings)} finding{'s' * (len(findings) > 1)}: {', '.join(said)}"

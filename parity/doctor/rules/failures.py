@@ -1,0 +1,177 @@
+"""What ended a step, explained: by the first of the explanations that fits, else by the exception itself."""
+
+import re
+from collections.abc import Callable, Iterator
+
+from parity.core.names import MODEL
+from parity.doctor.evidence import Evidence, Failure, InPlace, Step, Tensor
+from parity.doctor.finding import Finding
+from parity.doctor.rules import dtypes, learning, mismatches, words
+from parity.doctor.rules.facts import FLOATS, INTEGERS, found, is_input, module
+
+Explanation = Callable[[Evidence, Step, Failure], Finding | None]
+
+OUT_OF_PLACE = {"add": "+", "iadd": "+", "sub": "-", "isub": "-", "mul": "*", "imul": "*", "div": "/", "itruediv": "/"}
+
+NO_GRADIENTS = ("No gradients provided for any variable", "does not require grad and does not have a grad_fn")
+
+
+def failed(evidence: Evidence) -> Iterator[Finding]:
+    """One finding for the failure of each step."""
+    later = [Step(failure=evidence.later)] if evidence.later else []
+    for step in evidence.steps + later:
+        if step.failure:
+            explained = (explain(evidence, step, step.failure) for explain in EXPLANATIONS)
+            yield next((finding for finding in explained if finding), _raised(step.failure))
+
+
+def _raised(failure: Failure) -> Finding:
+    first = next((line for line in failure.message.splitlines() if line.strip()), "")
+    message = f"{failure.exception}: {first}" if first else failure.exception
+    return found("error", "step.raised", failure.place.module, failure.place.source, message, "")
+
+
+def in_place(_: Evidence, step: Step, failure: Failure) -> Finding | None:
+    """A tensor that the backward pass needs and that was overwritten."""
+    if "modified by an inplace operation" not in failure.message or not step.in_places:
+        return None
+    change = max(reversed(step.in_places), key=lambda change: _fits(change, failure.message))
+    message = (
+        f"{change.operation} overwrites {change.shape} that {change.made_by or 'an op'} made and needs in the "
+        f"backward pass, which fails at {failure.place.source or 'loss.backward()'}."
+    )
+    name = change.operation.strip("_")
+    sign = OUT_OF_PLACE.get(name, "")
+    fix = f"out = out {sign} x" if sign else f"out = out.clone().{name}_()" if name else "out = out.clone()"
+    return found("error", "autograd.in_place", change.place.module, change.place.source, message, fix)
+
+
+def _fits(change: InPlace, message: str) -> int:
+    """How well a change agrees with what PyTorch says of the tensor: its shape, the op that made it."""
+    shape = re.search(r"\[torch\.\w+ \[([\d, ]*)\]\]", message)
+    node = re.search(r"output \d+ of (\w+?)Backward\d*", message)
+    sizes = [int(size) for size in shape[1].split(",") if size.strip()] if shape else None
+    plain = node[1].lower() if node else None
+    made = [name.replace("_", "").lower() for name in (change.made_by, change.operation)]
+    return 2 * (sizes == change.shape) + (2 * (plain == made[0]) or (plain == made[1]))
+
+
+def no_gradients(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
+    """Keras's optimizers want one gradient at least, PyTorch's backward pass a loss with a graph."""
+    if not any(text in failure.message for text in NO_GRADIENTS):
+        return None
+    cuts = sorted(step.cuts, key=lambda cut: cut.what == "integers")  # those may be an accuracy's
+    cut = next(iter(cuts), None)
+    source = (cut.mended or cut.place).source if cut else failure.place.source
+    message = f"No gradient reaches any parameter: the line {failure.place.source} has nothing to work with."
+    fix = "with tf.GradientTape() as tape: output = model(x, training=True)  # the forward pass within the tape"
+    if cut and cut.mended:
+        fix = cut.mended.fix
+    elif evidence.side == "torch":
+        fix = "loss = criterion(model(x), target)  # of what the model returned, by differentiable ops alone"
+    return found("error", "learning.no_gradient", MODEL, source, message, fix)
+
+
+def ids_range(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
+    """An id that an embedding has no row for."""
+    beyond = re.search(r"= (-?\d+) is not in \[0, (\d+)\)", failure.message)
+    if not beyond and not (
+        failure.exception == "IndexError" and "out of range" in failure.message and _embeds(evidence, failure)
+    ):
+        return None
+    rows = beyond[2] if beyond else str(module(evidence, failure.place.module).facts.get("rows") or _rows(failure))
+    wrong = f"the id {beyond[1]}" if beyond else "an id outside of it"
+    message = (
+        f"{failure.place.module or 'The embedding'} has {rows or 'too few'} rows, for ids from 0 on, and got {wrong}."
+    )
+    needed = str(int(beyond[1]) + 1) if beyond and int(beyond[1]) >= 0 else "largest_id + 1"
+    fix = f"nn.Embedding({needed}, ...)" if evidence.side == "torch" else f"keras.layers.Embedding({needed}, ...)"
+    return found("error", "type.ids_range", failure.place.module, failure.place.source, message, fix)
+
+
+def _rows(failure: Failure) -> int | str:
+    tables = [tensor.shape[0] for tensor in failure.tensors if len(tensor.shape) == 2 and tensor.dtype in FLOATS]
+    return tables[0] if tables else ""
+
+
+def _embeds(evidence: Evidence, failure: Failure) -> bool:
+    kind = module(evidence, failure.place.module).kind
+    return "embedding" in failure.operation.lower() or "Embedding" in kind
+
+
+def float_ids(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
+    """Floats where an embedding needs ids."""
+    if not _embeds(evidence, failure) or len({tensor.device for tensor in failure.tensors}) > 1:
+        return None
+    for tensor in failure.tensors:
+        if (
+            tensor.dtype in FLOATS
+            and not tensor.origin.startswith(("parameter ", "hidden "))
+            and len(tensor.shape) != 0
+        ):
+            place = failure.place
+            return dtypes.ids_as_floats(evidence, tensor, place.module, place.source, "error")
+    return None
+
+
+def unused_ddp(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
+    """DistributedDataParallel says so in the step after the one that left parameters out."""
+    if "Expected to have finished reduction" not in failure.message:
+        return None
+    return next(learning.unused_ddp(evidence), None) or learning.unused_under_ddp(evidence, [])
+
+
+def types(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
+    """An op that got tensors of two types."""
+    tensors = [tensor for tensor in failure.tensors if tensor.dtype in FLOATS + INTEGERS]
+    if len({tensor.dtype for tensor in tensors}) < 2 or not re.search(DTYPES, failure.message):
+        return None
+    integers = [tensor for tensor in tensors if tensor.dtype in INTEGERS]
+    if integers:
+        return _integers(evidence, integers[0], failure)
+    doubles = [tensor for tensor in tensors if tensor.dtype == dtypes.DOUBLE]
+    return _doubles(evidence, doubles, failure) if doubles else None
+
+
+def _long(evidence: Evidence, name: str) -> str:
+    return f"{name} = {name}.long()" if evidence.side == "torch" else f"{name} = tf.cast({name}, tf.int32)"
+
+
+DTYPES = re.compile(r"dtype|scalar type|data type|same type|input type|be a \w+ tensor|DT_|type float|Float|Double")
+
+
+def _integers(evidence: Evidence, tensor: Tensor, failure: Failure) -> Finding:
+    place = failure.place
+    if _embeds(evidence, failure):
+        message = f"{words.tensor(tensor)} is used as ids: an embedding takes int32 or int64."
+        name = words.variable(tensor, "ids")
+        return found(
+            "error", "type.integer_input", place.module, tensor.made or place.source, message, _long(evidence, name)
+        )
+    message = (
+        f"{failure.operation or 'The op'} computes with floats and got {words.tensor(tensor)}{words.made(tensor)}."
+    )
+    fix = words.cast(evidence.side, words.variable(tensor))
+    return found("error", "type.integer_input", place.module, place.source, message, fix)
+
+
+def _doubles(evidence: Evidence, doubles: list[Tensor], failure: Failure) -> Finding:
+    """An input, or else the parameters or inputs that made what the op got float64."""
+    given = next((tensor for tensor in doubles if is_input(tensor)), None)
+    if given:
+        return dtypes.double_input(evidence, given, failure.place.source, "error")
+    sources = [*dtypes.float64_parameter(evidence), *dtypes.float64_input(evidence)]
+    finding = sources[0] if sources else dtypes.double_input(evidence, doubles[0], failure.place.source, "error")
+    finding.severity = "error"
+    return finding
+
+
+EXPLANATIONS: tuple[Explanation, ...] = (
+    in_place,
+    ids_range,
+    no_gradients,
+    unused_ddp,
+    mismatches.devices,
+    float_ids,
+    types,
+)

@@ -1,0 +1,44 @@
+"""A tf.function that is traced over and over, or runs in Python after all."""
+
+import re
+from collections.abc import Iterator
+
+from parity.doctor.evidence import Evidence
+from parity.doctor.finding import Finding
+from parity.doctor.rules import words
+from parity.doctor.rules.facts import found
+
+EAGER = {
+    "py_function": "y = tf.math.square(x)  # TensorFlow's ops in place of tf.py_function",
+    "numpy_function": "y = tf.math.square(x)  # TensorFlow's ops in place of tf.numpy_function",
+    "run_eagerly": "model.compile(optimizer, loss, run_eagerly=False)",
+}
+
+
+def retraced(evidence: Evidence) -> Iterator[Finding]:
+    """Each call with another signature traces the function again."""
+    for retrace in evidence.retraces:
+        change = f": {retrace.change}" if retrace.change else ""
+        message = f"{retrace.function} was traced {words.times(retrace.count)}{change}."
+        yield found("warning", "function.retraced", "", retrace.source, message, _steady(retrace.change))
+
+
+def _steady(change: str) -> str:
+    """What gives every call the same signature."""
+    argument, _, differs = change.partition(": ")
+    name = argument.partition("[")[0]
+    if change.startswith("a new"):
+        return "train = tf.function(train)  # once, outside of the step"
+    if re.search(r"\w\[", differs):
+        return "@tf.function(reduce_retracing=True)  # or input_signature=[tf.TensorSpec([None, 16])]"
+    if not differs or differs.startswith("another object"):
+        return f"self.{name if differs else 'value'} = {name if differs else 'value'}  # one object for all steps"
+    return f"{name} = tf.constant({name})  # a tensor has one signature, each Python value its own"
+
+
+def eager(evidence: Evidence) -> Iterator[Finding]:
+    """Parts of a graph that call Python, or a whole function that does."""
+    for part in evidence.eager:
+        message = f"{part.what}: this runs in Python in each step, on the host, and no graph can place or fuse it."
+        fix = EAGER.get(part.what, "tf.config.run_functions_eagerly(False)")
+        yield found("warning", "function.eager", part.place.module, part.place.source, message, fix)

@@ -1,0 +1,94 @@
+"""Losses that get other numbers than they expect, or targets of other samples."""
+
+from collections.abc import Iterator
+
+from parity.doctor.evidence import Evidence, LossCall
+from parity.doctor.finding import Finding
+from parity.doctor.rules import words
+from parity.doctor.rules.facts import found
+
+SLACK = 1e-2  # of what sums to 1 in half precision
+TWICE = {
+    "softmax": "a cross entropy that computes the softmax itself: it does so twice, and what is learned is too flat",
+    "sigmoid": "a loss that computes the sigmoid itself: it does so twice, and what is learned is too flat",
+}
+
+
+def activated_twice(evidence: Evidence) -> Iterator[Finding]:
+    """Probabilities in a loss that takes logits: by what made them, or because each sample's sum to 1."""
+    for step in evidence.steps:
+        for call in step.losses:
+            activation = call.activation or ("softmax" if _sum_to_one(call) else "")
+            if call.takes == "logits" and activation in TWICE:
+                message = (
+                    f"{call.function} gets probabilities ({activation}, {_range(call)}); it is {TWICE[activation]}."
+                )
+                yield _finding(f"loss.{activation}_twice", call, message, f"{call.function}(logits, target)")
+
+
+def not_logarithms(evidence: Evidence) -> Iterator[Finding]:
+    """Numbers above 0 where logarithms of probabilities belong."""
+    for step in evidence.steps:
+        for call in step.losses:
+            if call.takes == "log_probabilities" and call.largest is not None and call.largest > SLACK:
+                message = (
+                    f"{call.function} takes logarithms of probabilities, which are at most 0, and gets {_range(call)}: "
+                    "it is no likelihood, and has no lower bound."
+                )
+                yield _finding("loss.not_logarithms", call, message, f"{call.function}(log_probabilities, target)")
+
+
+def raw_logits(evidence: Evidence) -> Iterator[Finding]:
+    """Numbers outside of 0 to 1 where probabilities belong."""
+    for step in evidence.steps:
+        for call in step.losses:
+            if call.takes == "probabilities" and _leaves_0_to_1(call):
+                message = (
+                    f"{call.function} takes probabilities (from_logits=False) and gets {_range(call)}: it clips them, "
+                    "and most gradients are 0 or wrong."
+                )
+                yield _finding("loss.raw_logits", call, message, "from_logits=True")
+
+
+def _leaves_0_to_1(call: LossCall) -> bool:
+    low, high = call.smallest, call.largest
+    return low is not None and high is not None and (low < -SLACK or high > 1 + SLACK)
+
+
+def shuffled_apart(evidence: Evidence) -> Iterator[Finding]:
+    """Targets in another order than the samples that the model got, and no loss whose targets are in that order."""
+    for step in evidence.steps:
+        apart = [call for call in step.losses if call.rows == "apart"]
+        if apart and not any(call.rows == "together" for call in step.losses):
+            call = apart[0]
+            message = (
+                f"The rows of {words.tensor(call.target)} in {call.function} stand in another order than those that "
+                "the model was given: samples and targets were shuffled apart."
+            )
+            line = call.reordered
+            source = line.source if line and line.source else call.place.source
+            fix = (line.fix if line else "") or _one_order(evidence)
+            yield found("error", "loss.shuffled_apart", call.place.module, source, message, fix)
+
+
+def _one_order(evidence: Evidence) -> str:
+    if evidence.side == "torch":
+        return "order = torch.randperm(len(x)); x, y = x[order], y[order]"
+    return "order = tf.random.shuffle(tf.range(len(x))); x, y = tf.gather(x, order), tf.gather(y, order)"
+
+
+def _sum_to_one(call: LossCall) -> bool:
+    if call.sums is None or call.smallest is None or call.smallest < 0:
+        return False
+    return all(abs(total - 1) < SLACK for total in call.sums)
+
+
+def _range(call: LossCall) -> str:
+    return f"{call.smallest:.4g} to {call.largest:.4g}"
+
+
+def _finding(name: str, call: LossCall, message: str, generic: str) -> Finding:
+    """At the line that is to be changed, if it is known, else at that of the loss."""
+    line = call.mended
+    source = line.source if line else call.place.source
+    return found("error", name, call.place.module, source, message, line.fix if line else generic)

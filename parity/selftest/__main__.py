@@ -1,0 +1,163 @@
+"""python -m parity.selftest: are planted faults caught, placed and named, and are clean runs left alone?
+
+Every fault of the catalogue is planted on its side, run through the ordinary path and compared with the
+other side's clean run. Beside it stands what other checks say of the same run's outputs.
+"""
+
+from parity.core import signals
+
+if __name__ == "__main__":
+    signals.end_at_once("parity.selftest")  # the imports below take long
+
+import contextlib
+import fnmatch
+import shutil
+import sys
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from parity import cli
+from parity.config.schema import Case
+from parity.core.errors import BackendError, UsageError, nearest
+from parity.diagnose.diagnosis import explained
+from parity.results import CaseResult
+from parity.runtime.backend import Backend, feed, running
+from parity.runtime.job import RUNS, Answer, Job
+from parity.selftest import others, report
+from parity.selftest.catalogue import ALL, resolve
+from parity.selftest.fault import Fault
+from parity.selftest.outcome import Outcome, outputs
+from parity.trace.manifest import Trace
+
+EPILOG = """Status: 0 all faults caught and placed, nine of ten named, no false alarm; 1 otherwise; 2 usage error;
+3 a backend failed."""
+CLEAN = 30  # random clean runs, if nothing else is asked for
+
+
+class Recording(NamedTuple):
+    """One backend's run of a case, by number; with a fault, by name, or without."""
+
+    case: int
+    backend: str
+    fault: str
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit status."""
+    parser = cli.Parser(prog="parity.selftest", description=__doc__, epilog=EPILOG)
+    add = parser.add_argument
+    add("--fault", action="append", default=[], metavar="GLOB", help="faults to plant, e.g. 'keras:adam*' (repeatable)")
+    add("--clean", type=cli.whole, default=CLEAN, metavar="N", help=f"random clean runs (default {CLEAN})")
+    add("--seed", type=cli.whole, default=0, help="which random clean runs (default 0)")
+    cli.add_pythons(parser)
+    cli.add_timeout(parser)
+    args = parser.parse_args(argv)
+    faults, clean = _chosen(args.fault), _clean(args.clean, args.seed)
+    with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
+        pythons = cli.pythons(args).items()
+        backends = [Backend(name, python, Path(scratch), patience=args.timeout) for name, python in pythons]
+        tested = _Selftest(faults, clean, Path(scratch))
+        with running(backends), contextlib.closing(tested.outcomes(backends)) as found:
+            outcomes = list(_shown(found, len(faults) + len(tested.cases)))
+    try:
+        said = others.say([outcome.outputs for outcome in outcomes], args.torch_python)
+    except BackendError:
+        report.show(outcomes, {}, sys.stdout)
+        raise
+    report.show(outcomes, said, sys.stdout)
+    return report.status(outcomes)
+
+
+def _chosen(patterns: Sequence[str]) -> list[Fault]:
+    """The faults that any of the globs matches, by `side:name`. Raises UsageError."""
+    names = {f"{fault.side}:{fault.name}": fault for fault in ALL}
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise UsageError(f"no fault matches {pattern!r}{nearest(pattern, names)}; there are {len(names)}")
+    found = {name for pattern in patterns or ["*"] for name in fnmatch.filter(names, pattern)}
+    return [fault for name, fault in names.items() if name in found]
+
+
+def _clean(count: int, seed: int) -> list[Case]:
+    """Random cases. Raises UsageError where hypothesis is not installed."""
+    if not count:
+        return []
+    try:
+        from parity.selftest.clean import random_cases
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--clean={count}: needs {error.name}; pip install '.[test]', or use --clean=0") from None
+    return random_cases(count, seed)
+
+
+class _Selftest:
+    """The recordings that are needed, and what is made of them. `cases`: those of the faults, then the clean ones."""
+
+    def __init__(self, faults: Sequence[Fault], clean: Sequence[Case], folder: Path) -> None:
+        self.folder = folder
+        by_case: dict[bytes, list[Fault]] = {}
+        for fault in faults:
+            by_case.setdefault(msgspec.json.encode(resolve(fault)), []).append(fault)
+        self.cases = [*(resolve(same[0]) for same in by_case.values()), *clean]
+        self.faults = [*by_case.values(), *([] for _ in clean)]
+
+    def outcomes(self, backends: Sequence[Backend]) -> Generator[Outcome, None, None]:
+        """Each fault, and each case without one, as soon as both sides are there."""
+        plan = {backend.name: self._recordings(backend.name) for backend in backends}
+        jobs = {backend: [self._job(recording) for recording in plan[backend.name]] for backend in backends}
+        waiting = [(case, fault) for case, faults in enumerate(self.faults) for fault in (None, *faults)]
+        answers: dict[Recording, Answer] = {}
+        for backend, number, answer in feed(jobs):
+            answers[plan[backend][number]] = answer
+            for case, fault in [one for one in waiting if all(side in answers for side in _sides(*one))]:
+                waiting.remove((case, fault))
+                yield self._outcome(case, fault, [answers[side] for side in _sides(case, fault)])
+                if not any(case == left for left, _ in waiting):
+                    shutil.rmtree(self.folder / str(case), ignore_errors=True)
+
+    def _recordings(self, backend: str) -> list[Recording]:
+        """One side's, the clean one of each case before its faults."""
+        return [
+            Recording(case, backend, name)
+            for case, faults in enumerate(self.faults)
+            for name in ("", *(fault.name for fault in faults if fault.side == backend))
+        ]
+
+    def _job(self, recording: Recording) -> Job:
+        case, backend, fault = recording
+        return Job(case=self.cases[case], runs=RUNS[backend], folder=str(self._folder(recording)), fault=fault)
+
+    def _folder(self, recording: Recording) -> Path:
+        return self.folder / str(recording.case) / recording.backend / (recording.fault or "clean")
+
+    def _outcome(self, number: int, fault: Fault | None, answers: Sequence[Answer]) -> Outcome:
+        case = self.cases[number]
+        if failed := [answer.message for answer in answers if answer.status != "done"]:
+            return Outcome(case, fault, CaseResult(case=case.name, verdict="error", reason=failed[0]), [])
+        torch, keras = (Trace(self._folder(side)) for side in _sides(number, fault))
+        return Outcome(case, fault, explained(torch, keras), outputs(torch, keras))
+
+
+def _sides(case: int, fault: Fault | None) -> list[Recording]:
+    """What the two sides of a comparison recorded: the fault is on one of them."""
+    return [Recording(case, side, fault.name if fault and fault.side == side else "") for side in ("torch", "keras")]
+
+
+def _shown(outcomes: Iterator[Outcome], total: int) -> Iterator[Outcome]:
+    """Progress on a terminal."""
+    columns = TextColumn("testing"), BarColumn(), MofNCompleteColumn(), TextColumn("runs")
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("", total=total)
+        for outcome in outcomes:
+            yield outcome
+            progress.advance(task)
+
+
+if __name__ == "__main__":
+    cli.end("parity.selftest", main)

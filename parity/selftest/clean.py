@@ -1,0 +1,111 @@
+"""Random cases without a fault, on which nothing must be found: hypothesis draws them."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, Phase, assume, given, seed, settings
+from hypothesis import strategies as st
+
+from parity.config import cases
+from parity.config.devices import obstacle
+from parity.config.schema import Case
+from parity.core.errors import UsageError
+from parity.data.batches import Dataset
+
+Draw = Any  # hypothesis's: a function of a strategy
+LONG = 50  # steps of a long trajectory
+SOURCES = {"residual_block": "photographs", "simple_block": "diabetes", "two_linear": "diabetes"}
+
+
+def random_cases(count: int, number: int = 0) -> list[Case]:
+    """So many cases, at least one; the same ones for the same number. Neighbours need the same processes."""
+    found: dict[bytes, Case] = {}
+
+    @seed(number)
+    @settings(
+        max_examples=2 * count,  # some are drawn twice
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(_cases())
+    def draw(case: Case) -> None:
+        assume(_has_data(case))
+        found[msgspec.json.encode(case)] = case
+
+    draw()
+    return sorted(list(found.values())[:count], key=lambda case: (case.devices, case.strategy, case.name))
+
+
+@st.composite
+def _cases(draw: Draw) -> Case:
+    """Sizes, seeds, optimizers, strategies; odd and even shapes; small and large scales; long trajectories."""
+    name = draw(st.sampled_from([name for name in cases.names() if "workers" not in name]))
+    model = name.partition("/")[0]
+    batch = draw(st.sampled_from([1, 2, 5, 8, 12, 13, 24]))
+    table = {
+        "seed": draw(st.integers(0, 10_000)),
+        "steps": draw(st.sampled_from([1, 2, 3, 5, 5, LONG])),
+        "devices": draw(st.sampled_from([2, 2, 3])),
+        "model": _model(draw, model),
+        "data": {"batch": batch, "source": _source(draw, model)},
+    }
+    if model != "transformer":
+        table["data"]["scale"] = draw(st.sampled_from([2.0**-10, 0.5, 1.0, 1.0, 8.0]))
+    if model == "residual_block":
+        table["data"]["size"] = draw(st.sampled_from([4, 7, 8]))
+    if draw(st.booleans()):
+        table["optimizer"] = _optimizer(draw)
+    if model not in ("transformer", "residual_block") and draw(st.booleans()):
+        table["loss"] = {"kind": "mse", "target": "zeros", "reduction": draw(st.sampled_from(["mean", "sum"]))}
+    try:
+        case = cases.resolve(name, table)
+    except UsageError:  # a combination that the schema refuses
+        assume(False)
+    assume(not obstacle(case))
+    return case
+
+
+def _has_data(case: Case) -> bool:
+    """Whether source, model and loss fit."""
+    try:
+        Dataset(case)
+    except UsageError:
+        return False
+    return True
+
+
+def _model(draw: Draw, model: str) -> dict[str, Any]:
+    sizes = {
+        "linear_stack": {"width": st.sampled_from([1, 7, 8, 64]), "layers": st.integers(2, 6)},
+        "simple_block": {"hidden": st.sampled_from([3, 7, 20, 33])},
+        "two_linear": {"hidden": st.sampled_from([3, 7, 20, 33])},
+        "residual_block": {"out_channels": st.sampled_from([3, 5, 8])},
+        "transformer": {
+            "vocabulary": st.just(60),
+            "d_model": st.sampled_from([12, 16]),
+            "heads": st.sampled_from([2, 4]),
+            "feed_forward": st.sampled_from([9, 32]),
+            "encoder_layers": st.integers(1, 2),
+            "decoder_layers": st.integers(1, 2),
+            "causal": st.booleans(),
+        },
+    }
+    return {name: draw(strategy) for name, strategy in sizes[model].items()}
+
+
+def _source(draw: Draw, model: str) -> str:
+    return (
+        "synthetic"
+        if model in ("transformer", "linear_stack")
+        else draw(st.sampled_from(["synthetic", SOURCES[model]]))
+    )
+
+
+def _optimizer(draw: Draw) -> dict[str, Any]:
+    kind = draw(st.sampled_from(["sgd", "adam", "adamw"]))
+    rate = draw(st.sampled_from([2.0**-13, 1e-3, 0.01]))
+    decay = draw(st.sampled_from([0.0, 0.01]))
+    momentum = {"momentum": draw(st.sampled_from([0.0, 0.9]))} if kind == "sgd" else {}
+    return {"kind": kind, "learning_rate": rate, "weight_decay": decay, **momentum}

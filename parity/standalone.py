@@ -1,0 +1,92 @@
+"""A backend started by hand, as one rank of a group or alone: it records the cases that its flags name.
+
+`torchrun --nproc-per-node=2 -m torch_impl --case=simple_block/ddp --out=traces/torch`, or with
+TF_CONFIG set, `python -m keras_impl --case=simple_block/ddp@workers --out=traces/keras`.
+"""
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from parity import cli
+from parity.config.devices import Devices, obstacle, parse, processes
+from parity.core.errors import UsageError
+from parity.pairs.vary import record as variations
+from parity.runtime.drive import Side, record
+from parity.runtime.job import DoctorJob, Job, SurveyJob, VaryJob, Work
+from parity.runtime.serve import serve
+from parity.trace import keys
+
+DEFAULT = Devices("cpu", 2)
+Examine = Callable[[DoctorJob], None]
+Survey = Callable[[SurveyJob], None]
+
+
+def start(
+    package: str,
+    backend: str,
+    load: Callable[[], Side],
+    doctor: Callable[[], Examine],
+    surveyor: Callable[[], Survey],
+    opener: Callable[[], variations.Open],
+) -> NoReturn:
+    """A backend's `__main__`: by hand if there are flags, else fed by the parent.
+
+    `doctor` loads what examines, `surveyor` what tells of a pair's half, `opener` what builds one to be
+    called on variations of its inputs.
+    """
+    try:
+        if sys.argv[1:]:
+            cli.end(package, functools.partial(main, package, backend, load))
+        serve(lambda: functools.partial(_do, load(), doctor, surveyor, opener))
+    except SystemExit as end:
+        # Without the interpreter's teardown: process groups and their threads may wait there for ever.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else 1)
+
+
+def _do(
+    side: Side,
+    doctor: Callable[[], Examine],
+    surveyor: Callable[[], Survey],
+    opener: Callable[[], variations.Open],
+    job: Work,
+) -> None:
+    match job:
+        case DoctorJob():
+            doctor()(job)
+        case SurveyJob():
+            surveyor()(job)
+        case VaryJob():
+            variations.record(job, side.NAME, opener())
+        case _:
+            record(job, side)
+
+
+def main(package: str, backend: str, load: Callable[[], Side], argv: Sequence[str]) -> int:
+    """Record the chosen cases under OUT/CASE/BACKEND; returns the exit status. Raises UsageError."""
+    parser = cli.Parser(prog=package, description=__doc__, epilog="Status: 0, 2 usage, 3 the backend failed.")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="OUT/CASE/BACKEND receives each trace")
+    cli.add_training_flags(parser)
+    args = parser.parse_args(argv)
+    cli.make_folder("--out", args.out)
+    devices = parse(args.devices) if args.devices not in (None, "auto") else DEFAULT
+    os.environ["PARITY_DEVICES"] = str(devices)
+    side = load()
+    rank = side.rank()
+    for case in cli.chosen_cases(args, devices):
+        if reason := obstacle(case):
+            raise UsageError(f"{case.name}: {reason}")
+        if processes(case, backend) != rank.of:
+            raise UsageError(
+                f"{case.name} on {devices} takes {processes(case, backend)} processes of {package}, received {rank.of}"
+            )
+        folder = args.out / case.name / backend
+        record(Job(case=case, runs=list(keys.RUNS), folder=str(folder.absolute())), side)
+        if rank.number == 0:
+            print(f"{case.name}  {folder}", flush=True)
+    return 0

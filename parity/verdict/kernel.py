@@ -1,0 +1,315 @@
+"""How far a tensor's runs are apart, in one pass over memory.
+
+The runs' tensors are cut into blocks that stay in cache. In each block, every pair of runs asked for
+is subtracted into one reused buffer and reduced to a largest magnitude and an L2 norm; these are
+joined over the blocks. Memory is that of a few blocks, whatever the tensors' size: the pages of mapped files are
+let go of behind the blocks.
+
+Differences are taken where both values are finite. That the others agree in kind (NaN, +inf, -inf)
+is what `same_nonfinite` says. Integers are compared as float64, exactly up to 2^53.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from parity.core.arrays import Array
+from parity.core.precision import gap
+from parity.trace.pages import blocks, release
+from parity.verdict.octaves import SLACK, Octave, Table, stride, suspicious
+
+# Bytes, measured: one thread wants its buffers in L2 and few pages to touch first; several threads wait for the
+# interpreter's lock over blocks that small.
+BLOCK, THREAD_BLOCK = 1 << 19, 1 << 22
+THREADED = 1 << 21  # elements from which threads pay
+THREADS = min(os.cpu_count() or 1, 4)
+# Elements of one dot product: too few for BLAS to start threads inside ours (half as fast), or for a float32 sum
+# to lose its digits.
+ROW = 1 << 12
+# Squares of magnitudes from 1 / SAFE to SAFE neither overflow nor vanish, summed over a row.
+SAFE = {np.dtype(kind): float(np.finfo(kind).max) ** 0.4 for kind in (np.float32, np.float64)}
+
+
+class Change(NamedTuple):
+    """A tensor derived as `now - before`, never as a whole."""
+
+    now: Array
+    before: Array
+
+    @property
+    def size(self) -> int:
+        return self.now.size
+
+
+Tensor = Array | Change
+
+
+class Runs(NamedTuple):
+    """One tensor in every run that there is; row-major, all of one shape."""
+
+    reference_high: Tensor
+    candidate_high: Tensor
+    reference_low: Tensor | None = None
+    candidate_low: Tensor | None = None
+    witness: Tensor | None = None
+
+
+class Spread(NamedTuple):
+    """How far the runs of a tensor are apart."""
+
+    size: int
+    scale: float  # largest magnitude in the high runs
+    difference: float  # largest |reference_high - candidate_high|
+    noise: float  # largest of |reference_low - candidate_low| and of |low - high| on each side
+    reference_error: float  # L2 norm of reference_low - reference_high
+    candidate_error: float  # L2 norm of candidate_low - candidate_high
+    witness: float  # largest |witness - reference_high|
+    same_nonfinite: bool  # high run against high run
+    same_nonfinite_low: bool  # low run against low run
+    reference_furthest: float = 0.0  # largest |reference_low - reference_high|
+    candidate_furthest: float = 0.0
+    nans: int = 0  # in the high run that has more of them
+    infinite: int = 0
+    nans_low: int = 0  # in the low run that has more of them
+    live: float = math.inf  # upper end of the largest elements in which rounding shows, if any differ
+    octaves: Sequence[Octave] = ()  # those whose difference is not a match in any case
+
+
+class Difference(NamedTuple):
+    """How far two arrays are apart."""
+
+    largest: float  # of |a - b|
+    squares: float  # sum of (a - b)^2
+    scale: float  # largest |a|
+    same_nonfinite: bool
+
+
+class _Size(NamedTuple):
+    largest: float = 0.0
+    norm: float = 0.0
+    same_nonfinite: bool = True
+    nans: int = 0
+    infinite: int = 0
+
+
+def measure(runs: Runs, low: str = "float32") -> Spread:
+    """How far the runs are apart, in float64. `low`: the run precision."""
+    reduction = partial(_AllRuns, every=stride(runs.reference_high.size), shrinks=2.0 ** (SLACK - gap(low)))
+    found, tables = _stream(runs, reduction, np.dtype(np.float64))
+    reference, candidate, high, low_runs, reference_error, candidate_error, witness = found
+    table = tables[0]
+    for other in tables[1:]:
+        table.join(other)
+    scale = max(reference.largest, candidate.largest)
+    return Spread(
+        size=runs.reference_high.size,
+        scale=scale,
+        difference=high.largest,
+        noise=max(low_runs.largest, reference_error.largest, candidate_error.largest),
+        reference_error=reference_error.norm,
+        candidate_error=candidate_error.norm,
+        witness=witness.largest,
+        same_nonfinite=high.same_nonfinite,
+        same_nonfinite_low=low_runs.same_nonfinite,
+        reference_furthest=reference_error.largest,
+        candidate_furthest=candidate_error.largest,
+        nans=max(reference.nans, candidate.nans),
+        infinite=max(reference.infinite, candidate.infinite),
+        nans_low=max(reference_error.nans, candidate_error.nans),
+        live=table.live() or math.inf,
+        octaves=table.octaves(),
+    )
+
+
+def difference(a: Array, b: Array) -> Difference:
+    """How far two arrays are apart, in float32 if it holds both dtypes, else in float64.
+
+    float32 is sound: a difference is rounded once, by at most 2^-24 of itself, and is zero only for equal values.
+    """
+    narrow = np.can_cast(a.dtype, np.float32) and np.can_cast(b.dtype, np.float32)
+    (scale, apart), _ = _stream((a, b), _TwoArrays, np.dtype(np.float32 if narrow else np.float64))
+    return Difference(apart.largest, apart.norm * apart.norm, scale.largest, apart.same_nonfinite)
+
+
+def sign_changes(one: Array, other: Array, least: float = 0.0) -> int:
+    """How many elements are positive in one array and not in the other; not those that are below `least` in both."""
+    found = 0
+    for a, b in blocks(one, other, size=BLOCK // 8):
+        changed = ((a > 0) != (b > 0)) & ((np.abs(a) >= least) | (np.abs(b) >= least))
+        found += int(np.count_nonzero(changed))
+    return found
+
+
+class _Reduction(Protocol):
+    """What becomes of the blocks that one thread walks through. `spare`: a buffer; `table`: filled beside the sizes."""
+
+    spare: Array
+    table: Table
+
+    def __call__(self, blocks: list[Array | None]) -> list[_Size]:
+        """The sizes of one block's tensors and differences."""
+
+
+class _TwoArrays:
+    """The sizes of one array and of its difference from another."""
+
+    def __init__(self, step: int, dtype: np.dtype[Any]) -> None:
+        self.table = Table()
+        self.spare = np.empty(step, dtype)
+
+    def __call__(self, blocks: list[Array | None]) -> list[_Size]:
+        return [_alone(blocks[0]), _apart(blocks[0], blocks[1], self.spare, norm=True)]
+
+
+class _AllRuns:
+    """The sizes that a Spread is made of; elements that are to be compared at their own scale go into the table."""
+
+    def __init__(self, step: int, dtype: np.dtype[Any], every: int, shrinks: float) -> None:
+        self.table, self._every, self._shrinks = Table(), every, shrinks
+        self.spare = np.empty(step, dtype)
+
+    def __call__(self, blocks: list[Array | None]) -> list[_Size]:
+        reference, candidate, low, low_candidate, witness = blocks
+        apart = [
+            _apart(low, low_candidate, self.spare),
+            _apart(low, reference, self.spare, norm=True),
+            _apart(low_candidate, candidate, self.spare, norm=True),
+            _apart(witness, reference, self.spare),
+        ]
+        high = _apart(reference, candidate, self.spare)  # leaves |reference - candidate|
+        if high.largest:
+            self._enter(blocks)
+        return [_alone(reference), _alone(candidate), high, *apart]
+
+    def _enter(self, blocks: list[Array | None]) -> None:
+        assert blocks[0] is not None
+        difference = self.spare[: len(blocks[0])]
+        places = suspicious(blocks, difference, self._shrinks)
+        self.table.enter(blocks, np.arange(0, len(difference), self._every), None)
+        self.table.enter(blocks, places, difference[places])
+
+
+def count_apart(one: Array, other: Array, limit: float) -> int:
+    """How many elements of two arrays of one shape are more than `limit` apart; NaN and infinity are not."""
+    parts = blocks(one, other, size=BLOCK // 8)
+    return sum(int(np.count_nonzero(_finite(a.astype(np.float64), b)[0] > limit)) for a, b in parts)
+
+
+def _stream(
+    tensors: Sequence[Tensor | None], make: Callable[[int, np.dtype[Any]], _Reduction], dtype: np.dtype[Any]
+) -> tuple[list[_Size], list[Table]]:
+    """The sizes that a reduction finds, and each thread's table.
+
+    Threads take turns at the blocks: numpy computes without the interpreter's lock.
+    """
+    size = max(tensor.size for tensor in tensors if tensor is not None)
+    threads = THREADS if size >= THREADED else 1
+    step = min((BLOCK if threads == 1 else THREAD_BLOCK) // dtype.itemsize, max(size, 1))
+    turns = [range(first * step, size, threads * step) for first in range(threads)]
+    reductions = [make(step, dtype) for _ in turns]
+    walk = partial(_walk, tensors, step, dtype)
+    tables = [reduction.table for reduction in reductions]
+    if threads == 1:
+        return walk(turns[0], reductions[0]), tables
+    with ThreadPoolExecutor(threads) as pool:
+        return [_join(sizes) for sizes in zip(*pool.map(walk, turns, reductions), strict=True)], tables
+
+
+def _walk(
+    tensors: Sequence[Tensor | None], step: int, dtype: np.dtype[Any], starts: range, reduction: _Reduction
+) -> list[_Size]:
+    """What a reduction finds in the blocks at `starts`; in an empty block where there is none."""
+    buffers = [np.empty(step, dtype) for _ in tensors]
+    sources = _sources(tensors)
+    found = []
+    with np.errstate(all="ignore"):  # the reductions look for what is not finite
+        for start in starts or (0,):
+            part = slice(start, start + step)
+            loaded = [
+                _load(tensor, part, buffer, reduction.spare) for tensor, buffer in zip(tensors, buffers, strict=True)
+            ]
+            found.append(reduction(loaded))
+            release(*(source[part] for source in sources))
+    return [_join(sizes) for sizes in zip(*found, strict=True)]
+
+
+def _sources(tensors: Sequence[Tensor | None]) -> list[Array]:
+    """The arrays that are read, flat."""
+    found = [tensor if isinstance(tensor, Change) else (tensor,) for tensor in tensors if tensor is not None]
+    return [array.reshape(-1) for arrays in found for array in arrays]
+
+
+def _load(tensor: Tensor | None, part: slice, buffer: Array, spare: Array) -> Array | None:
+    if tensor is None:
+        return None
+    if not isinstance(tensor, Change):
+        return _cast(tensor, part, buffer)
+    now, before = _cast(tensor.now, part, buffer), _cast(tensor.before, part, spare)
+    return np.subtract(now, before, out=buffer[: len(now)])
+
+
+def _cast(array: Array, part: slice, buffer: Array) -> Array:
+    """A part in the buffer's dtype: where it lies if it has that dtype, else in the buffer."""
+    block = array.reshape(-1)[part]
+    if block.dtype == buffer.dtype and block.flags.aligned:
+        return block
+    np.copyto(buffer[: len(block)], block, casting="unsafe")
+    return buffer[: len(block)]
+
+
+def _alone(values: Array | None) -> _Size:
+    """The largest finite magnitude of a block."""
+    if values is None or not values.size:
+        return _Size()
+    largest = max(float(np.maximum.reduce(values)), -float(np.minimum.reduce(values)))
+    if math.isfinite(largest):
+        return _Size(largest)
+    finite = np.abs(values[np.isfinite(values)])
+    nans = int(np.isnan(values).sum())
+    return _Size(float(finite.max(initial=0.0)), nans=nans, infinite=values.size - finite.size - nans)
+
+
+def _apart(left: Array | None, right: Array | None, spare: Array, norm: bool = False) -> _Size:
+    """How far two blocks are apart, and how many numbers of `left` are NaN.
+
+    `spare`: a buffer that is left with the magnitudes of the differences, where these fit into it.
+    """
+    if left is None or right is None or not left.size:
+        return _Size()
+    values = np.subtract(left, right, out=spare[: len(left)])
+    np.abs(values, out=values)
+    largest = float(np.maximum.reduce(values))
+    if math.isfinite(largest):
+        return _Size(largest, _norm(values, largest) if norm else 0.0)
+    finite, same = _finite(left, right)
+    largest, values[:] = float(np.maximum.reduce(finite)), finite
+    return _Size(largest, _norm(finite, largest) if norm else 0.0, same, int(np.isnan(left).sum()))
+
+
+def _finite(left: Array, right: Array) -> tuple[Array, bool]:
+    """|left - right| where both are finite, else 0; and whether they are equal elsewhere. In float64, for its range."""
+    finite = np.isfinite(left) & np.isfinite(right)
+    values = np.where(finite, np.abs(np.subtract(left, right, dtype=np.float64)), 0.0)
+    return values, np.array_equal(left[~finite], right[~finite], equal_nan=True)
+
+
+def _norm(values: Array, largest: float) -> float:
+    """The L2 norm, of values scaled by the largest where squares could overflow or vanish."""
+    limit = SAFE[values.dtype]
+    if largest == 0 or math.isinf(largest):
+        return largest
+    if not 1 / limit < largest < limit:
+        return largest * _norm(values / np.float64(largest), 1.0)
+    whole = len(values) // ROW * ROW
+    rows, rest = values[:whole].reshape(-1, ROW), values[whole:]
+    return math.sqrt(np.vecdot(rows, rows).sum(dtype=np.float64) + np.vecdot(rest, rest))
+
+
+def _join(sizes: Iterable[_Size]) -> _Size:
+    largest, norms, same, nans, infinite = zip(*sizes, strict=True)
+    return _Size(max(largest), math.hypot(*norms), all(same), sum(nans), sum(infinite))

@@ -1,0 +1,156 @@
+"""One recorded step of two traces: the same tensor in all runs of both."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from parity.core.arrays import Array
+from parity.trace import keys
+from parity.trace.comparable import comparable
+from parity.trace.manifest import Tensors, Trace
+from parity.trace.pages import blocks, equal
+from parity.verdict.kernel import Change, Runs
+
+
+class Step(NamedTuple):
+    """The tensors of one replica in every run, in the order of kernel.Runs. The witness is the reference's own.
+
+    `moved`: the reference's tensors that were others when its high run was done again, with the largest difference.
+    """
+
+    reference_high: Tensors
+    candidate_high: Tensors
+    reference_low: Tensors
+    candidate_low: Tensors
+    witness: Tensors | None
+    moved: Mapping[str, float] = {}
+
+    @property
+    def highs(self) -> tuple[Tensors, Tensors]:
+        """The float64 runs: the reference's and the candidate's."""
+        return self.reference_high, self.candidate_high
+
+    @property
+    def lows(self) -> tuple[Tensors, Tensors]:
+        """The runs at the run precision."""
+        return self.reference_low, self.candidate_low
+
+    def runs(self, key: str) -> Runs:
+        """One tensor in every run."""
+        return Runs(*self._arrays(key))
+
+    def changes(self, key: str, before: "Step") -> Runs:
+        """What became of one tensor since an earlier step."""
+        pairs = zip(self._arrays(key), before._arrays(key), strict=True)
+        changes = [None if now is None or then is None else Change(now, then) for now, then in pairs]
+        return Runs(*changes)  # type: ignore[arg-type]  # the high runs have it
+
+    def _arrays(self, key: str) -> tuple[Array, Array, Array | None, Array | None, Array | None]:
+        """The tensor in each run that has it; the witness's only where its shape is the others'."""
+        high = self.reference_high[key]
+        witness = self.witness.get(key) if self.witness is not None else None
+        if witness is not None and witness.shape != high.shape:
+            witness = None
+        return high, self.candidate_high[key], self.reference_low.get(key), self.candidate_low.get(key), witness
+
+    def in_order(self) -> list[str]:
+        """Every key in execution order; what the candidate alone has follows its predecessor there.
+
+        A key that has in every run the tensor of one and the same other key is left out.
+        """
+        merged = list(self.reference_high)
+        for file in self[1:4]:
+            known, place = set(merged), 0
+            for key in file or ():
+                if key not in known:
+                    merged.insert(place, key)
+                elif merged[place : place + 1] != [key]:  # mostly it is: to look for each of thousands takes seconds
+                    place = merged.index(key)
+                place += 1
+        again = dict(set.intersection(*(_aliases(file or {}) for file in self[:4])))
+        return [key for key in merged if key not in again]
+
+    def holds(self, key: str, shape: tuple[int, ...]) -> bool:
+        """Whether high and low runs of both sides have a tensor, in this shape."""
+        return all(key in file and file[key].shape == shape for file in self[:4])
+
+    def repeats(self, key: str, other: "Step") -> bool:
+        """Whether a tensor is in every run, bit by bit, what it is in another replica."""
+        for mine, theirs in zip(self[:5], other[:5], strict=True):
+            if (mine is None) != (theirs is None) or (mine and theirs and not _identical(key, mine, theirs)):
+                return False
+        return True
+
+    def mismatch(self, key: str, names: tuple[str, str]) -> str:
+        """Why a tensor cannot be compared value by value, or ""."""
+        for reference, candidate, runs in ((self[0], self[1], "float64"), (self[2], self[3], "low")):
+            have = [name for name, file in zip(names, (reference, candidate), strict=True) if key in file]
+            if len(have) == 1:
+                return f"only {have[0]} has this tensor"
+            if not have:
+                return f"the {runs} runs do not have this tensor, the others do"
+            one, other = reference[key], candidate[key]
+            if one.shape != other.shape:
+                return f"{names[0]} has the shape {one.shape}, {names[1]} {other.shape}"
+            # An id is a number: Keras turns those that go into an unbuilt Sequential into floats.
+            if _class(one) != _class(other) and not (key.startswith("input/") and equal(one, other)):
+                return f"{names[0]} has the dtype {one.dtype}, {names[1]} {other.dtype}"
+        high, low = self.reference_high[key], self.reference_low[key]
+        return "" if high.shape == low.shape else f"the low runs have the shape {low.shape}, the others {high.shape}"
+
+
+def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, list[Step]]]:
+    """Every step that either trace has, one `Step` for each replica; the state before the first is None."""
+    witness = reference if "witness" in reference.manifest.runs else None
+    is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
+    stems = {stem: None for trace in (reference, candidate) for stem in trace.stems("high")}
+    for stem in stems:
+        yield (
+            keys.step_of(stem),
+            [
+                Step(
+                    _chosen(reference.open("high", stem, replica), is_comparable),
+                    candidate.open("high", stem, replica),
+                    _chosen(reference.open("low", stem, replica), is_comparable),
+                    candidate.open("low", stem, replica),
+                    witness.open("witness", stem, replica) if witness else None,
+                    reference.moved(stem, replica),
+                )
+                for replica in range(min(reference.replicas, candidate.replicas))
+            ],
+        )
+
+
+def _chosen(tensors: Tensors, is_comparable: Callable[[str], bool]) -> Tensors:
+    return {key: array for key, array in tensors.items() if is_comparable(key)}
+
+
+def is_whole(array: Array) -> bool:
+    """Whether an array holds integers or truth values, which are equal or not."""
+    return _class(array) != "float"
+
+
+def _identical(key: str, one: Tensors, other: Tensors) -> bool:
+    if (key in one) != (key in other):
+        return False
+    if key not in one or one[key] is other[key]:
+        return True
+    mine, theirs = one[key], other[key]
+    if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
+        return False
+    return all(one.tobytes() == other.tobytes() for one, other in blocks(mine, theirs))
+
+
+def _aliases(file: Tensors) -> set[tuple[str, str]]:
+    """Each key that has the very array of an earlier key, with that key."""
+    first: dict[int, str] = {}
+    pairs = ((key, first.setdefault(id(array), key)) for key, array in file.items())
+    return {(key, earlier) for key, earlier in pairs if key != earlier}
+
+
+def _class(array: Array) -> str:
+    """float, int or bool: precisions may differ (the casts of mixed precision), meanings may not."""
+    if array.dtype == np.bool_:
+        return "bool"
+    return "int" if np.issubdtype(array.dtype, np.integer) else "float"

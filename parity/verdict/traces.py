@@ -1,0 +1,256 @@
+"""Two traces of one case, compared tensor by tensor in execution order."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from parity.config.schema import Case
+from parity.core.errors import TraceError
+from parity.layout.compare import compare_layouts
+from parity.results import RANKING, CaseResult, Check, Divergence, Verdict, worst
+from parity.trace import keys
+from parity.trace.manifest import Trace
+from parity.trace.pages import equal
+from parity.verdict import kernel
+from parity.verdict.evidence import Evidence
+from parity.verdict.kernel import Runs, Spread
+from parity.verdict.low_runs import LowRuns
+from parity.verdict.rule import VISIBLE, WITNESS, Rule, TensorVerdict
+from parity.verdict.statistics import describe, furthest
+from parity.verdict.steps import Step, is_whole, steps
+
+FIRST = ("input", "activation", "loss", "gradient")  # kinds of a forward and a backward pass
+DIVERGED = TensorVerdict("diverged", None, by_bits=False)
+MATCH = TensorVerdict("match", None, by_bits=False)
+
+
+class Unequal(NamedTuple):
+    """A tensor that is not a match. `step` is None before the first."""
+
+    step: int | None
+    replica: int
+    kind: str
+    name: str
+
+
+class Comparison(NamedTuple):
+    """The verdict on a case, and what it was passed on.
+
+    `unequal`: every tensor that is not a match, in execution order. `noisier`: by side, the tensors of step 0
+    that are noisier than the other side's at the run precision, however far.
+    """
+
+    result: CaseResult
+    unequal: list[Unequal]
+    noisier: dict[str, list[str]]
+
+
+def compare(reference: Trace, candidate: Trace, low_runs: bool = True) -> CaseResult:
+    """The verdict on a case alone."""
+    return compare_traces(reference, candidate, low_runs).result
+
+
+def compare_traces(reference: Trace, candidate: Trace, low_runs: bool = True) -> Comparison:
+    """The verdict on a case. Raises TraceError where the traces are not of the same case and data.
+
+    `low_runs`: whether these are judged by themselves too, and not only the noise that the high runs are held against.
+    """
+    names = side_names(reference, candidate)
+    for what, one, other in (
+        ("cases", reference.case, candidate.case),
+        ("data", reference.manifest.data, candidate.manifest.data),
+    ):
+        if one != other:
+            raise TraceError(
+                f"the traces are of different {what}: {difference(one, other)} "
+                f"({reference.folder}, {candidate.folder}); record both with the same flags"
+            )
+    if reference.replicas != candidate.replicas:
+        raise TraceError(
+            f"{names[0]} trained {reference.replicas} replicas, {names[1]} {candidate.replicas} "
+            f"({reference.folder}, {candidate.folder}); record both with the same --devices"
+        )
+    comparison = _Comparison(names, reference.case, low_runs)
+    with np.errstate(all="ignore"):  # what is not finite is looked for, and told
+        for step, replicas in steps(reference, candidate):
+            comparison.step(step, replicas)
+    if not comparison.checks:
+        raise TraceError(f"{reference.folder} and {candidate.folder} hold no tensor that could be compared")
+    layout = compare_layouts(names, reference, candidate)
+    traces = reference, candidate
+    comparison.evidence.claim(reference, comparison.checks)
+    first = next((comparison.first[verdict] for verdict in reversed(RANKING) if verdict in comparison.first), None)
+    unjudged: list[Verdict] = ["inconclusive"] if comparison.evidence.unjudged else []
+    result = CaseResult(
+        case=reference.case.name,
+        verdict=worst([layout.verdict, *comparison.first, *unjudged]),
+        reason=first.reason if first else "; ".join([*layout.differences[:1], *comparison.evidence.unjudged]),
+        first_divergence=first,
+        checks={**comparison.checks, "layout": layout},
+        findings=[*comparison.evidence.findings, *comparison.low_runs.findings()],
+        lifted=[
+            f"{name}: {place}" for name, trace in zip(names, traces, strict=True) for place in trace.manifest.lifted
+        ],
+        devices={name: trace.manifest.layout.devices for name, trace in zip(names, traces, strict=True)},
+        casts={name: _casts(trace) for name, trace in zip(names, traces, strict=True) if trace.mixed},
+    )
+    return Comparison(result, comparison.unequal, comparison.low_runs.noisier)
+
+
+def side_names(reference: Trace, candidate: Trace) -> tuple[str, str]:
+    """What the two sides are called: their backends, or their roles if both are of one."""
+    if reference.backend == candidate.backend:
+        return "reference", "candidate"
+    return reference.backend, candidate.backend
+
+
+class _Comparison:
+    """What was found so far. `recorded`: the last step that recorded parameters, and each replica's."""
+
+    def __init__(self, names: tuple[str, str], case: Case, low_runs: bool) -> None:
+        self.names = names
+        self.rule = Rule(case.precision)
+        self.evidence = Evidence(names, case)
+        self.low_runs = LowRuns(names, self.rule)
+        self._judges_low_runs = low_runs
+        self.checks: dict[str, Check] = {}
+        self.first: dict[Verdict, Divergence] = {}
+        self.unequal: list[Unequal] = []
+        self.recorded: tuple[int | None, list[Step]] = (None, [])
+        self._replica = 0
+        self._drift: float | None = None  # how far rounding moves the gradients of the present step, relatively
+
+    def step(self, step: int | None, replicas: list[Step]) -> None:
+        """Judge every tensor of one step, those of replicas in the order in which they happened."""
+        self._drift = None
+        order = [(replica, key) for replica, files in enumerate(replicas) for key in files.in_order()]
+        if len(replicas) > 1:
+            order.sort(key=lambda place: keys.place(place[1]))
+        for replica, key in order:
+            # What replicas share bit by bit, as parameters after a reduction, is judged once.
+            if replica == 0 or not replicas[replica].repeats(key, replicas[0]):
+                self._replica = replica
+                self._tensor(step, key, replicas[replica])
+        if any(key.startswith("parameter/") for key in replicas[0].reference_high):
+            self.recorded = step, replicas
+
+    def _tensor(self, step: int | None, key: str, files: Step) -> None:
+        kind, name = keys.split(key)
+        if mismatch := files.mismatch(key, self.names):
+            self._note(step, kind, name, DIVERGED, mismatch, files)
+            return
+        if is_whole(files.reference_high[key]) or is_whole(files.candidate_high[key]):
+            self._judge_whole(step, kind, name, files)
+            return
+        self.evidence.saw(step, key, files)
+        spread = kernel.measure(files.runs(key), self.rule.low)
+        if self.rule.excuses and not self.rule.reproduces(spread, files.moved.get(key, 0.0)):
+            self.rule.excuses = False
+            self.evidence.not_reproducible(step, key, files.moved[key])
+        recorded, before = self.recorded
+        if kind == "parameter" and before and before[self._replica].holds(key, files.reference_high[key].shape):
+            update = kernel.measure(files.changes(key, before[self._replica]), self.rule.low)
+            # Every step since has stored the parameter once.
+            stored = spread.scale * max((step or 0) - (recorded or 0), 1)
+            self._judge(step, keys.UPDATE, name, update, files, files.changes(key, before[self._replica]), stored)
+        self._judge(step, kind, name, spread, files, files.runs(key))
+
+    def _judge(
+        self, step: int | None, kind: str, name: str, spread: Spread, files: Step, runs: Runs, stored: float = 0.0
+    ) -> None:
+        first = step == 0 and kind in FIRST
+        low = self._judges_low_runs and step == 0 and kind in (*FIRST, "buffer", keys.UPDATE)
+        verdict, reason = self.rule.high(spread, stored, kind, first), ""
+        lost = self.evidence.lost(step, kind, spread)
+        if lost and lost.verdict == worst([lost.verdict, verdict.verdict]) != verdict.verdict:
+            verdict, reason = TensorVerdict(lost.verdict, None, by_bits=False), lost.reason
+        elif verdict.verdict == "match" and low:
+            if reason := self.low_runs.check(keys.key(kind, name), spread, runs, stored):
+                verdict = verdict._replace(verdict="diverged")
+        elif verdict.verdict != "match" and step and (self.evidence.low_exploded or self._parted(spread, files)):
+            verdict, reason = verdict._replace(verdict="inconclusive"), self.evidence.low_exploded
+        if verdict.verdict != "match" and not reason:
+            reason = self.rule.reason(spread, verdict)
+        self._note(step, kind, name, verdict, reason, files)
+
+    def _parted(self, spread: Spread, files: Step) -> bool:
+        """Whether rounding alone has moved this step's gradients, in the middle, as far as this tensor is apart.
+
+        A single number's witness may be small by luck; the gradients say how far the trajectories are from another.
+        """
+        if self._drift is None:
+            found = [kernel.measure(files.runs(key)) for key in files.reference_high if _is_plain_gradient(key, files)]
+            self._drift = float(np.median([each.witness / each.scale for each in found if each.scale] or [0.0]))
+        return VISIBLE < spread.difference / (spread.scale or 1.0) <= WITNESS * self._drift
+
+    def _judge_whole(self, step: int | None, kind: str, name: str, files: Step) -> None:
+        """Integers and truth values: equal or not, in the high runs and in the low ones."""
+        key, reason = keys.key(kind, name), ""
+        for run, (reference, candidate) in (("float64", files.highs), (self.rule.low, files.lows)):
+            if not reason and not equal(reference[key], candidate[key]):
+                reason = f"whole numbers differ, of the {run} runs"
+        self._note(step, kind, name, DIVERGED if reason else MATCH, reason, files)
+
+    def _note(self, step: int | None, kind: str, name: str, verdict: TensorVerdict, reason: str, files: Step) -> None:
+        check = self.checks.setdefault(kind, Check())
+        check.compared += 1
+        check.verdict = worst([check.verdict, verdict.verdict])
+        bits = verdict.bits
+        if verdict.by_bits and bits is not None and (check.worst_bits is None or bits < check.worst_bits):
+            check.worst_bits, check.worst_name, check.worst_step = bits, name, step
+        if verdict.excused:
+            check.excused += 1
+            check.excused_most = max(check.excused_most or 0.0, verdict.excused)
+        self.evidence.judged(kind, verdict)
+        if verdict.verdict == "match":
+            return
+        self.unequal.append(Unequal(step, self._replica, kind, name))
+        if verdict.verdict not in self.first:
+            place = Divergence(step=step, kind=kind, name=name, replica=self._replica, bits=bits, reason=reason)
+            self.first[verdict.verdict] = self._described(place, files, verdict.largest)
+
+    def _described(self, place: Divergence, files: Step, largest: float) -> Divergence:
+        """The place with what stands there on both sides (the parameter itself for an update).
+
+        In the low runs where only these differ. `largest`: the magnitude of the elements that the verdict is about.
+        """
+        key = keys.key("parameter" if place.kind == keys.UPDATE else place.kind, place.name)
+        low = f"of the {self.rule.low} runs" in place.reason
+        sides = zip(self.names, files.lows if low else files.highs, strict=True)
+        arrays = {name: file[key] for name, file in sides if key in file}
+        shapes = {array.shape for array in arrays.values()}
+        index = None
+        if len(arrays) == 2 and len(shapes) == 1:
+            one, other = arrays.values()
+            index = furthest(one, other, largest)
+        place.index = index or []
+        place.sides = {name: describe(array, index) for name, array in arrays.items()}
+        return place
+
+
+def _is_plain_gradient(key: str, files: Step) -> bool:
+    return (
+        key.startswith("gradient/")
+        and not key.endswith(keys.LOCAL)
+        and files.holds(key, files.reference_high[key].shape)
+    )
+
+
+def _casts(trace: Trace) -> dict[str, list[str]]:
+    """The modules by the dtype of what they returned in the low run."""
+    casts: dict[str, list[str]] = {}
+    for key, array in trace.open("low", keys.step_file(0)).items():
+        kind, name = keys.split(key)
+        if kind == "activation":
+            casts.setdefault(str(array.dtype), []).append(name)
+    return casts
+
+
+def difference(one: object, other: object) -> str:
+    """The first field in which two configs or tables differ."""
+    fields = one if isinstance(one, dict) else getattr(one, "__struct_fields__", ())
+    for field in fields:
+        values = [side.get(field) if isinstance(side, dict) else getattr(side, field) for side in (one, other)]
+        if values[0] != values[1]:
+            return f"{field} is {values[0]!r} against {values[1]!r}"
+    return f"{one!r} against {other!r}"

@@ -1,0 +1,178 @@
+"""A float64 run has no float32 in it, whatever the model asks for; and what was lifted is named."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+from tensorflow.python.framework import op_callbacks  # no public door
+
+from keras_impl.harness import precision
+from keras_impl.harness.promotion import lifted, running
+
+X = np.linspace(-2.0, 2.0, 24).reshape(2, 3, 4)
+
+
+class Norm(layers.Layer):
+    """As KerasHub's Llama has it."""
+
+    def build(self, input_shape):
+        self.scale = self.add_weight(name="scale", shape=(input_shape[-1],), initializer="ones")
+
+    def call(self, x):
+        x = ops.cast(x, "float32")
+        var = ops.mean(ops.power(x, 2), axis=-1, keepdims=True)
+        return ops.cast(x * ops.rsqrt(var + 1e-6), self.compute_dtype) * self.scale
+
+
+class Rotary(layers.Layer):
+    def call(self, x):
+        inverse = ops.power(ops.cast(10000.0, "float32"), -ops.arange(0, 4, dtype="float32") / ops.cast(4, "float32"))
+        return x * ops.cast(ops.cos(inverse), x.dtype)
+
+
+class Raw(layers.Layer):
+    """By TensorFlow itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = tf.Variable(tf.linspace(0.1, 0.4, 4), trainable=False)
+        self.other = tf.constant(np.float32([1, 2, 3, 4]))
+
+    def call(self, x):
+        y = (
+            tf.cast(x, tf.float32) * tf.constant(0.1)
+            + tf.zeros(4)
+            + tf.fill([4], 0.3)
+            + tf.ones((4,), dtype=tf.float32)
+        )
+        return y * self.table + self.other + tf.range(0.0, 0.4, 0.1)
+
+
+def made(build, at="float64", lift=True, x=X):
+    """What a layer gives, what was lifted, and the ops that made a float32."""
+    low = set()
+
+    def see(op_type, inputs, attrs, outputs, op_name=None, graph=None):
+        low.update(op_type for output in outputs if output.dtype == tf.float32)
+
+    with precision.policy(at), lifted(at if lift else "float32") as places:
+        op_callbacks.add_op_callback(see)
+        try:
+            layer = build()
+            result = layer(tf.constant(x))
+        finally:
+            op_callbacks.remove_op_callback(see)
+    return result.numpy(), places, low
+
+
+def raw_by_numpy(x):
+    y = x * 0.1 + 0.3 + 1
+    return y * np.linspace(0.1, 0.4, 4) + np.array([1, 2, 3, 4]) + np.array([0.0, 0.1, 0.2, 0.3])
+
+
+def norm_by_numpy(x):
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
+
+
+def rotary_by_numpy(x):
+    return x * np.cos(10000.0 ** (-np.arange(4) / 4))
+
+
+ISLANDS = {
+    "norm": (Norm, norm_by_numpy),
+    "rotary": (Rotary, rotary_by_numpy),
+    "raw": (Raw, raw_by_numpy),
+    "rescaling": (lambda: layers.Rescaling(1 / 255, 0.1), lambda x: x / 255 + 0.1),
+    "python float": (lambda: layers.Lambda(lambda x: x * ops.cast(0.1, x.dtype)), lambda x: x * 0.1),
+    "arange": (
+        lambda: layers.Lambda(lambda x: x + ops.arange(0.1, 0.45, 0.1)),
+        lambda x: x + np.arange(0.1, 0.45, 0.1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ISLANDS)
+def test_an_island_is_computed_in_float64(name):
+    build, by_numpy = ISLANDS[name]
+    result, _, _ = made(build)
+    assert result.dtype == np.float64
+    np.testing.assert_allclose(result, by_numpy(X), rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["norm", "rotary", "rescaling", "python float"])
+def test_without_lifting_it_is_not(name):
+    build, by_numpy = ISLANDS[name]
+    result, places, _ = made(build, lift=False)
+    assert places == []
+    assert np.abs(result - by_numpy(X)).max() > 1e-11
+
+
+def test_no_op_makes_a_float32():
+    assert made(Norm)[2] == set() == made(Rotary)[2]
+    assert "Cast" in made(Norm, lift=False)[2]
+
+
+def test_the_places_are_named_once():
+    assert made(Norm)[1] == ["build: cast: float32"]
+    assert set(made(Rotary)[1]) == {"build: cast: float32", "build: arange: float32"}
+    assert made(lambda: layers.Dense(2, dtype="float32"))[1] == ["build: Dense(dtype=float32)"]
+    assert "build: tf.cast: float32" in made(Raw)[1]
+    assert made(lambda: layers.Dense(2))[1] == []
+
+
+def test_a_place_is_that_of_the_layer_that_runs():
+    with precision.policy("float64"), lifted("float64") as places:
+        layer = Norm()
+        layer(X)
+        running.append("block_0/norm")
+        layer(X)
+        running.pop()
+    assert places == ["block_0/norm: cast: float32"]
+
+
+def test_a_layer_of_float32_has_weights_of_float64():
+    with precision.policy("float64"), lifted("float64"):
+        layer = layers.Dense(2, dtype="float32")
+        layer(X)
+        variable = tf.Variable([0.1, 0.2])
+        told = tf.Variable(lambda: tf.zeros(2), dtype=tf.float32)
+    assert {layer.kernel.dtype, variable.dtype.name, told.dtype.name} == {"float64"}
+    assert variable.numpy()[0] == 0.1
+
+
+def test_argmax_still_reads_the_sign_bit_of_a_float32():
+    assert made(lambda: layers.Lambda(lambda x: ops.argmax(x, -1)))[0].tolist() == [[3] * 3] * 2
+
+
+def test_the_run_precision_is_left_alone():
+    with precision.policy("float32"), lifted("float32") as places:
+        assert ops.cast(X, "float32").dtype == tf.float32
+        assert tf.constant(0.1).dtype == tf.float32
+    assert places == []
+
+
+def test_all_is_put_back():
+    before = tf.cast, tf.constant, keras.src.backend.common.dtypes.PYTHON_DTYPES_MAP
+    made(Norm)
+    assert (tf.cast, tf.constant, keras.src.backend.common.dtypes.PYTHON_DTYPES_MAP) == before
+    assert ops.cast(X, "float32").dtype == tf.float32
+
+
+def test_attention_scales_exactly():
+    layer, result = None, None
+    with precision.policy("float64"), lifted("float64"):
+        layer = layers.MultiHeadAttention(2, 3, use_bias=False)
+        result = layer(X, X).numpy()
+    query, key, value, output = (np.asarray(each.kernel) for each in parts(layer))
+    q, k, v = (np.einsum("btd,dhk->bthk", X, kernel) for kernel in (query, key, value))
+    scores = np.exp(np.einsum("bthk,bshk->bhts", q, k) / math.sqrt(3))
+    scores /= scores.sum(-1, keepdims=True)
+    mixed = np.einsum("bhts,bshk->bthk", scores, v)
+    np.testing.assert_allclose(result, np.einsum("bthk,hkd->btd", mixed, output), rtol=1e-12, atol=1e-14)
+
+
+def parts(attention):
+    return attention.query_dense, attention.key_dense, attention.value_dense, attention.output_dense

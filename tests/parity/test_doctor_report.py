@@ -1,0 +1,108 @@
+"""What the doctor prints, in 80 columns too, and what it writes for programs."""
+
+import io
+import json
+
+import msgspec
+import pytest
+from doctor_evidence import evidence
+
+from parity.doctor import report
+from parity.doctor.evidence import Evidence, Time
+from parity.doctor.finding import Finding
+
+TIME = Time(
+    device="CPU (virtual)",
+    steps=5,
+    step=0.0123,
+    forward=0.0041,
+    loss=0.0002,
+    backward=0.0059,
+    update=0.0014,
+    copies=7e-4,
+)
+INPUT = Finding(
+    id="input.device",
+    severity="error",
+    where="encoder.embedding",
+    source="my_package/train.py:21",
+    message="input src (int64[10, 20]) is on cpu and the model on cuda:0: embedding fails at my_package/model.py:8.",
+    fix='src = src.to("cuda:0")  # a line of code is not folded, however long it may become',
+    side="torch",
+    case="",
+)
+HANGS = Finding(
+    id="step.hangs",
+    severity="warning",
+    where="",
+    source="train.py:17",
+    message="The step did not end.\nrank 0:\n  train.py:17 in step",
+    fix="",
+    side="torch",
+    case="transformer/ddp",
+)
+GOLDEN = """\
+torch, 2 steps observed on cuda:0, cuda:1: CPU (virtual)
+
+error: input.device (torch) at encoder.embedding, my_package/train.py:21
+  input src (int64[10, 20]) is on cpu and the model on cuda:0: embedding fails
+  at my_package/model.py:8.
+  fix: src = src.to("cuda:0")  # a line of code is not folded, however long it may become
+
+warning: step.hangs (torch transformer/ddp) at train.py:17
+  The step did not end.
+  rank 0:
+    train.py:17 in step
+
+torch: step 12.3 ms on CPU (virtual), median of 5: forward 4.1, loss 0.2,
+backward 5.9, update 1.4, copies 0.7
+2 findings: 1 error, 1 warning
+"""
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "PIPE_WIDTH", 80)
+
+
+def virtual(**fields: object) -> Evidence:
+    return evidence(gpus=2, physical=["CPU (virtual)"] * 2, **fields)
+
+
+def shown(findings: list[Finding], *seen: Evidence) -> str:
+    out = io.StringIO()
+    report.show(findings, list(seen), out)
+    return out.getvalue()
+
+
+def test_the_look_at_80_columns() -> None:
+    assert shown([INPUT, HANGS], virtual(times=[TIME])) == GOLDEN
+
+
+def test_nothing_found() -> None:
+    assert shown([], virtual()) == "torch, 2 steps observed on cuda:0, cuda:1: CPU (virtual)\nno findings\n"
+
+
+def test_ranks_share_a_headline_and_have_their_own_times() -> None:
+    ranks = [virtual(ranks=2, rank=rank, times=[Time(device="cpu", steps=5, step=2e-5)]) for rank in range(2)]
+    text = shown([], *ranks)
+    assert text.count("torch, 2 ranks, 2 steps observed on") == 1
+    assert "torch rank 1: step 20 µs on cpu, median of 5\n" in text
+
+
+def test_both_sides_and_a_profile() -> None:
+    text = shown([], virtual(profile="out/trace.json"), evidence("keras", steps=[]))
+    assert "torch: profile: out/trace.json\n" in text
+    assert "keras, 0 steps observed on GPU:0\n" in text
+
+
+def test_the_document_is_json_with_all_fields() -> None:
+    document = json.loads(msgspec.json.encode(report.document([INPUT], [virtual(times=[TIME], profile="p")])))
+    assert list(document) == ["schema", "findings", "times", "environment"]
+    assert document["schema"] == 1
+    (finding,) = document["findings"]
+    assert set(finding) == {"id", "severity", "where", "source", "message", "fix", "side", "case"}
+    assert (finding["id"], finding["severity"]) == ("input.device", "error")
+    assert document["times"][0]["forward"] == 0.0041 and document["times"][0]["side"] == "torch"
+    devices = {"cuda:0": "CPU (virtual)", "cuda:1": "CPU (virtual)"}
+    assert document["environment"] == [{"side": "torch", "case": "", "rank": 0, "devices": devices, "profile": "p"}]

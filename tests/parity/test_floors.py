@@ -1,0 +1,87 @@
+"""The rooms of parity/ stand on floors: a room imports only rooms below it."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PARITY = Path(__file__).parents[2] / "parity"
+# From the ground up. Rooms of one line import nothing of each other either.
+FLOORS = (
+    ("__init__", "core"),
+    ("config",),
+    ("data", "trace"),
+    ("runtime",),
+    ("results",),
+    ("layout",),
+    ("verdict",),
+    ("diagnose",),
+    ("pairs",),
+    ("report", "cli"),
+    ("asserts", "golden", "standalone", "doctor", "selftest"),
+    ("compare", "record", "pytest_plugin"),
+)
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def room(path: Path, package: Path) -> str:
+    """The folder of a file, or the file itself where it lies in none."""
+    return path.relative_to(package).parts[0].removesuffix(".py")
+
+
+def imported(path: Path, package: Path) -> Iterator[str]:
+    """The rooms that a file imports from, each as often as it does."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the room"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            top, _, rest = name.partition(".")
+            if top == package.name:
+                yield found if (found := rest.partition(".")[0]) in FLOOR else "__init__"
+
+
+def wrong(package: Path) -> list[str]:
+    """Imports of a room that is not below."""
+    return [
+        f"{path.relative_to(package)} imports {other}"
+        for path in sorted(package.rglob("*.py"))
+        for other in imported(path, package)
+        if other != (own := room(path, package)) and FLOOR[other] >= FLOOR[own]
+    ]
+
+
+def test_every_room_has_a_floor() -> None:
+    assert {room(path, PARITY) for path in PARITY.rglob("*.py")} == set(FLOOR)
+
+
+def test_imports_go_down() -> None:
+    assert wrong(PARITY) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("trace/keys.py", "from parity.results import CaseResult"),
+        ("data/keys.py", "from parity import trace"),
+        ("trace/keys.py", "def later():\n    import parity.verdict.traces"),
+    ],
+)
+def test_an_import_that_goes_up_is_seen(file: str, line: str, tmp_path: Path) -> None:
+    package = tmp_path / "parity"
+    for name, text in (
+        ("trace/keys.py", ""),
+        ("verdict/traces.py", "from parity.trace import keys"),
+        ("results.py", ""),
+    ):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    assert wrong(package) == []
+    (package / file).parent.mkdir(exist_ok=True)
+    (package / file).write_text(line)
+    assert len(wrong(package)) == 1

@@ -1,1 +1,0 @@
-"""What a user's program does while it is built and in a step: the facts of parity.checkup.evidence."""

@@ -1,0 +1,79 @@
+"""Observes a step of training as the program does it, without changing a bit of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data.dataloader import _BaseDataLoaderIter  # every kind of its iterators
+
+from parity.doctor.evidence import Place, Step
+from torch_impl.harness.doctor import source
+from torch_impl.harness.doctor.build import Building
+from torch_impl.harness.doctor.calls import Calls
+from torch_impl.harness.doctor.cuts import Cuts
+from torch_impl.harness.doctor.finite import AtenObserver
+from torch_impl.harness.doctor.ops import Ops
+from torch_impl.harness.doctor.origins import tensors
+from torch_impl.harness.doctor.training import Training
+
+
+class Observer:
+    """Of a model that was built within `building`, and its training on these devices ("cuda:0")."""
+
+    def __init__(self, model: nn.Module, building: Building, devices: list[str]):
+        self.building = building
+        self.origins = building.origins(model)
+        self.calls = Calls(model, building, self.origins)
+        cuts = Cuts(self.calls, self.origins)
+        self.training = Training(model, building, self.calls, self.origins, cuts)
+        self.ops = Ops(self.calls, self.origins, devices, cuts, self.training.graphs)
+        self.below = AtenObserver(self.calls, self.origins)
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """Those that were made or used."""
+        return list(self.building.optimizers)
+
+    @contextmanager
+    def step(self, inputs: dict[str, torch.Tensor]) -> Iterator[Step]:
+        """A step is done within it, and filled in when it is over. What it raises is its failure, and stays here."""
+        step = Step()
+        for name, tensor in inputs.items():
+            self.origins.note(tensor, f"input {name}")
+        self.ops.begin(step, inputs)
+        self.below.begin(step)
+        with (
+            self._loaders(),
+            self.training.watched(step, self.below.reached),
+            self.calls.watched(step, self.ops.losses.fed, self.below.reached),
+        ):
+            try:
+                with self.below, self.ops:
+                    yield step
+            except Exception as error:
+                self._note_failure(step, error)
+        self.training.finish()
+        self.ops.copies.finish(step)
+        self.below.finish()
+        self.calls.failing = None  # it holds the frames of the step
+
+    def _loaders(self) -> Any:
+        """A patch: what a data loader of the program's own gives is an input too."""
+        draw = _BaseDataLoaderIter.__next__
+
+        def drawn(loader: _BaseDataLoaderIter) -> Any:
+            batch = draw(loader)
+            for tensor in tensors(batch):
+                self.origins.note(tensor, "input batch")
+            return batch
+
+        return mock.patch.object(_BaseDataLoaderIter, "__next__", drawn)
+
+    def _note_failure(self, step: Step, error: Exception) -> None:
+        self.calls.failed(error, "", [], Place(phase=self.calls.phase))
+        step.failure = self.calls.failing[1]
+        step.failure.place.source = source.line_of(error.__traceback__)

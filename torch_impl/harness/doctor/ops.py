@@ -1,0 +1,112 @@
+"""What the program's own lines do with tensors: copies, losses, broadcasts, cuts, and the op that fails.
+
+A TorchFunctionMode sees the functions as the program calls them, before they fall apart into the ops that
+finite.py sees. What a library does inside is not the program's, and not seen here.
+"""
+
+import time
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from parity.doctor.evidence import Broadcast, Step
+from torch_impl.harness.doctor import source
+from torch_impl.harness.doctor.calls import Calls
+from torch_impl.harness.doctor.copies import Copies
+from torch_impl.harness.doctor.cuts import Cuts
+from torch_impl.harness.doctor.graphs import Graphs
+from torch_impl.harness.doctor.losses import Losses, squeezed
+from torch_impl.harness.doctor.origins import ATTRIBUTES, Origins, tensors
+
+ELEMENTWISE = frozenset(
+    (
+        *("add", "sub", "subtract", "rsub", "__rsub__", "mul", "multiply", "div", "divide", "true_divide", "__rdiv__"),
+        *("pow", "__pow__", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "__eq__", "__ne__"),
+        *("__rtruediv__", "floor_divide", "remainder", "logical_and", "logical_or"),
+    )
+)
+BACKWARDS = ("backward", "grad")
+# What only looks at a tensor.
+LOOKS = frozenset(("__set__", "dim", "size", "stride", "__len__", "numel", "is_floating_point", "is_pinned"))
+MARK = "doctor"  # what a node of the graph has in its metadata: the place that made it
+
+
+class Ops(TorchFunctionMode):
+    """Sees the program's own ops, from `begin` on."""
+
+    def __init__(self, calls: Calls, origins: Origins, gpus: list[str], cuts: Cuts, graphs: Graphs):
+        super().__init__()
+        self.calls, self.origins, self.cuts, self.graphs = calls, origins, cuts, graphs
+        self.copies = Copies(calls, origins, gpus)
+        self.step = Step()
+
+    def begin(self, step: Step, inputs: dict[str, torch.Tensor]) -> None:
+        """What is seen from now on is of this step, which is given these."""
+        self.step, self.losses = step, Losses(step, inputs, self.calls, self.origins)
+        self.cuts.begin(step)
+        self.copies.begin()
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in LOOKS:
+            return func(*args, **kwargs)
+        if name == "__get__":
+            return self._get(func, args)
+        given, start = tensors((args, kwargs)), time.perf_counter()
+        try:
+            results = func(*args, **kwargs)
+        except Exception as error:
+            self._note_failure(error, name, given)
+            raise
+        if self.calls.phase in ("backward", "update"):
+            return results
+        seconds = time.perf_counter() - start
+        self.origins.made(name, given, results)
+        self.copies.note(name, args, given, results, seconds)
+        self.losses.note(name, args, kwargs, results)
+        self.cuts.see(name, given, results)
+        self.graphs.note_sum(name, results, self.calls.place(""))
+        if name in ELEMENTWISE:
+            self._note_broadcast(name, args)
+        self._mark(results)
+        return results
+
+    def _get(self, func: Any, args: tuple) -> Any:
+        """An attribute of a tensor."""
+        results = func(*args)
+        for name in ATTRIBUTES:
+            if getattr(torch.Tensor, name) is func.__self__:
+                self.origins.made(name, [args[0]], results)
+                if name == "data":
+                    self.cuts.note(name, args[0])
+        return results
+
+    def _note_failure(self, error: Exception, name: str, given: list[torch.Tensor]) -> None:
+        place = self.calls.place("")
+        if name in BACKWARDS:
+            place.phase = "backward"
+        self.calls.failed(error, name, [self.origins.describe(tensor) for tensor in given], place)
+
+    def _note_broadcast(self, name: str, args: tuple) -> None:
+        operands = [each for each in args[:2] if isinstance(each, torch.Tensor) and each.dim()]
+        if len(operands) < 2 or operands[0].shape == operands[1].shape:
+            return
+        if line := source.direct():
+            left, right = map(self.origins.describe, operands)
+            place = self.calls.place(line)
+            wide = Broadcast(operation=name.strip("_"), left=left, right=right, place=place)
+            wide.squeezed = squeezed(*operands)
+            self.step.broadcasts.append(wide)
+
+    def _mark(self, results: Any) -> None:
+        """The graph's new nodes know where they were made, for when they run in the backward pass."""
+        nodes = [tensor.grad_fn for tensor in tensors(results)]
+        place = self.calls.place(source.line()) if any(nodes) else None
+        while nodes:
+            node = nodes.pop()
+            # An AccumulateGrad is the parameter's, and outlives the graph.
+            if node is not None and node.next_functions and MARK not in node.metadata:
+                node.metadata[MARK] = place
+                nodes += [before for before, _ in node.next_functions]

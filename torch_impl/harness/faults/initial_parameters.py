@@ -1,0 +1,25 @@
+"""Parameters that start as something else."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from parity.core.arrays import Floats
+from torch_impl.harness.faults.mutate import Patches, loaded
+
+
+def _of(ending: str, change: Callable[[Floats], Floats]) -> Patches:
+    """The parameters whose names end so are loaded in another form."""
+    return loaded(lambda name, values: np.ascontiguousarray(change(values)) if name.endswith(ending) else values)
+
+
+def _value_for_key(packed: Floats) -> Floats:
+    query, key, value = np.split(packed, 3)
+    return np.concatenate([query, value, key])
+
+
+FAULTS: dict[str, Patches] = {
+    "linear.weight": _of("weight", np.transpose),
+    "conv2d.weight": _of("conv1.weight", lambda kernel: np.swapaxes(kernel, 2, 3)),
+    "attention.packing": _of("in_proj_weight", _value_for_key),
+}
