@@ -15,9 +15,12 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import pytest
+
+from parity.config.schema import Strategy
+from parity.layout.declared import DECLARED
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -245,3 +248,20 @@ def test_the_messages_that_are_explained_are_those_of_the_programs():
     said = texts()
     assert len(messages()) > 80
     assert [message for message in messages() if message not in said] == []
+
+
+def rows(page: str, heading: str) -> list[str]:
+    """The rows of the first table below a heading, without its head."""
+    table = PAGES[page].partition(f"{heading}\n")[2].partition("| ")[2].partition("\n\n")[0]
+    return table.splitlines()[2:]
+
+
+def test_every_strategy_is_explained():
+    names = set(get_args(Strategy))
+    assert {re.findall(r"`(\w+)`", row)[0] for row in rows("docs/strategies.md", "two frameworks")} == names
+    assert names <= anchors("docs/strategies.md")
+
+
+def test_every_declared_difference_is_explained():
+    listed = [set(re.findall(r"`(\w+)`", row.split(" | ")[0])) for row in rows("docs/layouts.md", "as a difference")]
+    assert sorted(map(sorted, listed)) == sorted(sorted(rule.strategies) for rule in DECLARED)
