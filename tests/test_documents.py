@@ -1,8 +1,8 @@
 """README.md, CONTRIBUTING.md and docs/*.md: commands do what they say, files work, links lead somewhere.
 
 A page is run from its top to its end, in a folder of its own: a block of Python or TOML whose first line is a comment
-with a file's name is written there, or is an excerpt of that file where the name has a folder; each command of a `sh` block
-must end with status 0; a `console` block is a command, what it prints ("..." for what is left out) and, behind
+with a file's name is written there, or is an excerpt of that file where the name has a folder; each command of a `sh`
+block must end with status 0; a `console` block is a command, what it prints ("..." for what is left out) and, behind
 `$ echo $?`, its status if that is not 0.
 """
 
