@@ -11,7 +11,7 @@ from typing import Any
 from parity import diagnose
 from parity.config.pair import UNKNOWN
 from parity.diagnose.formula import Formula, Trait
-from parity.diagnose.layers.rounding import PLACES
+from parity.diagnose.layers import rounding
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| ((?:`[\w.]+`(?:, )?)+) \| ", re.MULTILINE)
@@ -44,6 +44,12 @@ def of_formulas() -> set[str]:
     return {cause for module in modules for value in vars(module).values() for cause in traits(value)}
 
 
+def of_roundings() -> set[str]:
+    """What the float32 run may be rounded to: the first of each row of the table of roundings."""
+    tables = [value for value in vars(rounding).values() if isinstance(value, tuple)]
+    return {f"precision.{row[0]}" for table in tables for row in table if isinstance(row, tuple)}
+
+
 def in_the_source() -> set[str]:
     """All texts of the form of an id where causes are named."""
     folder = ROOT / "parity" / "diagnose"
@@ -56,10 +62,11 @@ def in_the_source() -> set[str]:
 def test_the_page_lists_every_cause_and_no_other():
     listed = on_the_page()
     assert len(listed) == len(set(listed))
-    known = of_formulas() | in_the_source() | {f"precision.{name}" for name, *_ in PLACES} | {UNKNOWN}
+    known = of_formulas() | in_the_source() | of_roundings() | {UNKNOWN}
     assert set(listed) == known
 
 
 def test_causes_of_traits_are_found():
     assert {"layer_norm.epsilon", "conv2d.bias", "adamw.weight_decay"} <= of_formulas()
     assert {"buffer.missing", "placement.layer"} <= in_the_source()
+    assert of_roundings() == {"precision.tf32", "precision.bfloat16", "precision.float16"}
