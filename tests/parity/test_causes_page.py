@@ -16,6 +16,7 @@ from parity.diagnose.layers import rounding
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| ((?:`[\w.]+`(?:, )?)+) \| ", re.MULTILINE)
 ID = re.compile(r"[a-z0-9_]+\.[a-z0-9_]+")
+OTHERS = ("coverage.py", "expect.py")  # these name branches and findings
 NO_CAUSES = {"out_proj.weight", "out_proj.bias", "encoder.norm", "decoder.norm"}  # weights and modules by name
 
 
@@ -52,8 +53,8 @@ def of_roundings() -> set[str]:
 
 def in_the_source() -> set[str]:
     """All texts of the form of an id where causes are named."""
-    folder = ROOT / "parity" / "diagnose"
-    files = [*folder.glob("*.py"), *(folder / "layers").glob("*.py"), ROOT / "parity" / "pairs" / "told.py"]
+    folders = (ROOT / "parity" / name for name in ("diagnose", "diagnose/layers", "pairs"))
+    files = [file for folder in folders for file in folder.glob("*.py") if file.name not in OTHERS]
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
     texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return {text for text in texts if ID.fullmatch(text)} - NO_CAUSES
