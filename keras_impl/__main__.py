@@ -23,7 +23,7 @@ def load() -> drive.Side:
 
 def doctor() -> standalone.Examine:
     """What examines a program."""
-    from keras_impl.harness.doctor import examine
+    from keras_impl.harness.doctor.examine import examine
 
     return examine
 

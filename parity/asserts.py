@@ -55,7 +55,7 @@ def assert_match(*, torch: str, keras: str, inputs: Inputs, vary: bool = True, *
     """Both builders ("module:function") make the same computation; `vary`: also on variations of the inputs.
 
     `inputs`: "x=float32[8,16]", "ids=int64[2,8]<100", or a table by name of such descriptions, arrays, or the fields
-    of [inputs.NAME] in a pair's file. `fields`: what else such a file has (README, "Your own models"). Raises
+    of [inputs.NAME] in a pair's file. `fields`: what else such a file has (docs/pairs.md, "Reference"). Raises
     AssertionError, UsageError for what cannot be used, and MissingError where a framework is not installed.
     """
     session = _session()

@@ -1,4 +1,4 @@
-"""What a comparison found, in the shape of the JSON report (README, "The JSON report")."""
+"""What a comparison found, in the shape of the JSON report (docs/traces.md, "The JSON report")."""
 
 from collections.abc import Iterable
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""The backends started by hand: torchrun for PyTorch, TF_CONFIG for TensorFlow, as the README says."""
+"""The backends started by hand: torchrun for PyTorch, TF_CONFIG for TensorFlow, as docs/traces.md says."""
 
 import json
 import os

@@ -14,7 +14,7 @@ def load() -> drive.Side:
 
 def doctor() -> standalone.Examine:
     """What examines a program."""
-    from torch_impl.harness.doctor import examine
+    from torch_impl.harness.doctor.examine import examine
 
     return examine
 

@@ -1,4 +1,4 @@
-"""What a pair's file may say (README, "Your own models"). Frozen structs; an unknown field is refused by name.
+"""What a pair's file may say (docs/pairs.md, "Reference"). Frozen structs; an unknown field is refused by name.
 
 A pair is a model like any other to a case: both backends receive it, and build their half of it.
 """

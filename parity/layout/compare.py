@@ -1,6 +1,8 @@
 """Two device layouts, compared aspect by aspect in canonical form."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+
+import msgspec
 
 from parity.config.schema import Case
 from parity.layout.declared import DECLARED, MAPPINGS, Sides
@@ -11,8 +13,9 @@ from parity.trace.manifest import Trace
 
 def compare_layouts(names: tuple[str, str], reference: Trace, candidate: Trace) -> LayoutCheck:
     """Every difference that is not declared, and the declared ones that occur."""
-    case = reference.case
-    one, other = reference.manifest.layout, candidate.manifest.layout
+    case, mapping = reference.case, candidate.manifest.mapping
+    ignored = mapping.ignored if mapping else ()
+    one, other = (_without(trace.manifest.layout, ignored) for trace in (reference, candidate))
     declared = []
     # What is declared is a difference between the frameworks: one backend twice has none.
     if (reference.backend, candidate.backend) == ("torch", "keras"):
@@ -24,6 +27,17 @@ def compare_layouts(names: tuple[str, str], reference: Trace, candidate: Trace) 
     found = differences(names, case, one, other, seen)
     sides = dict(zip(names, seen, strict=True))
     return LayoutCheck(verdict="diverged" if found else "match", differences=found, declared=declared, sides=sides)
+
+
+def _without(layout: Layout, ignored: Collection[str]) -> Layout:
+    """Return the layout without weights that one side of a pair has and the other does not need, nor their slots."""
+    return msgspec.structs.replace(
+        layout,
+        parameters={name: held for name, held in layout.parameters.items() if name not in ignored},
+        optimizer_state={
+            name: held for name, held in layout.optimizer_state.items() if name.rpartition(".")[0] not in ignored
+        },
+    )
 
 
 def differences(names: tuple[str, str], case: Case, one: Layout, other: Layout, seen: Sides | None = None) -> list[str]:

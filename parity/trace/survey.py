@@ -24,7 +24,7 @@ FILE, ACTIVATIONS, WEIGHTS = "survey.json", "activations.safetensors", "weights.
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """A module or layer. `kind`: of the common names (README); `facts`: what else tells modules apart, e.g. heads.
+    """A module or layer. `kind`: of the common names (kinds.py); `facts`: what else tells modules apart, e.g. heads.
 
     `label`: the path with the names of attributes in place of those that Keras counted (dense_1); `chosen`: without
     those for which there is no attribute. Both None where they are the path.

@@ -13,6 +13,7 @@ from parity.layout.declared import DECLARED, Sides
 from parity.results import LayoutCheck
 from parity.trace.layout import Layout, Transfer, merge, total
 from parity.trace.manifest import Trace
+from parity.trace.mapping import Mapping
 from parity.verdict.traces import compare
 
 SIDES = ("torch", "keras")
@@ -318,6 +319,14 @@ def test_another_layout_fails_the_case(tmp_path: Path) -> None:
     assert found.differences == ["compute: linear2: torch on 1, keras on 0", "replicas: torch 1, keras 2"]
     assert more.reason == found.differences[0]  # the others are in the check
     assert (right.verdict, right.checks["layout"].verdict) == ("match", "match")
+
+
+@pytest.mark.parametrize(("ignored", "verdict"), [(["unused.weight"], "match"), ([], "diverged")])
+def test_a_weight_that_is_ignored_need_not_be_anywhere(ignored: list[str], verdict: str, tmp_path: Path) -> None:
+    held = moved(parameters={"unused.weight": [0]}, optimizer_state={"unused.weight.momentum": [0]})
+    torch, keras = (trace(tmp_path / name, name, layout) for name, layout in zip(SIDES, (held, WHOLE), strict=True))
+    keras.manifest = replace(keras.manifest, mapping=Mapping(entries=[], ignored=ignored))
+    assert compare_layouts(SIDES, torch, keras).verdict == verdict
 
 
 # What is declared: nn.DataParallel against MirroredStrategy

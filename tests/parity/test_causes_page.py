@@ -1,0 +1,73 @@
+"""docs/causes.md lists the ids of all causes, and none besides."""
+
+import ast
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from parity import diagnose
+from parity.config.pair import UNKNOWN
+from parity.diagnose.formula import Formula, Trait
+from parity.diagnose.layers import rounding
+
+ROOT = Path(__file__).parents[2]
+ROW = re.compile(r"^\| ((?:`[\w.]+`(?:, )?)+) \| ", re.MULTILINE)
+ID = re.compile(r"[a-z0-9_]+\.[a-z0-9_]+")
+OTHERS = ("coverage.py", "expect.py")  # these name branches and findings
+NO_CAUSES = {"out_proj.weight", "out_proj.bias", "encoder.norm", "decoder.norm"}  # weights and modules by name
+
+
+def on_the_page() -> list[str]:
+    rows = ROW.findall((ROOT / "docs" / "causes.md").read_text())
+    return [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+
+
+def traits(value: Any) -> Iterator[str]:
+    """The causes of all traits within a value."""
+    if isinstance(value, Trait):
+        yield value.cause
+    elif isinstance(value, Formula):
+        yield from traits(value.traits)
+    elif isinstance(value, dict):
+        yield from traits(tuple(value.values()))
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from traits(each)
+
+
+def of_formulas() -> set[str]:
+    """The causes of all traits of all formulas; their ids may be made of parts."""
+    names = [module.name for module in pkgutil.walk_packages(diagnose.__path__, "parity.diagnose.")]
+    modules = [importlib.import_module(name) for name in names if ".planted" not in name]
+    return {cause for module in modules for value in vars(module).values() for cause in traits(value)}
+
+
+def of_roundings() -> set[str]:
+    """What the float32 run may be rounded to: the first of each row of the table of roundings."""
+    tables = [value for value in vars(rounding).values() if isinstance(value, tuple)]
+    return {f"precision.{row[0]}" for table in tables for row in table if isinstance(row, tuple)}
+
+
+def in_the_source() -> set[str]:
+    """All texts of the form of an id where causes are named."""
+    folders = (ROOT / "parity" / name for name in ("diagnose", "diagnose/layers", "pairs"))
+    files = [file for folder in folders for file in folder.glob("*.py") if file.name not in OTHERS]
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {text for text in texts if ID.fullmatch(text)} - NO_CAUSES
+
+
+def test_the_page_lists_every_cause_and_no_other():
+    listed = on_the_page()
+    assert len(listed) == len(set(listed))
+    known = of_formulas() | in_the_source() | of_roundings() | {UNKNOWN}
+    assert set(listed) == known
+
+
+def test_causes_of_traits_are_found():
+    assert {"layer_norm.epsilon", "conv2d.bias", "adamw.weight_decay"} <= of_formulas()
+    assert {"buffer.missing", "placement.layer"} <= in_the_source()
+    assert of_roundings() == {"precision.tf32", "precision.bfloat16", "precision.float16"}
