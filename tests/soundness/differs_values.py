@@ -24,6 +24,9 @@ HIDING = {
     "1e12": ["append 1e12"],
     "1e30": ["append 1e30"],
     "one": ["nudge 17 1e8"],
+    "tie": ["tie -1e30"],
+    "tie_1e9": ["tie -1e9"],
+    "tie_1e10": ["tie -1e9", "append 1e10"],
 }
 HIDDEN = [
     differs(f"hidden_{fault}_beside_{large}", *behind(FAULTS[fault], *HIDING[large]))
