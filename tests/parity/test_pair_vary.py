@@ -15,7 +15,7 @@ from parity.pairs.vary.record import reproduced
 from parity.pairs.vary.variations import GIVEN, Variation, digest, variations
 from parity.report.coverage import lines
 from parity.results import Branch, CaseResult, Coverage
-from parity.results import Variation as Comparison
+from parity.results import Variation as VariationResult
 from parity.trace.mapping import Match, Matching
 
 
@@ -145,10 +145,13 @@ def test_what_is_reproduced(one: Array, other: Array, expected: bool) -> None:
 
 def test_the_lines_of_the_report() -> None:
     variations = [
-        Comparison(name="second call", verdict="match"),
-        Comparison(name="zeros", verdict="inconclusive", reason="torch's outputs are NaN"),
-        Comparison(name="batch size 1", verdict="diverged", reason="keras fails"),
-        *(Comparison(name=f"length {size} for 6", verdict="skipped", skipped="both fail") for size in (5, 7, 12, 13)),
+        VariationResult(name="second call", verdict="match"),
+        VariationResult(name="zeros", verdict="inconclusive", reason="torch's outputs are NaN"),
+        VariationResult(name="batch size 1", verdict="diverged", reason="keras fails"),
+        *(
+            VariationResult(name=f"length {size} for 6", verdict="skipped", skipped="both fail")
+            for size in (5, 7, 12, 13)
+        ),
     ]
     missed = [Branch(branch="relu6.upper", where=where) for where in ("a", "b", "c", "d")]
     coverage = Coverage(reached=1, of=5, branches=[Branch(branch="x", where="y", reached=True), *missed])
@@ -164,7 +167,7 @@ def test_the_lines_of_the_report() -> None:
 
 
 def test_variations_that_could_not_be_run_are_told() -> None:
-    failed = [Comparison(name="all", verdict="skipped", skipped="keras: the process ended with status -11")]
+    failed = [VariationResult(name="all", verdict="skipped", skipped="keras: the process ended with status -11")]
     case = CaseResult(case="pair/p", verdict="match", variations=failed)
     assert list(lines(case)) == ["no variations: keras: the process ended with status -11"]
 

@@ -20,7 +20,7 @@ from parity.pairs.vary.masks import Unshared
 from parity.pairs.vary.record import Facts, read, reproduced
 from parity.pairs.vary.variations import GIVEN, TRAINING, Variation, variations
 from parity.results import CaseResult, Divergence, worst
-from parity.results import Variation as Comparison
+from parity.results import Variation as VariationResult
 from parity.runtime.backend import Backend, feed
 from parity.runtime.job import RUNS, VaryJob
 from parity.trace import keys, survey
@@ -44,10 +44,10 @@ def vary(
         return
     scratch = folder / "variations"
     shutil.rmtree(scratch, ignore_errors=True)  # left by a run that was ended
-    left: list[Comparison] = []
+    left: list[VariationResult] = []
     try:
         if failures := _recorded(file, backends, scratch, halves, given_only):
-            result.variations = [Comparison(name="all", verdict="skipped", skipped="; ".join(failures))]
+            result.variations = [VariationResult(name="all", verdict="skipped", skipped="; ".join(failures))]
             return
         chosen = variations(file.case, file.search)[: 1 if given_only else None]
         told = _Told(scratch, chosen, survey.read(folder / "torch" / "survey"), bool(result.expected))
@@ -74,7 +74,7 @@ def _recorded(
     return [f"{name}: {answer.message}" for name, answer in answers if answer.status != "done"]
 
 
-def _conclude(result: CaseResult, unshared: list[Comparison]) -> None:
+def _conclude(result: CaseResult, unshared: list[VariationResult]) -> None:
     """A variation that diverged makes the pair diverge; one side's own random numbers leave it inconclusive."""
     found = next((one for one in [*result.variations, *unshared] if one.verdict == "diverged" or one in unshared), None)
     if found is None:
@@ -95,10 +95,10 @@ class _Told:
 
     def __init__(self, folder: Path, chosen: list[Variation], torch: Survey, accepts: bool) -> None:
         self.folder, self.chosen, self.torch, self.accepts = folder, chosen, torch, accepts
-        self.unshared: list[Comparison] = []
+        self.unshared: list[VariationResult] = []
         self.facts = [read(folder / side) for side in SIDES]
 
-    def judged(self) -> Iterator[Comparison]:
+    def judged(self) -> Iterator[VariationResult]:
         """The verdict on every variation, if the outputs on the inputs given pass."""
         given = self._judged(0)
         if given.verdict == "diverged" and not self.accepts:
@@ -106,11 +106,11 @@ class _Told:
             return
         if given.verdict not in PASSED:
             reason = f"the outputs on the inputs given are {given.verdict}: {given.reason or given.skipped}"
-            yield Comparison(name="all", verdict="skipped", skipped=reason)
+            yield VariationResult(name="all", verdict="skipped", skipped=reason)
             return
         yield from (self._judged(number) for number in range(1, len(self.chosen)))
 
-    def _judged(self, number: int) -> Comparison:
+    def _judged(self, number: int) -> VariationResult:
         name = self.chosen[number].name
         failed = {side: facts.failed[name] for side, facts in self._sides() if name in facts.failed}
         excluded = {side: facts.excluded[name] for side, facts in self._sides() if name in facts.excluded}
@@ -120,15 +120,15 @@ class _Told:
             return self._failed(self.chosen[number], failed)
         torch, keras = (Trace(self.folder / side / str(number)) for side in SIDES)
         if why := _not_judged(torch, keras):
-            return Comparison(name=name, verdict="inconclusive", reason=why)
+            return VariationResult(name=name, verdict="inconclusive", reason=why)
         # Where nobody asked for the inputs (zeros, 100 times as large) float32 may be lost on one side.
         found = compare(torch, keras, low_runs=False)
         if found.verdict not in PASSED and (others := self._draws(name)):
             return others
         first = found.first_divergence if found.verdict not in PASSED else None
-        return Comparison(name=name, verdict=found.verdict, reason=found.reason, first_divergence=first)
+        return VariationResult(name=name, verdict=found.verdict, reason=found.reason, first_divergence=first)
 
-    def _draws(self, name: str) -> Comparison | None:
+    def _draws(self, name: str) -> VariationResult | None:
         """What is said where the sides do not draw the same dropout masks in the same order."""
         torch, keras = (facts.draws.get(name, []) for facts in self.facts)
         # Masks are numbered among tensors of one size: only there does the order count.
@@ -138,27 +138,27 @@ class _Told:
         reason = f"torch drops at the rates {masks.told(torch)}, keras {masks.told(keras)}"
         if sorted(torch) == sorted(keras):
             return self._left(name, Unshared(f"{reason}: in another order", alike=False))
-        return Comparison(name=name, verdict="diverged", reason=reason)
+        return VariationResult(name=name, verdict="diverged", reason=reason)
 
-    def _left(self, name: str, why: Unshared) -> Comparison:
+    def _left(self, name: str, why: Unshared) -> VariationResult:
         """A variation that is not compared."""
         if why.alike:
-            return Comparison(name=name, verdict="skipped", skipped=why.reason)
-        found = Comparison(name=name, verdict="inconclusive", reason=f"cannot be compared: {why.reason}")
+            return VariationResult(name=name, verdict="skipped", skipped=why.reason)
+        found = VariationResult(name=name, verdict="inconclusive", reason=f"cannot be compared: {why.reason}")
         self.unshared.append(found)
         return found
 
-    def _failed(self, variation: Variation, failed: dict[str, str]) -> Comparison:
+    def _failed(self, variation: Variation, failed: dict[str, str]) -> VariationResult:
         """One side or both do not take the inputs."""
         if len(failed) == len(SIDES):
-            return Comparison(name=variation.name, verdict="skipped", skipped="both fail", failed=failed)
+            return VariationResult(name=variation.name, verdict="skipped", skipped="both fail", failed=failed)
         takes = next(side for side in SIDES if side not in failed)
         ((fails, message),) = failed.items()
         if fails in variation.may_fail:
             only = f"{takes} alone takes them"
-            return Comparison(name=variation.name, verdict="skipped", skipped=only, failed=failed)
+            return VariationResult(name=variation.name, verdict="skipped", skipped=only, failed=failed)
         reason = f"{takes} takes them, {fails} fails: {message}"
-        return Comparison(name=variation.name, verdict="diverged", reason=reason, failed=failed)
+        return VariationResult(name=variation.name, verdict="diverged", reason=reason, failed=failed)
 
     def _sides(self) -> Iterator[tuple[str, Facts]]:
         return zip(SIDES, self.facts, strict=True)
@@ -168,8 +168,9 @@ def _not_judged(torch: Trace, keras: Trace) -> str:
     """Why the outputs of both sides say nothing about whether they are the same computation, or ""."""
     stem = keys.step_file(0)
     high, low, witness = (torch.open(run, stem) for run in ("high", "low", "witness"))
-    if any(np.isnan(array).any() for array in _floats(high)):
-        return "torch's outputs are NaN"
+    if _has_nan(high):
+        beside = "and keras's too" if _has_nan(keras.open("high", stem)) else "keras's are not"
+        return f"torch's outputs are NaN, {beside}"
     for side, exact, rounded in (("torch", high, low), ("keras", keras.open("high", stem), keras.open("low", stem))):
         if _finite(exact) > _finite(rounded):
             return f"{side}'s outputs leave the range of {torch.case.precision}"
@@ -182,13 +183,17 @@ def _floats(tensors: Tensors) -> list[np.ndarray]:
     return [array for array in tensors.values() if array.dtype.kind not in "iub"]
 
 
+def _has_nan(tensors: Tensors) -> bool:
+    return any(np.isnan(array).any() for array in _floats(tensors))
+
+
 def _finite(tensors: Tensors) -> int:
     """How many numbers are finite."""
     return sum(int(np.isfinite(array).sum()) for array in _floats(tensors))
 
 
 def _branches(
-    file: PairFile, folder: Path, halves: PairContext, told: _Told, judged: list[Comparison]
+    file: PairFile, folder: Path, halves: PairContext, told: _Told, judged: list[VariationResult]
 ) -> Iterator[tuple[str, list[Seen]]]:
     """What was reached, by the inputs that reached it; by variations as far as they were compared."""
     assert isinstance(file.case.model, Pair)
