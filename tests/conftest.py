@@ -19,13 +19,43 @@ pytest_plugins = ["sides"]
 Compare = Callable[..., CaseResult]
 
 TESTS = Path(__file__).parent
-# What takes longest, the longest first: the files of tests/.
-LONG = ("pairs", "strategies", "catalogue", "doctor_programs", "readme", "pair_commands", "recorded")
+# What takes longest, the longest first.
+LONG = ("test_pairs.py", "test_strategies.py", "test_catalogue.py", "test_doctor_programs.py", "test_documents.py")
+# Of files that take minutes the default run has only those tests whose names have one of these parts: something of
+# everything that the file is about. The others are marked slow.
+SAMPLES = {
+    "test_catalogue.py": (),
+    "test_doctor_cases.py": ("simple_block/single]", "two_linear/send_recv]"),
+    "test_doctor_installed.py": ("keras_places",),
+    "test_doctor_programs.py": (
+        "torch-lopsided",
+        "torch-loss_by_hand",
+        "keras-lopsided",
+        "keras-loss_by_hand",
+        "both_receive",
+    ),
+    "test_gpu.py": ("without_a_gpu",),
+    "test_honest.py": ("simple_block", "clipping", "class", "micro-batches"),
+    "test_isolation.py": ("imports_no_framework", "report/terminal"),
+    "test_pair_accepting.py": ("layout", "not_looked_at"),
+    "test_pair_behind.py": ("[inference", "mse-scaled"),
+    "test_pair_commands.py": ("a_mistake_in_the_file", "refused", "accept_w", "flags_make_a_pair"),
+    "test_pairs.py": ("[mlp", "[attention", "[convmap", "[dropout", "[lstm_trained", "[tied", "[flatten_rule"),
+    "test_pairs_telling.py": ("Glu-pair", "Counts-pair", "Scores", "only_order", "not_named"),
+    "test_processes.py": ("rank.raises",),
+    "test_recorded.py": (),
+    "test_standalone.py": ("wrong_number",),
+    "test_strategies.py": ("tensor_parallel-3", "ddp@accumulate-3", "simple_block/send_recv-3", "pipeline-1"),
+}
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of several workers each takes a file at a time: none is to be left with a long one."""
-    places = {TESTS / f"test_{name}.py": place for place, name in enumerate(LONG)}
+    """Mark what is not in its file's sample, and begin with what takes longest: a worker takes a file at a time."""
+    for item in items:
+        if item.path.parent == TESTS and not any(part in item.name for part in SAMPLES.get(item.path.name, ("",))):
+            item.add_marker(pytest.mark.slow)
+    places = {TESTS / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
 
 

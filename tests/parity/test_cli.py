@@ -57,9 +57,9 @@ def program(name: str, *args: object) -> Ended:
     return Ended(status, out.getvalue(), err.getvalue())
 
 
-def process(name: str, *args: object, limit: float = LIMIT) -> Ended:
+def process(name: str, *args: object) -> Ended:
     command = [sys.executable, "-m", f"parity.{name}", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=limit)
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=LIMIT)
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
@@ -476,6 +476,6 @@ def test_backends_that_end_at_once_are_status_3() -> None:
 def test_a_backend_that_answers_with_something_else_is_status_3(args: list[str], tmp_path: Path) -> None:
     """An interpreter that prints a greeting, say."""
     args = [arg.replace("--out=.", f"--out={tmp_path}") for arg in args]
-    ended = process(*args, BLOCK, "--torch-python=echo", "--keras-python=true", limit=6.0)
+    ended = process(*args, BLOCK, "--torch-python=echo", "--keras-python=true")
     assert ended.status == 3
     assert "Traceback" not in ended.err
