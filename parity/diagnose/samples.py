@@ -1,4 +1,4 @@
-"""Causes in which samples are drawn: the order of an epoch, how it is dealt out, and what happens to a batch."""
+"""Causes in which samples are drawn: the order of an epoch, how it is divided among replicas and into batches."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ from parity.data import batches
 from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.observation import Samples
 
-Step = list[Indices]  # by replica
+Step = list[Indices]  # the samples of one step, by replica
 SHUFFLED: Final = "shuffled"
 IN_A_ROW, IN_TURN, ROW_OF_EPOCH = "a row of the batch", "in turn", "a row of the epoch"
 WHOLE_BATCHES: Final = "whole batches only"
@@ -28,6 +28,7 @@ KEPT: Final[dict[str, Callable[[Indices], Indices]]] = {
 
 
 def _predict(samples: Samples, replicas: tuple[int, ...], arranged: str, **settings: Any) -> dict[str, Array]:
+    """Return the indices that the settings lead to, in the order of `Samples.seen`."""
     plan = _plan(samples, **settings)
     parts = [step[other][: len(step[own])] for own, other in enumerate(replicas) for step in plan]
     if arranged == "otherwise":
@@ -38,7 +39,7 @@ def _predict(samples: Samples, replicas: tuple[int, ...], arranged: str, **setti
 def _plan(
     samples: Samples, order: str, epochs: str, dealt: str, padding: str, first: int, steps: str, kept: str
 ) -> list[Step]:
-    """The samples of each step."""
+    """Return the samples of each step, by replica."""
     case = samples.case
     drawn = (_epoch(samples, order, 0 if epochs == "all alike" else epoch) for epoch in itertools.count())
     if case.strategy == "all_reduce":
@@ -55,7 +56,7 @@ def _plan(
 
 
 def _epoch(samples: Samples, order: str, epoch: int) -> Indices:
-    """The samples in the order of one epoch."""
+    """Return the order of the samples in one epoch."""
     case, size = samples.case, samples.size
     if order == "not shuffled":
         return np.arange(size)
@@ -66,7 +67,7 @@ def _epoch(samples: Samples, order: str, epoch: int) -> Indices:
 
 
 def _batches(case: schema.Case, epochs: Iterator[Indices]) -> Iterator[Indices]:
-    """Cut from an endless row of epochs."""
+    """Yield batches cut from a concatenation of epochs without end: a batch may span two epochs."""
     row = next(epochs)
     while True:
         while len(row) < case.data.batch:
@@ -76,12 +77,15 @@ def _batches(case: schema.Case, epochs: Iterator[Indices]) -> Iterator[Indices]:
 
 
 def _parts(case: schema.Case, batch: Indices, dealt: str) -> Step:
-    """A batch cut into parts for the replicas."""
+    """Return a batch divided among the replicas."""
     return _in_turn(batch, case.replicas) if dealt == IN_TURN else shards.split(batch, case)
 
 
 def _sampler(case: schema.Case, epochs: Iterator[Indices], dealt: str, padding: str) -> Iterator[Step]:
-    """Each epoch dealt out to the replicas, as DistributedSampler does it in turn, and cut into batches by each."""
+    """Yield the steps of epochs that are divided among the replicas before they are cut into batches.
+
+    That is what torch.utils.data.DistributedSampler does, with its samples dealt out in turn.
+    """
     each = case.data.batch // case.replicas
     for epoch in epochs:
         whole = _padded(epoch, case.replicas, padding)
@@ -98,7 +102,7 @@ def _in_turn(whole: Indices, replicas: int) -> Step:
 
 
 def _padded(epoch: Indices, replicas: int, padding: str) -> Indices:
-    """As many as the replicas divide."""
+    """Return an epoch made as long as the number of replicas divides, by repeating samples or leaving some out."""
     beyond = len(epoch) % replicas
     if padding == "none" or not beyond:
         return epoch
@@ -106,18 +110,18 @@ def _padded(epoch: Indices, replicas: int, padding: str) -> Indices:
 
 
 def _rearranged(parts: Step, seen: Array) -> Step:
-    """The parts as they were seen, where each holds the planned samples in another order."""
+    """Return the planned parts, each in the order that was recorded if that holds the same samples."""
     if sum(map(len, parts)) != len(seen):
         return parts
-    found = _like(parts, seen)
+    recorded = _like(parts, seen)
     return [
-        there if np.array_equal(np.sort(here), np.sort(there)) else here
-        for here, there in zip(parts, found, strict=True)
+        drawn if np.array_equal(np.sort(planned), np.sort(drawn)) else planned
+        for planned, drawn in zip(parts, recorded, strict=True)
     ]
 
 
 def _like(parts: Step, seen: Array) -> Step:
-    """What was seen, cut into parts of the same lengths."""
+    """Return what was recorded, cut into parts of the same lengths as the planned ones."""
     return np.split(seen, np.cumsum([len(part) for part in parts])[:-1])
 
 
@@ -133,17 +137,18 @@ def _paddings(samples: Samples, settings: Settings) -> Iterable[str]:
 
 
 def _replicas(samples: Samples, settings: Settings) -> Iterator[tuple[int, ...]]:
-    """Whose samples each replica has, by its first batch."""
+    """Yield which replica's planned samples each replica drew: its own, or the one that its first batch shows."""
     own = tuple(range(samples.case.replicas))
     yield own
     plan = _plan(samples, **{name: value for name, value in settings.items() if name not in ("replicas", "arranged")})
     seen, parts = samples.seen["indices"].value, [step[replica] for replica in own for step in plan]
     if len(seen) == sum(map(len, parts)):
-        found = _like(parts, seen)[:: len(plan)]
-        yield tuple(_whose(plan[0], part, replica) for replica, part in enumerate(found))
+        first_batches = _like(parts, seen)[:: len(plan)]
+        yield tuple(_whose(plan[0], part, replica) for replica, part in enumerate(first_batches))
 
 
 def _whose(step: Step, part: Indices, own: int) -> int:
+    """Return the replica for which a recorded part was planned; the own one if none matches."""
     return next((i for i, planned in enumerate(step) if len(part) and np.array_equal(planned[: len(part)], part)), own)
 
 

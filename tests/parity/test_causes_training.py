@@ -21,7 +21,7 @@ from parity.data.batches import Dataset
 from parity.diagnose import explain, gradients, initial_parameters, inputs, losses, optimizers, reductions, samples
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED, Formula
-from parity.diagnose.observation import Gradient, Input, LossValue, Reduction, Samples, Start, Updates
+from parity.diagnose.observation import Gradient, InitialParameter, Input, LossValue, Reduction, Samples, Updates
 
 
 class Example(NamedTuple):
@@ -40,7 +40,13 @@ def formula(observation: Any) -> Formula[Any]:
             return optimizers.formula(observation.case)
         case LossValue():
             return losses.formula(observation.case)
-    own = {Reduction: reductions, Gradient: gradients, Start: initial_parameters, Samples: samples, Input: inputs}
+    own = {
+        Reduction: reductions,
+        Gradient: gradients,
+        InitialParameter: initial_parameters,
+        Samples: samples,
+        Input: inputs,
+    }
     return own[type(observation)].FORMULA
 
 
@@ -316,7 +322,7 @@ TRANSFORMER = case("transformer/single", model={"d_model": 8, "heads": 2})
 PACKED = "transformer.encoder.layers.0.self_attn.in_proj_weight"
 
 
-def of_start(value: Array, drawn: Array, name: str = "linear1.weight", kind: str = "linear") -> Start:
+def of_start(value: Array, drawn: Array, name: str = "linear1.weight", kind: str = "linear") -> InitialParameter:
     return observations.start(TRANSFORMER, name, drawn, value, kind)
 
 

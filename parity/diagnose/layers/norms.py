@@ -1,4 +1,4 @@
-"""Causes in layer norm and group norm: the epsilon and its place, the variance, what is left out, the axes.
+"""Causes in layer norm and group norm: epsilon and its place, the variance, a part left out, the axes.
 
 `batch_norm.py` shares the formula.
 """
@@ -15,13 +15,17 @@ from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.evidence import output
 from parity.diagnose.observation import Call
 
-USUAL: Final = (1e-5, 1e-3, 1e-6, 0.0)  # epsilons: PyTorch's, Keras's, others'
+USUAL: Final = (1e-5, 1e-3, 1e-6, 0.0)  # the default epsilon of PyTorch, of Keras, and others in use
 LEFT_OUT: Final = "left out"
 Axes = tuple[int, ...]
 
 
 class Moments(NamedTuple):
-    """An input without its mean, and its variance. `size`: of the elements that they were taken over."""
+    """Mean and variance of an input, and the input without its mean.
+
+    Attributes:
+        size: the number of elements that each mean was taken over.
+    """
 
     mean: Array
     centred: Array
@@ -30,20 +34,20 @@ class Moments(NamedTuple):
 
 
 class Affine(NamedTuple):
-    """Weight and bias, in shapes that broadcast."""
+    """Weight and bias, in shapes that broadcast with the input."""
 
     weight: Array
     bias: Array
 
 
 def moments(x: Array, axes: Axes) -> Moments:
-    """Over the given axes."""
+    """Return the moments over the given axes."""
     mean = x.mean(axes, keepdims=True)
     return Moments(mean, x - mean, np.square(x - mean).mean(axes, keepdims=True), _size(x, axes))
 
 
 def uncentred(x: Array, axes: Axes) -> Moments:
-    """The root mean square's: the mean stays."""
+    """Return moments as the root mean square norm takes them: nothing is subtracted."""
     return Moments(np.zeros(1), x, np.square(x).mean(axes, keepdims=True), _size(x, axes))
 
 
@@ -52,7 +56,7 @@ def _size(x: Array, axes: Axes) -> int:
 
 
 def affine(call: Call, shape: Axes, settings: Settings) -> Affine:
-    """The module's weight and bias, as far as the settings say that they are applied."""
+    """Return the module's weight and bias, as the settings say that they are applied."""
     weight = np.reshape(call.parameters["weight"], shape) if "weight" in call.parameters else np.ones(1)
     bias = np.reshape(call.parameters["bias"], shape) if "bias" in call.parameters else np.zeros(1)
     if settings["weight"] != "applied":
@@ -61,7 +65,7 @@ def affine(call: Call, shape: Axes, settings: Settings) -> Affine:
 
 
 def normalised(known: Moments, by: Affine, settings: Settings) -> Array:
-    """The formula of all norms."""
+    """Return the input normalised: the formula that all norms share."""
     variance, epsilon = _variance(known, settings), settings["epsilon"]
     inside = settings["epsilon_placement"] == "inside the root"
     root = np.sqrt(variance + epsilon) if inside else np.sqrt(variance) + epsilon
@@ -69,7 +73,7 @@ def normalised(known: Moments, by: Affine, settings: Settings) -> Array:
 
 
 def epsilons(known: Moments, by: Affine, axes: Axes, y: Array, settings: Settings) -> Iterator[float]:
-    """The usual ones, and the one that the output tells."""
+    """Yield the usual epsilons, and the one that the output implies."""
     yield from USUAL
     if y.shape == known.centred.shape and y.size >= solve.ENOUGH:
         with np.errstate(all="ignore"):
@@ -79,36 +83,41 @@ def epsilons(known: Moments, by: Affine, axes: Axes, y: Array, settings: Setting
 
 
 def _epsilon(known: Moments, by: Affine, axes: Axes, y: Array, settings: Settings) -> float:
-    """Each group of elements tells the root that it was divided by; the mean of what the groups say."""
-    made, wanted = known.centred * by.weight, np.broadcast_to(y - by.bias, y.shape)
-    made = np.broadcast_to(made, y.shape)
-    squares = np.square(made).sum(axes, keepdims=True)
-    root = squares / (made * wanted).sum(axes, keepdims=True)
+    """Return the epsilon that the output implies.
+
+    Each group of elements (over `axes`) shows the root that it was divided by, and thus an epsilon. They are averaged
+    with the weights 1 / error^2.
+    """
+    scaled, target = known.centred * by.weight, np.broadcast_to(y - by.bias, y.shape)
+    scaled = np.broadcast_to(scaled, y.shape)
+    squares = np.square(scaled).sum(axes, keepdims=True)
+    root = squares / (scaled * target).sum(axes, keepdims=True)
     variance = _variance(known, settings)
     if settings["epsilon_placement"] == "inside the root":
-        found, error = np.square(root) - variance, np.square(root)
+        epsilon, error = np.square(root) - variance, np.square(root)
     else:
-        found, error = root - np.sqrt(variance), root
-    told = np.isfinite(found) & (root > 0) & (squares > 0)
-    # What is left of large numbers tells less.
-    error = error * (1.0 + _lost(known.mean, known.centred, axes) + _lost(by.bias, wanted, axes))
-    trust = np.where(told, 1.0 / np.square(error), 0.0)
-    return float((np.where(told, found, 0.0) * trust).sum() / trust.sum())
+        epsilon, error = root - np.sqrt(variance), root
+    valid = np.isfinite(epsilon) & (root > 0) & (squares > 0)
+    # Subtracting a large offset cancels leading digits, so that what remains is less precise.
+    error = error * (1.0 + _cancellation(known.mean, known.centred, axes) + _cancellation(by.bias, target, axes))
+    weight = np.where(valid, 1.0 / np.square(error), 0.0)
+    return float((np.where(valid, epsilon, 0.0) * weight).sum() / weight.sum())
 
 
-def _lost(offset: Array, values: Array, axes: Axes) -> Array:
-    """How large an offset was that was taken away, in units of what is left."""
+def _cancellation(offset: Array, values: Array, axes: Axes) -> Array:
+    """Return how large an offset was that was subtracted, relative to what remains."""
     return np.asarray(np.abs(offset).max() / np.sqrt(np.square(values).mean(axes, keepdims=True)))
 
 
 def _variance(known: Moments, settings: Settings) -> Array:
+    """Return the variance, biased or unbiased."""
     if settings["variance"] == "biased":
         return known.variance
     return known.variance * (known.size / max(known.size - 1, 1))
 
 
 def traits(kind: str, found: Callable[[Call, Settings], Iterator[float]]) -> tuple[Trait[Call], ...]:
-    """What all norms have in common. `found`: the epsilons to try."""
+    """Return the traits that all norms have in common, with the given function for the epsilons to try."""
     return (
         Trait("variance", f"{kind}.variance", choices("biased", "unbiased")),
         Trait("epsilon_placement", f"{kind}.epsilon_placement", choices("inside the root", "outside the root")),
@@ -139,7 +148,10 @@ def _layer_epsilons(call: Call, settings: Settings) -> Iterator[float]:
 
 
 def _axes(call: Call, settings: Settings) -> Iterator[Axes]:
-    """The last ones, as many as the weight has; then any other one, or all but one."""
+    """Yield axes to normalise over.
+
+    First the last ones, as many as the weight has; then each single axis; then all but one.
+    """
     every = tuple(range(call.inputs[0].ndim))
     count = call.parameters["weight"].ndim if "weight" in call.parameters else 1
     others = [(axis,) for axis in every] + [tuple(axis for axis in every if axis != kept) for kept in every]
@@ -166,14 +178,14 @@ def _group_norm(call: Call, **settings: Any) -> dict[str, Array]:
 
 
 def _groups(call: Call, settings: Settings) -> tuple[Moments, Affine]:
-    """In the shape (samples, groups, channels of a group, pixels)."""
+    """Return moments and affine in the shape (samples, groups, channels of a group, pixels)."""
     x, count = call.inputs[0], settings["groups"]
-    parted = x.reshape(len(x), count, x.shape[1] // count, -1)
-    return moments(parted, (2, 3)), affine(call, (1, count, -1, 1), settings)
+    grouped = x.reshape(len(x), count, x.shape[1] // count, -1)
+    return moments(grouped, (2, 3)), affine(call, (1, count, -1, 1), settings)
 
 
 def _counts(call: Call, settings: Settings) -> list[int]:
-    """All that divide the channels: how many groups there are is not recorded."""
+    """Return all numbers of groups that divide the channels, since the number is not recorded."""
     channels = call.inputs[0].shape[1]
     return [count for count in range(1, channels + 1) if channels % count == 0]
 
