@@ -44,7 +44,7 @@ def load(
             raise  # not the named module, but one that it imports
         hint = f" (did you mean {module.removesuffix('.py')}:{name}?)" if module.endswith(".py") else ""
         raise UsageError(
-            f"{flag}={text}: found no module {error.name!r} in {' or '.join(folders)} or on Python's path{hint}"
+            f"{flag}={text}: there is no module {error.name!r} in {' or '.join(folders)} or on Python's path{hint}"
         ) from None
     for part in name.split("."):
         if not hasattr(target, part):
@@ -56,7 +56,7 @@ def load(
     function: Callable[..., Any] = target
     if mismatch := _mismatch(function, arguments, named):
         called = ", ".join([*arguments, *(f"{argument}=..." for argument in named)])
-        raise UsageError(f"{flag}={text}: cannot be called as {name}({called}): {mismatch}")
+        raise UsageError(f"{flag}={text}: is called as {name}({called}), which does not fit its signature: {mismatch}")
     return function
 
 
