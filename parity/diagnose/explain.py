@@ -9,7 +9,18 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from parity.diagnose.formula import NEEDED, Formula, Observed, Settings, Trait, bits, bits_of, residuals, tells, values
+from parity.diagnose.formula import (
+    NEEDED,
+    Formula,
+    Observed,
+    Settings,
+    Trait,
+    bits,
+    bits_of,
+    is_conclusive,
+    residuals,
+    values,
+)
 
 SPARE: Final = 4  # bits above NEEDED, so that a constant rounded for one side's data also fits the other's
 MOST_CHANGES: Final = 2  # traits that an exhaustive search changes at once
@@ -84,7 +95,7 @@ def _changes(formula: Formula[Any], mine: Explanation, theirs: Explanation, befo
         if reference_value != candidate_value:
             yield Change(
                 trait.name,
-                trait.told(reference_value, candidate_value) or trait.cause,
+                trait.specific_cause(reference_value, candidate_value) or trait.cause,
                 reference_value,
                 candidate_value,
                 theirs.bits,
@@ -110,7 +121,9 @@ def explain(
     attempts = itertools.chain(_assignments(formula, observation, base), _by_parts(formula, observation, base))
     for settings, changed in attempts:
         remaining = residuals(formula, observation, settings)
-        if (reached := bits(observation.seen, remaining)) >= NEEDED and tells(observation.seen, remaining, left):
+        if (reached := bits(observation.seen, remaining)) >= NEEDED and is_conclusive(
+            observation.seen, remaining, left
+        ):
             for trait in changed:
                 settings, reached = _with_fewest_digits(formula, observation, settings, trait, reached, left)
             return Explanation(settings, reached)
@@ -197,6 +210,6 @@ def _with_fewest_digits(
             break
         remaining = residuals(formula, observation, shorter)
         reached_with_fewer = bits(observation.seen, remaining)
-        if reached_with_fewer >= min(reached, NEEDED + SPARE) and tells(observation.seen, remaining, left):
+        if reached_with_fewer >= min(reached, NEEDED + SPARE) and is_conclusive(observation.seen, remaining, left):
             return shorter, reached_with_fewer
     return settings, reached

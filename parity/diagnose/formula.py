@@ -32,13 +32,13 @@ class Trait(NamedTuple, Generic[Observed]):
         cause: the id to report if the sides differ in it.
         values: gives the values to try on an observation, the usual one first. It receives the settings of the traits
             before it, so that a constant can be solved for.
-        told: gives a more specific id for a pair of values (the reference's, the candidate's), or "".
+        specific_cause: gives a more specific id for a pair of values (the reference's, the candidate's), or "".
     """
 
     name: str
     cause: str
     values: Callable[[Observed, Settings], Iterable[Any]]
-    told: Callable[[Any, Any], str] = lambda reference, candidate: ""
+    specific_cause: Callable[[Any, Any], str] = lambda reference, candidate: ""
 
 
 class Formula(NamedTuple, Generic[Observed]):
@@ -91,35 +91,35 @@ def bits_of(value: Seen, left: float) -> float:
     return max(reached, NEEDED if left <= value.grain else 0.0)
 
 
-def tells(values: Mapping[str, Seen], found: Mapping[str, float], left: Mapping[str, float] | None) -> bool:
+def is_conclusive(values: Mapping[str, Seen], remaining: Mapping[str, float], left: Mapping[str, float] | None) -> bool:
     """Return whether the evidence for an explanation is strong enough.
 
     At least one value must come 2^NEEDED times nearer than without the explanation; integers must be met exactly.
 
     Args:
         values: what was recorded, by name.
-        found: what the explanation leaves over of each.
+        remaining: what the explanation leaves over of each.
         left: what was left over without it; None if there was nothing to explain.
     """
     if left is None:
         return True
     return any(
-        left[name] > found[name] and left[name] >= 2.0**NEEDED * max(found[name], value.grain / GRAIN)
+        left[name] > remaining[name] and left[name] >= 2.0**NEEDED * max(remaining[name], value.grain / GRAIN)
         for name, value in values.items()
     )
 
 
-def _largest_difference(seen: Array, predicted: Array | None) -> float:
+def _largest_difference(recorded: Array, predicted: Array | None) -> float:
     """Return the largest difference, or infinity if the shapes differ or there is nothing finite to compare."""
-    if predicted is None or np.shape(predicted) != seen.shape:
+    if predicted is None or np.shape(predicted) != recorded.shape:
         return math.inf
     predicted = np.asarray(predicted)
     with np.errstate(invalid="ignore"):
-        differences = np.abs(np.subtract(seen, predicted, dtype=np.float64))
+        differences = np.abs(np.subtract(recorded, predicted, dtype=np.float64))
         largest = float(differences.max(initial=0.0))
         if math.isfinite(largest):
             return largest
-        if not np.isfinite(seen).any():  # NaN everywhere fits any formula that fails, so it is no evidence
+        if not np.isfinite(recorded).any():  # NaN everywhere fits any formula that fails, so it is no evidence
             return math.inf
-        same = (seen == predicted) | (np.isnan(seen) & np.isnan(predicted))
+        same = (recorded == predicted) | (np.isnan(recorded) & np.isnan(predicted))
     return float(np.nan_to_num(np.where(same, 0.0, differences), nan=np.inf).max(initial=0.0))

@@ -93,29 +93,29 @@ def _for_ids(*values: object) -> Callable[[Input, Settings], Iterable[object]]:
 def _scales(tensor: Input, settings: Settings) -> Iterator[float]:
     """Yield factors to try: without a shift, and with one."""
     yield 1.0
-    unscaled, seen = _unscaled(tensor, settings), tensor.seen["input"].value
-    if _is_solvable(unscaled, seen):
-        yield float(np.vdot(unscaled, seen) / np.vdot(unscaled, unscaled))
+    unscaled, recorded = _unscaled(tensor, settings), tensor.seen["input"].value
+    if _is_solvable(unscaled, recorded):
+        yield float(np.vdot(unscaled, recorded) / np.vdot(unscaled, unscaled))
         centred = unscaled - unscaled.mean()
-        yield float(np.vdot(centred, seen) / np.vdot(centred, centred))
+        yield float(np.vdot(centred, recorded) / np.vdot(centred, centred))
 
 
 def _shifts(tensor: Input, settings: Settings) -> Iterator[float]:
     """Yield the constants to try that may have been added."""
     yield 0.0
-    unscaled, seen = _unscaled(tensor, settings), tensor.seen["input"].value
-    if _is_solvable(unscaled, seen):
-        yield float(np.mean(seen - unscaled * settings["scale"]))
+    unscaled, recorded = _unscaled(tensor, settings), tensor.seen["input"].value
+    if _is_solvable(unscaled, recorded):
+        yield float(np.mean(recorded - unscaled * settings["scale"]))
 
 
 def _unscaled(tensor: Input, settings: Settings) -> Array:
     return _predict(tensor, **{**settings, "scale": 1.0, "shift": 0.0})["input"]
 
 
-def _is_solvable(unscaled: Array, seen: Array) -> bool:
+def _is_solvable(unscaled: Array, recorded: Array) -> bool:
     """Return whether there are enough distinct values to solve for a constant."""
     return (
-        unscaled.shape == seen.shape
+        unscaled.shape == recorded.shape
         and len(np.unique(unscaled)) >= solve.ENOUGH
         and np.issubdtype(unscaled.dtype, np.floating)
     )

@@ -68,7 +68,7 @@ class Sides(NamedTuple):
 
     def of(self, *kinds: str) -> list[Unequal]:
         """Return the tensors of some kinds that differ, without the state before the first step."""
-        return [each for each in self.unequal if each.kind in kinds and each.step is not None]
+        return [tensor for tensor in self.unequal if tensor.kind in kinds and tensor.step is not None]
 
 
 class LowRun(NamedTuple):
@@ -95,8 +95,8 @@ def low_runs(sides: Sides) -> Iterator[LowRun]:
 def one_sided(sides: Sides) -> list[Unequal]:
     """Return the gradients of the first step with a difference that exist on one side only."""
     differing = sides.of("gradient")
-    first = (each for each in differing if each.step == differing[0].step)
-    return [each for each in first if sides.reference.lacks(each) != sides.candidate.lacks(each)]
+    first = (tensor for tensor in differing if tensor.step == differing[0].step)
+    return [tensor for tensor in first if sides.reference.lacks(tensor) != sides.candidate.lacks(tensor)]
 
 
 def questions(sides: Sides) -> Iterator[Question]:
@@ -109,7 +109,7 @@ def questions(sides: Sides) -> Iterator[Question]:
 
 def _initial_parameters(sides: Sides) -> Iterator[Question]:
     """Ask about parameters that differ before the first step."""
-    names = [each.name for each in sides.unequal if each.step is None and each.kind == "parameter"]
+    names = [tensor.name for tensor in sides.unequal if tensor.step is None and tensor.kind == "parameter"]
     drawn = weights.initial(sides.reference.case) if names else {}
     for name in dict.fromkeys(names):
         if name in drawn:
@@ -131,52 +131,52 @@ def _inputs(sides: Sides) -> Iterator[Question]:
     if sides.of("sample"):
         return
     asked = set()
-    for each in sides.of("input"):
-        name = plain(each.name)
-        if name in keys.MODEL_INPUTS and each.name not in asked:
-            asked.add(each.name)
-            both = (side.input(each.name, each.step or 0, each.replica, sides.reference) for side in sides[:2])
-            yield Question("input", each.name, inputs.FORMULA, *both)
+    for tensor in sides.of("input"):
+        name = plain(tensor.name)
+        if name in keys.MODEL_INPUTS and tensor.name not in asked:
+            asked.add(tensor.name)
+            both = (side.input(tensor.name, tensor.step or 0, tensor.replica, sides.reference) for side in sides[:2])
+            yield Question("input", tensor.name, inputs.FORMULA, *both)
 
 
 def _forward(sides: Sides) -> Iterator[Question]:
     """Ask about the modules in execution order, and about tensors that are made between modules."""
     asked: set[tuple[str, bool]] = set()
-    for each in sides.of("input", "activation", "buffer"):
-        module = plain(each.name) if each.kind != "buffer" else each.name.rpartition(".")[0]
-        is_input = each.kind == "input"
+    for tensor in sides.of("input", "activation", "buffer"):
+        module = plain(tensor.name) if tensor.kind != "buffer" else tensor.name.rpartition(".")[0]
+        is_input = tensor.kind == "input"
         if (module, is_input) in asked or (is_input and module in keys.MODEL_INPUTS):
             continue
         formula = FORMULAS.get(sides.reference.modules.get(module, ""))
-        step, call = each.step or 0, 0 if each.kind == "buffer" else number(each.name)
+        step, call = tensor.step or 0, 0 if tensor.kind == "buffer" else number(tensor.name)
         if formula and not is_input:
-            both = [side.call(module, call, step, each.replica) for side in sides[:2]]
+            both = [side.call(module, call, step, tensor.replica) for side in sides[:2]]
             if None not in both:
                 asked.add((module, is_input))
                 yield Question("activation", module, formula, *both)
-        elif each.kind != "buffer":
+        elif tensor.kind != "buffer":
             asked.add((module, is_input))
-            key = keys.key(each.kind, each.name)
+            key = keys.key(tensor.kind, tensor.name)
             modules = sides.reference.modules
             where = (around(module, modules) or MODEL) if is_input else module
             yield Question(
-                "activation", where, wiring.FORMULA, *(side.junction(key, step, each.replica) for side in sides[:2])
+                "activation", where, wiring.FORMULA, *(side.junction(key, step, tensor.replica) for side in sides[:2])
             )
 
 
 def _losses(sides: Sides) -> Iterator[Question]:
     """Ask about the first loss that differs."""
-    for each in sides.of("loss")[:1]:
-        both = (side.loss(each.step or 0, each.replica) for side in sides[:2])
+    for tensor in sides.of("loss")[:1]:
+        both = (side.loss(tensor.step or 0, tensor.replica) for side in sides[:2])
         yield Question("loss", "loss", losses.formula(sides.reference.case), *both)
 
 
 def _reductions(sides: Sides) -> Iterator[Question]:
     """Ask how the replicas' gradients were reduced, where both the local and the reduced ones were recorded."""
-    reduced = [each for each in sides.of("gradient") if not each.name.endswith(keys.LOCAL)]
-    for each in _most_informative(sides, reduced):
-        both = (side.reduction(each.name, each.step or 0, each.replica) for side in sides[:2])
-        yield Question("gradient", each.name, reductions.FORMULA, *both)
+    reduced = [tensor for tensor in sides.of("gradient") if not tensor.name.endswith(keys.LOCAL)]
+    for tensor in _most_informative(sides, reduced):
+        both = (side.reduction(tensor.name, tensor.step or 0, tensor.replica) for side in sides[:2])
+        yield Question("gradient", tensor.name, reductions.FORMULA, *both)
 
 
 def _gradients(sides: Sides) -> Iterator[Question]:
@@ -185,23 +185,23 @@ def _gradients(sides: Sides) -> Iterator[Question]:
     Only where the forward pass agrees: else the gradients differ because of that.
     """
     differing = sides.of("gradient")
-    if not differing or any(_precedes(each, differing[0]) for each in sides.unequal):
+    if not differing or any(_precedes(tensor, differing[0]) for tensor in sides.unequal):
         return
-    first = [each for each in differing if each.step == differing[0].step]
-    local = [each for each in first if each.name.endswith(keys.LOCAL)]
-    reduced = {each for each in first if sides.reference.reduction(each.name, each.step or 0, each.replica)}
-    for each in _most_informative(sides, local or [each for each in first if each not in reduced]):
-        both = (side.gradient(each.name, each.step or 0, each.replica, sides.reference) for side in sides[:2])
-        yield Question("gradient", each.name, gradients.FORMULA, *both)
+    first = [tensor for tensor in differing if tensor.step == differing[0].step]
+    local = [tensor for tensor in first if tensor.name.endswith(keys.LOCAL)]
+    reduced = {tensor for tensor in first if sides.reference.reduction(tensor.name, tensor.step or 0, tensor.replica)}
+    for tensor in _most_informative(sides, local or [tensor for tensor in first if tensor not in reduced]):
+        both = (side.gradient(tensor.name, tensor.step or 0, tensor.replica, sides.reference) for side in sides[:2])
+        yield Question("gradient", tensor.name, gradients.FORMULA, *both)
 
 
 def _updates(sides: Sides) -> Iterator[Question]:
     """Ask what the optimizer made of its own recorded gradients."""
     differing = sides.of(keys.UPDATE, "optimizer_state")
-    names = {_parameter(each): each for each in reversed(differing)}
-    for each in _most_informative(sides, [each._replace(name=name) for name, each in names.items() if name]):
-        both = (side.updates(each.name, each.replica) for side in sides[:2])
-        yield Question(keys.UPDATE, each.name, optimizers.formula(sides.reference.case), *both)
+    names = {_parameter(tensor): tensor for tensor in reversed(differing)}
+    for tensor in _most_informative(sides, [tensor._replace(name=name) for name, tensor in names.items() if name]):
+        both = (side.updates(tensor.name, tensor.replica) for side in sides[:2])
+        yield Question(keys.UPDATE, tensor.name, optimizers.formula(sides.reference.case), *both)
 
 
 def _parameter(tensor: Unequal) -> str:
@@ -221,11 +221,13 @@ def _most_informative(sides: Sides, candidates: list[Unequal]) -> list[Unequal]:
     Large ones come first, since every element is evidence, unless they are so large that they take too long.
     """
     sizes = {name: array.size for name, array in sides.reference.parameters.items()}
-    once = {each.name: each for each in reversed(candidates) if each.name.removesuffix(keys.LOCAL) in sizes}
-    ordered = sorted(once.values(), key=lambda each: _by_information(sizes[each.name.removesuffix(keys.LOCAL)]))
+    once = {tensor.name: tensor for tensor in reversed(candidates) if tensor.name.removesuffix(keys.LOCAL) in sizes}
+    ordered = sorted(once.values(), key=lambda tensor: _by_information(sizes[tensor.name.removesuffix(keys.LOCAL)]))
     axes = {name: min(array.ndim, 2) for name, array in sides.reference.parameters.items()}
-    groups = ([each for each in ordered if axes[each.name.removesuffix(keys.LOCAL)] == count] for count in (2, 1, 0))
-    return [each for group in groups for each in group[:OF_EACH]]
+    groups = (
+        [tensor for tensor in ordered if axes[tensor.name.removesuffix(keys.LOCAL)] == count] for count in (2, 1, 0)
+    )
+    return [tensor for group in groups for tensor in group[:OF_EACH]]
 
 
 def _by_information(size: int) -> tuple[bool, int]:

@@ -52,8 +52,8 @@ def _reduced(
         whole = {name: _taken(taken, parts) * factor for name, parts in local.items()}
         return {"gradient": clipped(reduction.name, whole)}
     times = replicas if order == "before the reduction, the means" else 1
-    each = ({name: parts[i] * times for name, parts in local.items()} for i in range(replicas))
-    return {"gradient": _taken(taken, [clipped(reduction.name, own) / times for own in each]) * factor}
+    by_replica = ({name: parts[i] * times for name, parts in local.items()} for i in range(replicas))
+    return {"gradient": _taken(taken, [clipped(reduction.name, own) / times for own in by_replica]) * factor}
 
 
 def _weighed(samples: tuple[int, ...], weighed: str, parts: tuple[Array, ...]) -> list[Array]:

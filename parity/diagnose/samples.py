@@ -86,15 +86,15 @@ def _sampler(case: schema.Case, epochs: Iterator[Indices], dealt: str, padding: 
 
     That is what torch.utils.data.DistributedSampler does, with its samples dealt out in turn.
     """
-    each = case.data.batch // case.replicas
+    per_replica = case.data.batch // case.replicas
     for epoch in epochs:
         whole = _padded(epoch, case.replicas, padding)
         if dealt == IN_A_ROW:
-            size = each * case.replicas
+            size = per_replica * case.replicas
             yield from (np.array_split(whole[i : i + size], case.replicas) for i in range(0, len(whole), size))
             continue
         own = _in_turn(whole, case.replicas) if dealt == IN_TURN else np.array_split(whole, case.replicas)
-        yield from ([part[i : i + each] for part in own] for i in range(0, len(own[0]), each))
+        yield from ([part[i : i + per_replica] for part in own] for i in range(0, len(own[0]), per_replica))
 
 
 def _in_turn(whole: Indices, replicas: int) -> Step:

@@ -176,9 +176,9 @@ class Side:
         suffix = keys.LOCAL
         names = [key[len("gradient/") : -len(suffix)] for key in files[replica] if key.endswith(suffix)]
         local = {
-            each: tuple(file[key] for file in files)
-            for each in names
-            if all((key := f"gradient/{each}{suffix}") in file for file in files)
+            parameter: tuple(file[key] for file in files)
+            for parameter in names
+            if all((key := f"gradient/{parameter}{suffix}") in file for file in files)
         }
         samples = tuple(np.size(file.get("sample/indices", ())) for file in files)
         if gradient is None or name not in local:
@@ -275,8 +275,8 @@ def _numbered(tensors: Tensors, kind: str, name: str) -> list[Array]:
 
 def _some_rows(array: Array, shape: tuple[int, ...]) -> Array:
     """Return some rows of a large parameter's array: an optimizer treats every element alike, so a few suffice."""
-    every = math.prod(shape) // MOST_UPDATED
-    return array[::every] if every > 1 and array.shape == shape else array
+    stride = math.prod(shape) // MOST_UPDATED
+    return array[::stride] if stride > 1 and array.shape == shape else array
 
 
 def _examined_rows(array: Array) -> Array:

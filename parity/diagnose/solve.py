@@ -72,11 +72,11 @@ def constant(
     return point.value
 
 
-def scale(made: Array, wanted: Array) -> float | None:
+def scale(source: Array, target: Array) -> float | None:
     """Return the factor from one array to another of its shape, by least squares; None if there are too few values."""
-    if made.shape != wanted.shape or np.count_nonzero(made) < ENOUGH:
+    if source.shape != target.shape or np.count_nonzero(source) < ENOUGH:
         return None
-    return float(np.vdot(made, wanted) / np.vdot(made, made))
+    return float(np.vdot(source, target) / np.vdot(source, source))
 
 
 def decades(smallest: int, largest: int) -> list[float]:

@@ -64,15 +64,15 @@ def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
         yield from ((name,) for name in names)
         return
     positions = np.random.default_rng(0).integers(0, value.size, min(PROBES, value.size))
-    wanted = value.reshape(-1)[positions]
+    target = value.reshape(-1)[positions]
     probes = {name: junction.earlier[name].reshape(-1)[positions] for name in names}
     function: Callable[[Array], Array] = FUNCTIONS[settings["function"]]
-    close = NEAR * float(np.abs(wanted).max(initial=0.0))
+    close = NEAR * float(np.abs(target).max(initial=0.0))
     for count in range(1, MOST_TERMS + 1):
         for terms in itertools.combinations(names, count):
             total = function(_sum(probes, terms))
-            factors = (1.0, solve.scale(total, wanted) or 1.0)
-            if any(np.abs(total * factor - wanted).max(initial=0.0) <= close for factor in factors):
+            factors = (1.0, solve.scale(total, target) or 1.0)
+            if any(np.abs(total * factor - target).max(initial=0.0) <= close for factor in factors):
                 yield tuple(reversed(terms))
 
 

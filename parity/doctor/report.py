@@ -19,33 +19,33 @@ UNBROKEN: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
-def show(findings: list[Finding], seen: list[Evidence], file: TextIO) -> None:
+def show(findings: list[Finding], evidences: list[Evidence], file: TextIO) -> None:
     """Print what ran, the findings, the times and the number of findings."""
     console = Console(file, PIPE_WIDTH)
-    for line in dict.fromkeys(map(_headline, seen)):
+    for line in dict.fromkeys(map(_headline, evidences)):
         console.print(line, style="dim")
     for finding in findings:
         console.print()
         _block(finding, console)
     if findings:
         console.print()
-    for evidence in seen:
+    for evidence in evidences:
         for time in evidence.times:
             _fold(f"{_rank(evidence)}{_timed(time)}", console)
-    for evidence in seen:
+    for evidence in evidences:
         if evidence.profile:
             console.print(f"{_rank(evidence)}profile: {evidence.profile}")
     console.print(_count(findings), style="bold")
 
 
-def document(findings: list[Finding], seen: list[Evidence]) -> dict[str, Any]:
+def document(findings: list[Finding], evidences: list[Evidence]) -> dict[str, Any]:
     """Return the report as JSON values."""
     return {
         "schema": SCHEMA,
         "findings": [msgspec.to_builtins(finding) for finding in findings],
         "times": [
             {"side": evidence.side, "case": evidence.case, "rank": evidence.rank, **msgspec.to_builtins(time)}
-            for evidence in seen
+            for evidence in evidences
             for time in evidence.times
         ],
         "environment": [
@@ -56,7 +56,7 @@ def document(findings: list[Finding], seen: list[Evidence]) -> dict[str, Any]:
                 "devices": _devices(evidence),
                 "profile": evidence.profile,
             }
-            for evidence in seen
+            for evidence in evidences
         ],
     }
 

@@ -134,24 +134,24 @@ def statement(at: Spot | None) -> Expression | None:
     return Expression(at.code.co_filename, node, at.names) if node else None
 
 
-def name(frame: FrameType | None, wanted: Any) -> str:
+def name(frame: FrameType | None, target: Any) -> str:
     """Return what a frame's function calls an object: a variable or an attribute of one; "" if that is not known."""
     if frame is None:
         return ""
     for names in (frame.f_locals, frame.f_globals):
-        variable = next((key for key, value in names.items() if value is wanted), "")
-        if variable := variable or next((f"{key}.{part}" for key, part in _attributes(names, wanted)), ""):
+        variable = next((key for key, value in names.items() if value is target), "")
+        if variable := variable or next((f"{key}.{part}" for key, part in _attributes(names, target)), ""):
             return variable
     return ""
 
 
-def _attributes(names: dict[str, Any], wanted: Any) -> Iterator[tuple[str, str]]:
+def _attributes(names: dict[str, Any], target: Any) -> Iterator[tuple[str, str]]:
     """Yield the pairs of a variable and an attribute that hold an object; not of modules and classes."""
     for key, value in list(names.items()):
         if not isinstance(value, (ModuleType, type)):
             with contextlib.suppress(AttributeError, TypeError):  # objects without attributes, or with odd ones
-                held = object.__getattribute__(value, "__dict__")
-                yield from ((key, name) for name, part in list(held.items()) if part is wanted)
+                attributes = object.__getattribute__(value, "__dict__")
+                yield from ((key, name) for name, part in list(attributes.items()) if part is target)
 
 
 def call_with(frame: FrameType | None, function: str, argument: str) -> Expression | None:
@@ -194,8 +194,8 @@ def code(at: Spot | None, change: Callable[[Expression], Code | None]) -> Code |
 
 def shown(file: str, number: int) -> str:
     """Return "file:line", relative to the working directory if the file is below it."""
-    path, here = Path(file).absolute(), Path.cwd()
-    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{number}"
+    path, folder = Path(file).absolute(), Path.cwd()
+    return f"{path.relative_to(folder) if path.is_relative_to(folder) else path}:{number}"
 
 
 def _root(node: Any) -> str:

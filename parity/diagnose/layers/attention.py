@@ -137,12 +137,12 @@ def _scale(call: Call, settings: Settings) -> float:
 
 def _weights(scores: Array, settings: Settings) -> Array:
     """Return the attention weights: the masked softmax of the scores."""
-    seen = _mask(scores.shape[2:], settings["mask"])
-    weights = softmax(np.where(seen, scores, -np.inf), 3 if settings["softmax_axis"] == "keys" else 2)
+    visible = _mask(scores.shape[2:], settings["mask"])
+    weights = softmax(np.where(visible, scores, -np.inf), 3 if settings["softmax_axis"] == "keys" else 2)
     if settings["fully_masked_row"] == "NaN":
         return weights
-    blind = 0.0 if settings["fully_masked_row"] == "zeros" else 1.0 / scores.shape[3]
-    return np.where(seen.any(1, keepdims=True), weights, blind)
+    masked_row = 0.0 if settings["fully_masked_row"] == "zeros" else 1.0 / scores.shape[3]
+    return np.where(visible.any(1, keepdims=True), weights, masked_row)
 
 
 def _mask(shape: tuple[int, ...], mask: str) -> Array:
@@ -191,8 +191,8 @@ def _counts(call: Call, settings: Settings) -> Iterator[int]:
 def _scales(call: Call, settings: Settings) -> Iterator[str | float]:
     """Yield the usual scale, and the one that reproduces the first sample."""
     yield BY_KEY_DIM
-    seen = call.seen["output"]
-    first = call._replace(seen={"output": seen._replace(value=_samples_first(seen.value, settings)[FIRST])})
+    recorded = call.seen["output"]
+    first = call._replace(seen={"output": recorded._replace(value=_samples_first(recorded.value, settings)[FIRST])})
     scored = _scored(call, FIRST, settings)
     usual = _scale(call, {**settings, "scale": BY_KEY_DIM})
 

@@ -77,8 +77,8 @@ def _running(call: Call, **settings: Any) -> dict[str, Array]:
 
 def _before(call: Call, settings: Settings) -> Mapping[str, Array]:
     """Return the running statistics before the step."""
-    held = {_replicas_own(replica): buffers for replica, buffers in enumerate(call.held)}
-    return held.get(settings["before"], call.buffers)
+    by_setting = {_replicas_own(replica): buffers for replica, buffers in enumerate(call.held)}
+    return by_setting.get(settings["before"], call.buffers)
 
 
 def _update_statistics(call: Call, settings: Settings) -> list[Moments]:
@@ -125,8 +125,8 @@ def _replicas_own(replica: int) -> str:
 
 def _epsilons(call: Call, settings: Settings) -> Iterator[float]:
     x = call.inputs[0]
-    by = norms.affine(call, _broadcast_shape(x), settings)
-    return norms.epsilons(_moments(call, settings), by, _axes(x), output(call), settings)
+    transform = norms.affine(call, _broadcast_shape(x), settings)
+    return norms.epsilons(_moments(call, settings), transform, _axes(x), output(call), settings)
 
 
 def _momenta(call: Call, settings: Settings) -> Iterator[float]:

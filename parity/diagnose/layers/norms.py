@@ -64,42 +64,44 @@ def affine(call: Call, shape: Axes, settings: Settings) -> Affine:
     return Affine(weight, bias if settings["bias"] == "added" else np.zeros(1))
 
 
-def normalised(known: Moments, by: Affine, settings: Settings) -> Array:
+def normalised(statistics: Moments, transform: Affine, settings: Settings) -> Array:
     """Return the input normalised: the formula that all norms share."""
-    variance, epsilon = _variance(known, settings), settings["epsilon"]
+    variance, epsilon = _variance(statistics, settings), settings["epsilon"]
     inside = settings["epsilon_placement"] == "inside the root"
     root = np.sqrt(variance + epsilon) if inside else np.sqrt(variance) + epsilon
-    return np.asarray(known.centred / root * by.weight + by.bias)
+    return np.asarray(statistics.centred / root * transform.weight + transform.bias)
 
 
-def epsilons(known: Moments, by: Affine, axes: Axes, y: Array, settings: Settings) -> Iterator[float]:
+def epsilons(statistics: Moments, transform: Affine, axes: Axes, y: Array, settings: Settings) -> Iterator[float]:
     """Yield the usual epsilons, and the one that the output implies."""
     yield from USUAL
-    if y.shape == known.centred.shape and y.size >= solve.ENOUGH:
+    if y.shape == statistics.centred.shape and y.size >= solve.ENOUGH:
         with np.errstate(all="ignore"):
-            epsilon = _epsilon(known, by, axes, y, settings)
+            epsilon = _epsilon(statistics, transform, axes, y, settings)
         if np.isfinite(epsilon):
             yield epsilon
 
 
-def _epsilon(known: Moments, by: Affine, axes: Axes, y: Array, settings: Settings) -> float:
+def _epsilon(statistics: Moments, transform: Affine, axes: Axes, y: Array, settings: Settings) -> float:
     """Return the epsilon that the output implies.
 
     Each group of elements (over `axes`) shows the root that it was divided by, and thus an epsilon. They are averaged
     with the weights 1 / error^2.
     """
-    scaled, target = known.centred * by.weight, np.broadcast_to(y - by.bias, y.shape)
+    scaled, target = statistics.centred * transform.weight, np.broadcast_to(y - transform.bias, y.shape)
     scaled = np.broadcast_to(scaled, y.shape)
     squares = np.square(scaled).sum(axes, keepdims=True)
     root = squares / (scaled * target).sum(axes, keepdims=True)
-    variance = _variance(known, settings)
+    variance = _variance(statistics, settings)
     if settings["epsilon_placement"] == "inside the root":
         epsilon, error = np.square(root) - variance, np.square(root)
     else:
         epsilon, error = root - np.sqrt(variance), root
     valid = np.isfinite(epsilon) & (root > 0) & (squares > 0)
     # Subtracting a large offset cancels leading digits, so that what remains is less precise.
-    error = error * (1.0 + _cancellation(known.mean, known.centred, axes) + _cancellation(by.bias, target, axes))
+    error = error * (
+        1.0 + _cancellation(statistics.mean, statistics.centred, axes) + _cancellation(transform.bias, target, axes)
+    )
     weight = np.where(valid, 1.0 / np.square(error), 0.0)
     return float((np.where(valid, epsilon, 0.0) * weight).sum() / weight.sum())
 
@@ -109,21 +111,21 @@ def _cancellation(offset: Array, values: Array, axes: Axes) -> Array:
     return np.asarray(np.abs(offset).max() / np.sqrt(np.square(values).mean(axes, keepdims=True)))
 
 
-def _variance(known: Moments, settings: Settings) -> Array:
+def _variance(statistics: Moments, settings: Settings) -> Array:
     """Return the variance, biased or unbiased."""
     if settings["variance"] == "biased":
-        return known.variance
-    return known.variance * (known.size / max(known.size - 1, 1))
+        return statistics.variance
+    return statistics.variance * (statistics.size / max(statistics.size - 1, 1))
 
 
-def traits(kind: str, found: Callable[[Call, Settings], Iterator[float]]) -> tuple[Trait[Call], ...]:
+def traits(kind: str, candidates: Callable[[Call, Settings], Iterator[float]]) -> tuple[Trait[Call], ...]:
     """Return the traits that all norms have in common, with the given function for the epsilons to try."""
     return (
         Trait("variance", f"{kind}.variance", choices("biased", "unbiased")),
         Trait("epsilon_placement", f"{kind}.epsilon_placement", choices("inside the root", "outside the root")),
         Trait("weight", f"{kind}.weight", choices("applied", LEFT_OUT, "1 + weight")),
         Trait("bias", f"{kind}.bias", choices("added", LEFT_OUT)),
-        Trait("epsilon", f"{kind}.epsilon", found),
+        Trait("epsilon", f"{kind}.epsilon", candidates),
     )
 
 
@@ -143,8 +145,8 @@ def _elementwise(call: Call, settings: Settings) -> Affine:
 
 
 def _layer_epsilons(call: Call, settings: Settings) -> Iterator[float]:
-    known, by = _features(call, settings), _elementwise(call, settings)
-    return epsilons(known, by, settings["axes"], output(call), settings)
+    statistics, transform = _features(call, settings), _elementwise(call, settings)
+    return epsilons(statistics, transform, settings["axes"], output(call), settings)
 
 
 def _axes(call: Call, settings: Settings) -> Iterator[Axes]:
@@ -152,10 +154,10 @@ def _axes(call: Call, settings: Settings) -> Iterator[Axes]:
 
     First the last ones, as many as the weight has; then each single axis; then all but one.
     """
-    every = tuple(range(call.inputs[0].ndim))
+    all_axes = tuple(range(call.inputs[0].ndim))
     count = call.parameters["weight"].ndim if "weight" in call.parameters else 1
-    others = [(axis,) for axis in every] + [tuple(axis for axis in every if axis != kept) for kept in every]
-    yield from dict.fromkeys([every[-count:], *(axes for axes in others if axes)])
+    others = [(axis,) for axis in all_axes] + [tuple(axis for axis in all_axes if axis != kept) for kept in all_axes]
+    yield from dict.fromkeys([all_axes[-count:], *(axes for axes in others if axes)])
 
 
 def _is_final(call: Call) -> bool:
@@ -173,8 +175,8 @@ def _skipped(call: Call, settings: Settings) -> tuple[bool, ...]:
 def _group_norm(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["skipped"]:
         return {"output": call.inputs[0]}
-    known, by = _groups(call, settings)
-    return {"output": normalised(known, by, settings).reshape(call.inputs[0].shape)}
+    statistics, transform = _groups(call, settings)
+    return {"output": normalised(statistics, transform, settings).reshape(call.inputs[0].shape)}
 
 
 def _groups(call: Call, settings: Settings) -> tuple[Moments, Affine]:
@@ -191,8 +193,8 @@ def _counts(call: Call, settings: Settings) -> list[int]:
 
 
 def _group_epsilons(call: Call, settings: Settings) -> Iterator[float]:
-    known, by = _groups(call, settings)
-    return epsilons(known, by, (2, 3), output(call).reshape(known.centred.shape), settings)
+    statistics, transform = _groups(call, settings)
+    return epsilons(statistics, transform, (2, 3), output(call).reshape(statistics.centred.shape), settings)
 
 
 LAYER_NORM = Formula(

@@ -72,11 +72,11 @@ def _predicted(formula: Formula[Call], call: Call, settings: Settings) -> Array 
 
 def _bits(low: Call, recomputed: Array | None) -> float:
     """Return to how many bits of the largest value nine in ten elements are reproduced."""
-    seen = output(low)
-    if recomputed is None or recomputed.shape != seen.shape:
+    recorded = output(low)
+    if recomputed is None or recomputed.shape != recorded.shape:
         return 0.0
-    difference = float(np.quantile(np.abs(recomputed - seen), SHARE))
-    largest = float(np.abs(seen).max())
+    difference = float(np.quantile(np.abs(recomputed - recorded), SHARE))
+    largest = float(np.abs(recorded).max())
     if not (math.isfinite(difference) and largest):
         return 0.0
     return min(max(math.log2(largest / difference), 0.0), 24.0) if difference else 24.0
@@ -105,8 +105,8 @@ def _product(formula: Formula[Call], low: Call, settings: Settings, to: Rounding
         return None
     added = bias if low.kind == "linear" else bias.reshape(-1, 1, 1)
     rest = {name: value for name, value in low.parameters.items() if name != "bias"}
-    seen = low.seen["output"]._replace(value=output(low) - added)
-    product = _whole(formula, low._replace(parameters=rest, seen={"output": seen}), settings, to)
+    recorded = low.seen["output"]._replace(value=output(low) - added)
+    product = _whole(formula, low._replace(parameters=rest, seen={"output": recorded}), settings, to)
     return None if product is None else product + added
 
 
@@ -123,10 +123,16 @@ def _with_factors(low: Call, to: Rounding) -> Call:
 
 def _as_float64(low: Call) -> Call:
     """Return the call with the same numbers as float64."""
-    seen = low.seen["output"]._replace(value=_float64(output(low)))
-    parameters, buffers = ({name: _float64(x) for name, x in held.items()} for held in (low.parameters, low.buffers))
-    calls, replicas = (tuple(tuple(map(_float64, each)) for each in every) for every in (low.calls, low.replicas))
-    return low._replace(calls=calls, replicas=replicas, parameters=parameters, buffers=buffers, seen={"output": seen})
+    recorded = low.seen["output"]._replace(value=_float64(output(low)))
+    parameters, buffers = (
+        {name: _float64(x) for name, x in tensors.items()} for tensors in (low.parameters, low.buffers)
+    )
+    calls, replicas = (
+        tuple(tuple(map(_float64, arguments)) for arguments in all_calls) for all_calls in (low.calls, low.replicas)
+    )
+    return low._replace(
+        calls=calls, replicas=replicas, parameters=parameters, buffers=buffers, seen={"output": recorded}
+    )
 
 
 def _float64(x: Array) -> Array:

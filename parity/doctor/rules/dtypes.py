@@ -109,8 +109,8 @@ def float_ids(evidence: Evidence) -> Iterator[Finding]:
 
 def _as_given(step: Step, ids: Tensor) -> Tensor:
     """Return the ids as they went into the model, before any cast on the way."""
-    seen = [tensor for call in step.calls for tensor in call.inputs if ids.origin and tensor.origin == ids.origin]
-    return seen[0] if seen else ids
+    same_input = [tensor for call in step.calls for tensor in call.inputs if ids.origin and tensor.origin == ids.origin]
+    return same_input[0] if same_input else ids
 
 
 def ids_as_floats(evidence: Evidence, ids: Tensor, where: str, called: str, severity: Severity) -> Finding:

@@ -86,10 +86,10 @@ def _in_every_step(evidence: Evidence, states: tuple[str, ...]) -> set[str]:
 
 def _explains(evidence: Evidence, part: ModuleParameters) -> Cut | None:
     """Return the cut that explains a module: of its output, or within it; else the only one there is."""
-    every = [cut for step in evidence.steps for cut in step.cuts]
-    cuts = [cut for cut in every if cut.tensor.origin not in LOGGED and cut.what != "integers"]
+    all_cuts = [cut for step in evidence.steps for cut in step.cuts]
+    cuts = [cut for cut in all_cuts if cut.tensor.origin not in LOGGED and cut.what != "integers"]
     if part.module == MODEL and part.whole and not cuts:
-        cuts = every  # the whole model is without gradient and nothing else is cut, so the loss itself must be
+        cuts = all_cuts  # the whole model is without gradient and nothing else is cut, so the loss itself must be
     for cut in cuts:
         module = words.owner(cut.tensor)
         if module and module != MODEL and (below(part.module, module) or below(module, part.module)):

@@ -15,20 +15,20 @@ NOT_SOFT = "tf.config.set_soft_device_placement(False)  # then it raises instead
 
 def one_device(evidence: Evidence) -> Iterator[Finding]:
     """Report that every parameter is on one GPU though there are several."""
-    held = bytes_on(parameters(evidence))
+    bytes_by_device = bytes_on(parameters(evidence))
     modules = {weight.module for weight in parameters(evidence)}
     devices = gpus(evidence)
     if (
         len(devices) < 2
-        or len(held) != 1
-        or is_host(*held)
+        or len(bytes_by_device) != 1
+        or is_host(*bytes_by_device)
         or len(modules) < 2
         or spread(evidence)
         or _others_compute(evidence)
     ):
         return
-    (only,) = held
-    shares = ", ".join(f"{device} {words.size(held.get(device, 0))}" for device in devices)
+    (only,) = bytes_by_device
+    shares = ", ".join(f"{device} {words.size(bytes_by_device.get(device, 0))}" for device in devices)
     number = words.count(len(modules), "module")
     message = f"All {number} with parameters are on {only}, though there are {len(devices)} GPUs: {shares}."
     parts = [move for move in evidence.moves if not move.whole] or evidence.moves
@@ -68,15 +68,20 @@ def _distributed(side: str, devices: int) -> str:
 def lopsided(evidence: Evidence) -> Iterator[Finding]:
     """Report a GPU with several times as many parameters as another, if the modules could be distributed better."""
     weights = [weight for weight in parameters(evidence) if not is_host(weight.tensor.device)]
-    held = bytes_on(weights)
+    bytes_by_device = bytes_on(weights)
     # A program that moves the whole model to one GPU and a branch to another does not try to distribute it.
-    if len(held) < 2 or spread(evidence) or any(move.whole for move in evidence.moves):
+    if len(bytes_by_device) < 2 or spread(evidence) or any(move.whole for move in evidence.moves):
         return
-    most, least = max(held, key=held.__getitem__), min(held, key=held.__getitem__)
-    if held[most] <= UNEVEN * held[least] or not _avoidable(weights, len(held)):
+    most, least = (
+        max(bytes_by_device, key=bytes_by_device.__getitem__),
+        min(bytes_by_device, key=bytes_by_device.__getitem__),
+    )
+    if bytes_by_device[most] <= UNEVEN * bytes_by_device[least] or not _avoidable(weights, len(bytes_by_device)):
         return
-    shares = ", ".join(f"{device} {words.size(held[device])}" for device in sorted(held))
-    message = f"{most} holds {held[most] / held[least]:.1f} times the parameters of {least}: {shares}."
+    shares = ", ".join(f"{device} {words.size(bytes_by_device[device])}" for device in sorted(bytes_by_device))
+    message = (
+        f"{most} holds {bytes_by_device[most] / bytes_by_device[least]:.1f} times the parameters of {least}: {shares}."
+    )
     biggest = max((w for w in weights if w.tensor.device == most), key=lambda weight: weight.tensor.bytes)
     source = next((move.source for move in evidence.moves if move.device == most), source_of(evidence, biggest.module))
     name = words.code(biggest.module)
@@ -127,7 +132,7 @@ def soft(evidence: Evidence) -> Iterator[Finding]:
 
 def bytes_on(weights: list[Weight]) -> Counter[str]:
     """Return the number of bytes that each device holds."""
-    held: Counter[str] = Counter()
+    bytes_by_device: Counter[str] = Counter()
     for weight in weights:
-        held[weight.tensor.device] += weight.tensor.bytes
-    return held
+        bytes_by_device[weight.tensor.device] += weight.tensor.bytes
+    return bytes_by_device

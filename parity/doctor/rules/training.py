@@ -15,9 +15,9 @@ SMALL = 0.01  # parameters with a smaller root mean square count as this large: 
 def no_step(evidence: Evidence) -> Iterator[Finding]:
     """Report backward passes without any update by the optimizer, if no parameter changes over all steps."""
     backwards = [backward for step in evidence.steps for backward in step.backwards]
-    every = [optimizer for step in evidence.steps for optimizer in step.optimizers]
+    all_optimizers = [optimizer for step in evidence.steps for optimizer in step.optimizers]
     # A Keras optimizer holds no parameters before its first update.
-    optimizers = [optimizer for optimizer in every if optimizer.parameters or evidence.side == "keras"]
+    optimizers = [optimizer for optimizer in all_optimizers if optimizer.parameters or evidence.side == "keras"]
     idle = optimizers and not any(optimizer.stepped for optimizer in optimizers)
     failed = evidence.later or any(step.failure for step in evidence.steps)
     if not (evidence.own_step and backwards and idle) or failed or evidence.changed is not False:

@@ -37,38 +37,38 @@ def listed(names: Sequence[str]) -> str:
     return f"{names[0]} and {len(names) - 1} more"
 
 
-def subject(names: Sequence[str], one: str, several: str) -> str:
-    """Return names as a subject with the verb in the singular (`one`) or plural (`several`)."""
-    return f"{listed(names)} {one if len(names) == 1 else several}"
+def subject(names: Sequence[str], singular: str, plural: str) -> str:
+    """Return names as a subject with its verb: `singular` for one name, `plural` for several."""
+    return f"{listed(names)} {singular if len(names) == 1 else plural}"
 
 
-def tensor(seen: Tensor) -> str:
+def tensor(value: Tensor) -> str:
     """Return a description of a tensor: "input src (float32[8, 16] on cpu)"."""
-    facts = f"{typed(seen)} on {seen.device}"
-    return f"{seen.origin} ({facts})" if seen.origin else facts
+    facts = f"{typed(value)} on {value.device}"
+    return f"{value.origin} ({facts})" if value.origin else facts
 
 
-def typed(seen: Tensor) -> str:
+def typed(value: Tensor) -> str:
     """Return dtype and shape: "float32[8, 16]"."""
-    return f"{seen.dtype}{seen.shape}"
+    return f"{value.dtype}{value.shape}"
 
 
-def made(seen: Tensor) -> str:
+def made(value: Tensor) -> str:
     """Return where a tensor was created, to be appended to its description; "" if that is not known."""
-    return f", made at {seen.made}" if seen.made else ""
+    return f", made at {value.made}" if value.made else ""
 
 
-def variable(seen: Tensor, other: str = "x") -> str:
+def variable(value: Tensor, other: str = "x") -> str:
     """Return what a program may call a tensor: the name of an input, else `other`."""
-    kind, _, name = seen.origin.partition(" ")
+    kind, _, name = value.origin.partition(" ")
     return name if kind == "input" and name.isidentifier() else other
 
 
-def owner(seen: Tensor) -> str:
+def owner(value: Tensor) -> str:
     """Return the module that a tensor belongs to or was returned by; "" if that is not known."""
-    if seen.origin.startswith("output of "):
-        return seen.origin.removeprefix("output of ")
-    kind, _, name = seen.origin.partition(" ")
+    if value.origin.startswith("output of "):
+        return value.origin.removeprefix("output of ")
+    kind, _, name = value.origin.partition(" ")
     return (name.rpartition(".")[0] or MODEL) if kind in ("parameter", "buffer") else ""
 
 
