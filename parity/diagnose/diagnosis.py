@@ -169,7 +169,7 @@ def _cause(question: Question, change: Change, names: tuple[str, str]) -> Cause:
     """Return the report's entry for a setting in which the candidate differs from the reference."""
     reference_value, candidate_value = _as_json(change.reference), _as_json(change.candidate)
     evidence = (
-        f"recomputed with {change.trait} {candidate_value}, {names[1]} is reproduced to {change.bits:.0f} bits; "
+        f"recomputed with {change.trait} = {candidate_value}, {names[1]} is reproduced to {change.bits:.0f} bits; "
         f"with {reference_value}, to {change.before:.0f} bits"
     )
     return {
@@ -185,7 +185,7 @@ def _low_cause(run: LowRun, change: Change, names: tuple[str, str]) -> Cause:
     """Return the report's entry for what one side's low run does and its own high run does not."""
     said = {name: _as_json(change.candidate if name == run.side.name else change.reference) for name in names}
     evidence = (
-        f"recomputed with {change.trait} {_as_json(change.candidate)}, the low-precision run of {run.side.name} is "
+        f"recomputed with {change.trait} = {_as_json(change.candidate)}, the low-precision run of {run.side.name} is "
         f"reproduced to {change.bits:.0f} bits; with {_as_json(change.reference)}, to {change.before:.0f} bits"
     )
     return {"id": change.cause, "where": run.where, **said, "evidence": evidence}

@@ -16,9 +16,9 @@ from parity.trace import keys
 
 # How a gradient, or one row of it, compares with the other side's. Where only the other side's is zero, its correct
 # value is unknown, so all that can be said is that it flows.
-SAME, STOPPED, FLOWS = "as the other's", "stopped", "flows"
-# Whether one side had not set the gradients of the step before to zero.
-KEPT: Final = {"on top of the step before's": 1.0, "without the step before's": -1.0}
+SAME, STOPPED, FLOWS = "as on the other side", "stopped", "flows"
+# Factor of the previous step's gradient in this one, if one side did not set its gradients to zero.
+KEPT: Final = {"added to that of the step before": 1.0, "without that of the step before": -1.0}
 
 
 def _predict(

@@ -80,7 +80,7 @@ def _bounds(start: InitialParameter) -> Iterator[tuple[str, float]]:
     yield "he_uniform", math.sqrt(6 / inputs)
     yield "lecun_uniform", math.sqrt(3 / inputs)
     if start.name.endswith("in_proj_weight"):
-        yield "glorot_uniform of each", math.sqrt(6 / (inputs + outputs // 3))
+        yield "glorot_uniform of q, k and v each", math.sqrt(6 / (inputs + outputs // 3))
     if isinstance(start.case.model, schema.Transformer) and "_proj" in start.name:
         size, heads = start.case.model.d_model, start.case.model.heads
         yield "glorot_uniform of (d, heads, size)", math.sqrt(6 / (size * (heads + size // heads)))

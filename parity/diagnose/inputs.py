@@ -12,17 +12,17 @@ from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.observation import Input
 
-SAME: Final = "as the other's"
+SAME: Final = "as on the other side"
 Turn = Callable[[Array], Array]
 
 
-def _shifted(array: Array, axis: int, by: int, round_: bool) -> Array:
+def _shifted(array: Array, axis: int, by: int, cyclic: bool) -> Array:
     """Return the array shifted by one element along an axis.
 
-    What leaves at one end comes in again at the other (`round_`), or else zeros do.
+    What leaves at one end comes in again at the other (`cyclic`), or else zeros do.
     """
     moved = np.roll(array, by, axis)
-    if not round_:
+    if not cyclic:
         np.moveaxis(moved, axis, 0)[0 if by > 0 else -1] = 0
     return moved
 
@@ -50,10 +50,10 @@ TURNS: Final[dict[int, dict[str, Turn]]] = {
     },
 }
 MOVES: Final[dict[str, Turn]] = {
-    f"one {word} along axis {axis}{', round' * round_}": functools.partial(_shifted, axis=axis, by=by, round_=round_)
+    f"one {word} along axis {axis}{', cyclic' * cyclic}": functools.partial(_shifted, axis=axis, by=by, cyclic=cyclic)
     for axis in (0, 1)
     for word, by in (("later", 1), ("earlier", -1))
-    for round_ in (False, True)
+    for cyclic in (False, True)
 }
 
 
@@ -82,7 +82,7 @@ def _layouts(tensor: Input, settings: Settings) -> Iterable[str]:
 
 def _moves(tensor: Input, settings: Settings) -> Iterable[str]:
     axes = tuple(f"axis {axis}" for axis in range(tensor.other.ndim))
-    return (SAME, *(name for name in MOVES if name.removesuffix(", round").endswith(axes)))
+    return (SAME, *(name for name in MOVES if name.removesuffix(", cyclic").endswith(axes)))
 
 
 def _for_ids(*values: object) -> Callable[[Input, Settings], Iterable[object]]:

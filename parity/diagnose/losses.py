@@ -135,6 +135,7 @@ def _scaled(loss: LossValue, settings: Settings) -> Iterable[float]:
 
 
 def _passes(loss: LossValue, settings: Settings) -> Iterable[float]:
+    """Return factors for a loss that is summed or averaged over the micro-batches, and should not be or the reverse."""
     return dict.fromkeys((1.0, 1 / loss.case.accumulate, float(loss.case.accumulate)))
 
 

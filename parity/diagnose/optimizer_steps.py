@@ -64,7 +64,7 @@ def replay(updates: Updates, **settings: Any) -> dict[str, Array]:
     for step, gradient in enumerate(updates.gradients):
         stepped, slots = _stepped(rule, step, parameter, gradient, slots)
         parameter = stepped if rule.frozen == "no" else parameter
-        if rule.frozen == "with its state":
+        if rule.frozen == "parameter and optimizer state":
             slots = {slot: np.zeros_like(parameter) for slot in slots}
         if step in (0, last):
             results[f"update@{step}"] = parameter - updates.initial

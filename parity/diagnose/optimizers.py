@@ -68,6 +68,7 @@ def _kinds(updates: Updates, settings: Settings) -> Iterable[str]:
 
 
 def _decayed(updates: Updates, settings: Settings) -> Iterable[str]:
+    """Return which parameters are decayed; some programs leave biases and norms out."""
     return ("all", "matrices") if updates.initial.ndim < 2 else ("all",)
 
 
@@ -102,7 +103,7 @@ def _dampenings(updates: Updates, settings: Settings) -> Iterator[float]:
 
 
 SHARED: Final[tuple[Trait[Updates], ...]] = (
-    Trait("frozen", "update.frozen", choices("no", "with its state", "the parameter alone")),
+    Trait("frozen", "update.frozen", choices("no", "parameter and optimizer state", "parameter only")),
     Trait("sign", "update.sign", choices(1, -1)),
     Trait("precision", "constant.precision", choices("float64", "all", "rate", "betas", "decay")),
     Trait("offset", "schedule.offset", _offsets),

@@ -51,14 +51,14 @@ def _reduced(
     if order == "after the reduction":
         whole = {name: _taken(taken, parts) * factor for name, parts in local.items()}
         return {"gradient": clipped(reduction.name, whole)}
-    times = replicas if order == "before the reduction, the means" else 1
+    times = replicas if order == "before the reduction, on means" else 1
     by_replica = ({name: parts[i] * times for name, parts in local.items()} for i in range(replicas))
     return {"gradient": _taken(taken, [clipped(reduction.name, own) / times for own in by_replica]) * factor}
 
 
 def _weighed(samples: tuple[int, ...], weighed: str, parts: tuple[Array, ...]) -> list[Array]:
     """Return the replicas' gradients weighted by their numbers of samples, as recorded, or equally."""
-    if weighed == "by samples":
+    if weighed == "by number of samples":
         return list(parts)
     mean = sum(samples) / len(samples)
     return [part * (mean / count) if count else part for part, count in zip(parts, samples, strict=True)]
@@ -69,7 +69,7 @@ def _taken(taken: str, parts: list[Array]) -> Array:
     if taken == "all":
         return np.asarray(np.sum(parts, axis=0))
     kind, _, number = taken.rpartition(" ")
-    return parts[int(number)] * (len(parts) if kind == "mean of" else 1)
+    return parts[int(number)] * (len(parts) if kind == "mean of replica" else 1)
 
 
 def _norm(arrays: Iterable[Array]) -> float:
@@ -77,17 +77,21 @@ def _norm(arrays: Iterable[Array]) -> float:
 
 
 def _weights(reduction: Reduction, settings: Settings) -> Iterable[str]:
-    return ("by samples", "equally") if len(set(reduction.samples)) > 1 else ("by samples",)
+    return ("by number of samples", "equally") if len(set(reduction.samples)) > 1 else ("by number of samples",)
 
 
 def _takes(reduction: Reduction, settings: Settings) -> Iterator[str]:
     yield "all"
     if len(reduction.samples) > 1:
-        yield from (f"{kind} {number}" for number in range(len(reduction.samples)) for kind in ("mean of", "share of"))
+        yield from (
+            f"{kind} {number}"
+            for number in range(len(reduction.samples))
+            for kind in ("mean of replica", "share of replica")
+        )
 
 
 def _orders(reduction: Reduction, settings: Settings) -> Iterable[str]:
-    orders = ("after the reduction", "before the reduction", "before the reduction, the means")
+    orders = ("after the reduction", "before the reduction", "before the reduction, on means")
     return orders if reduction.case.clip_norm and len(reduction.samples) > 1 else orders[:1]
 
 

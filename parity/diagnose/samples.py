@@ -16,13 +16,13 @@ from parity.diagnose.observation import Samples
 
 Step = list[Indices]  # the samples of one step, by replica
 SHUFFLED: Final = "shuffled"
-IN_A_ROW, IN_TURN, ROW_OF_EPOCH = "a row of the batch", "in turn", "a row of the epoch"
+IN_A_ROW, IN_TURN, ROW_OF_EPOCH = "contiguous parts of each batch", "round robin", "contiguous parts of each epoch"
 WHOLE_BATCHES: Final = "whole batches only"
 KEPT: Final[dict[str, Callable[[Indices], Indices]]] = {
     "all": lambda batch: batch,
-    "all but the last": lambda batch: batch[:-1],
-    "all but the first": lambda batch: batch[1:],
-    "the last first": lambda batch: batch[::-1],
+    "all but the last sample": lambda batch: batch[:-1],
+    "all but the first sample": lambda batch: batch[1:],
+    "reversed": lambda batch: batch[::-1],
     WHOLE_BATCHES: lambda batch: batch,
 }
 
@@ -31,7 +31,7 @@ def _predict(samples: Samples, replicas: tuple[int, ...], arranged: str, **setti
     """Return the indices that the settings lead to, in the order of `Samples.seen`."""
     plan = _plan(samples, **settings)
     parts = [step[other][: len(step[own])] for own, other in enumerate(replicas) for step in plan]
-    if arranged == "otherwise":
+    if arranged == "in another order":
         parts = _rearranged(parts, samples.seen["indices"].value)
     return {"indices": np.concatenate(parts)}
 
@@ -41,7 +41,9 @@ def _plan(
 ) -> list[Step]:
     """Return the samples of each step, by replica."""
     case = samples.case
-    drawn = (_epoch(samples, order, 0 if epochs == "all alike" else epoch) for epoch in itertools.count())
+    drawn = (
+        _epoch(samples, order, 0 if epochs == "the same order in each epoch" else epoch) for epoch in itertools.count()
+    )
     if case.strategy == "all_reduce":
         whole = case.data.batch // case.replicas if kept == WHOLE_BATCHES else 0
         dealer = (
@@ -52,7 +54,7 @@ def _plan(
     else:
         dealer = (_parts(case, KEPT[kept](batch), dealt) for batch in _batches(case, drawn))
     plan = list(itertools.islice(dealer, first, first + case.steps))
-    return plan[:1] * len(plan) if steps == "the first again" else plan
+    return plan[:1] * len(plan) if steps == "the first step's samples again" else plan
 
 
 def _epoch(samples: Samples, order: str, epoch: int) -> Indices:
@@ -60,7 +62,7 @@ def _epoch(samples: Samples, order: str, epoch: int) -> Indices:
     case, size = samples.case, samples.size
     if order == "not shuffled":
         return np.arange(size)
-    seed = case.seed + 1 if order == "the next seed" else case.seed
+    seed = case.seed + 1 if order == "shuffled with the next seed" else case.seed
     if case.strategy == "all_reduce":
         return np.asarray(shards.distributed_sampler(size, 1, seed, epoch)[0])
     return batches.order(msgspec.structs.replace(case, seed=seed), size, epoch * size, size)
@@ -106,7 +108,7 @@ def _padded(epoch: Indices, replicas: int, padding: str) -> Indices:
     beyond = len(epoch) % replicas
     if padding == "none" or not beyond:
         return epoch
-    return epoch[:-beyond] if padding == "the last left out" else np.resize(epoch, len(epoch) + replicas - beyond)
+    return epoch[:-beyond] if padding == "last samples left out" else np.resize(epoch, len(epoch) + replicas - beyond)
 
 
 def _rearranged(parts: Step, seen: Array) -> Step:
@@ -133,7 +135,7 @@ def _dealt(samples: Samples, settings: Settings) -> Iterable[str]:
 
 def _paddings(samples: Samples, settings: Settings) -> Iterable[str]:
     uneven = samples.case.strategy == "all_reduce" and samples.size % samples.case.replicas
-    return ("repeated from the start", "the last left out", "none") if uneven else ("repeated from the start",)
+    return ("first samples repeated", "last samples left out", "none") if uneven else ("first samples repeated",)
 
 
 def _replicas(samples: Samples, settings: Settings) -> Iterator[tuple[int, ...]]:
@@ -156,13 +158,13 @@ FORMULA: Final[Formula[Samples]] = Formula(
     _predict,
     (
         Trait("replicas", "shard.rotated", _replicas),
-        Trait("epochs", "sampler.epoch", choices("each shuffled anew", "all alike")),
+        Trait("epochs", "sampler.epoch", choices("each epoch shuffled anew", "the same order in each epoch")),
         Trait("dealt", "sampler.order", _dealt),
         Trait("padding", "sampler.padding", _paddings),
-        Trait("steps", "sampler.repeated", choices("each its own", "the first again")),
+        Trait("steps", "sampler.repeated", choices("new samples in each step", "the first step's samples again")),
         Trait("first", "sampler.offset", choices(0, 1)),
         Trait("kept", "sampler.drop_last", choices(*KEPT)),
-        Trait("order", "sampler.shuffle", choices(SHUFFLED, "not shuffled", "the next seed")),
-        Trait("arranged", "sampler.arranged", choices("as dealt", "otherwise")),
+        Trait("order", "sampler.shuffle", choices(SHUFFLED, "not shuffled", "shuffled with the next seed")),
+        Trait("arranged", "sampler.arranged", choices("as planned", "in another order")),
     ),
 )

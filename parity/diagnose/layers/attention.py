@@ -21,8 +21,8 @@ from parity.diagnose.layers.evidence import PRECISIONS, constant, far, output
 from parity.diagnose.observation import Call
 
 BY_KEY_DIM: Final = "1 / sqrt(key_dim)"
-NO_MASK, CAUSAL, STRICT = "none", "causal", "causal, without itself"
-NEXT, AHEAD = "causal, and the next", "only ahead"
+NO_MASK, CAUSAL, STRICT = "none", "causal", "causal, excluding itself"
+NEXT, AHEAD = "causal, including the next", "itself and later"
 BATCH_FIRST: Final = "batch first"
 PER_HEAD: Final = "(heads, qkv, head_dim)"  # a block with queries, keys and values for each head in turn
 WEIGHTS: Final = ("(out, in)", "input transposed", "output transposed", "input and output transposed")

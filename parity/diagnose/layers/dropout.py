@@ -17,7 +17,7 @@ from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.evidence import output
 from parity.diagnose.observation import Call
 
-SHARED: Final = "the shared source"
+SHARED: Final = "the shared generator"
 RATES: Final = (0.1, 0.2, 0.25, 0.3, 0.5)
 SIGMAS: Final = 6.0  # standard deviations by which the number of dropped elements may miss the rate
 
@@ -32,7 +32,7 @@ def factors(call: Call, shape: tuple[int, ...], settings: Settings) -> Array:
 
 
 def _scale(settings: Settings) -> float:
-    return 1.0 / (1.0 - settings["rate"]) if settings["kept"] == "times 1 / (1 - rate)" else 1.0
+    return 1.0 / (1.0 - settings["rate"]) if settings["kept"] == "scaled by 1 / (1 - rate)" else 1.0
 
 
 def _active(call: Call, settings: Settings) -> tuple[bool, bool]:
@@ -93,7 +93,7 @@ def traits(rates: Callable[[Call, Settings], Iterable[float]]) -> tuple[Trait[Ca
     return (
         Trait("active", "dropout.active", _active),
         Trait("rate", "dropout.rate", rates),
-        Trait("kept", "dropout.scale", choices("times 1 / (1 - rate)", "as it is")),
+        Trait("kept", "dropout.scale", choices("scaled by 1 / (1 - rate)", "not scaled")),
         Trait("replica", "dropout.replicas", _replicas),
         Trait("step", "dropout.step", _steps),
     )

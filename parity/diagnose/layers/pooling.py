@@ -83,7 +83,7 @@ def _orders(call: Call, settings: Settings) -> Iterator[str]:
 MAX_POOL2D = Formula(
     _max_pool2d,
     (
-        Trait("kind", "pool.kind", choices("maximum", "average", "average of what is inside")),
+        Trait("kind", "pool.kind", choices("maximum", "average", "average without padding")),
         Trait("window", "max_pool.window", _windows),
         Trait("padding", "max_pool.padding", _paddings),
     ),
