@@ -89,7 +89,8 @@ def mixed_parameters(evidence: Evidence) -> Iterator[Finding]:
     most = max(types, key=lambda dtype: (dtype == "float32", types[dtype]))
     odd = [weight for weight in parameters(evidence) if weight.tensor.dtype in types and weight.tensor.dtype != most]
     shares = ", ".join(f"{number} {dtype}" for dtype, number in types.most_common())
-    message = f"The parameters are of several types: {shares}; {words.listed([w.name for w in odd])} differ from most."
+    subject = words.subject([weight.name for weight in odd], "differs", "differ")
+    message = f"The parameters are of several types: {shares}; {subject} from most."
     layer = words.code(odd[0].module)
     fix = f"{layer}.to(torch.{most})" if evidence.side == "torch" else f'keras.config.set_dtype_policy("{most}")'
     source = odd[0].tensor.made or source_of(evidence, odd[0].module)

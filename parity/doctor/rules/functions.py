@@ -18,7 +18,7 @@ EAGER = {
 def retraced(evidence: Evidence) -> Iterator[Finding]:
     """Report functions that are traced again: every call with a new signature does that."""
     for retrace in evidence.retraces:
-        change = f": {retrace.change}" if retrace.change else ""
+        change = f"; what differed: {retrace.change}" if retrace.change else ""
         message = f"{retrace.function} was traced {words.times(retrace.count)}{change}."
         yield make_finding("warning", "function.retraced", "", retrace.source, message, _steady(retrace.change))
 

@@ -70,8 +70,8 @@ def _odd_one(name: str, number: int, by_rank: dict[int, Collective], usual: str,
     describe = _operation if kind is _operation else _shape
     odd = next(rank for rank in by_rank if describe(by_rank[rank]) != usual)
     other = next(rank for rank in by_rank if describe(by_rank[rank]) == usual)
-    calls = f"rank {odd} calls {_in_words(by_rank[odd])}, rank {other} {_in_words(by_rank[other])}"
-    message = f"The ranks' calls differ from number {number + 1} on: {calls}."
+    calls = f"rank {odd} calls {_in_words(by_rank[odd])}, rank {other} calls {_in_words(by_rank[other])}"
+    message = f"The ranks' calls differ from call number {number + 1} on: {calls}."
     return make_finding("error", name, "", by_rank[odd].source, message, _same_call(by_rank[other]))
 
 
@@ -139,7 +139,7 @@ def _unexplained(waiting: Sequence[Waiting]) -> Finding:
     """Return the finding for a program that hangs for a reason that its calls do not show."""
     waiting_rank = next((rank for rank in waiting if not rank.ended), waiting[0])
     at = f" at {line}" if (line := stacks.line(waiting_rank.rank, waiting)) else ""
-    message = f"The step did not end within the time limit: rank {waiting_rank.rank} is still{at}."
+    message = f"The step did not end within the time limit: rank {waiting_rank.rank} is still running{at}."
     return make_finding("error", "step.hangs", "", stacks.line(waiting_rank.rank, waiting), message, "")
 
 

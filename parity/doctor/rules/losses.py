@@ -9,8 +9,8 @@ from parity.doctor.rules.facts import make_finding
 
 SLACK = 1e-2  # error of probabilities and their sums, which is this large in half precision
 TWICE = {
-    "softmax": "a cross entropy that applies the softmax itself: twice makes the learned probabilities too flat",
-    "sigmoid": "a loss that applies the sigmoid itself: twice makes the learned probabilities too flat",
+    "softmax": "a cross entropy that applies the softmax itself: applied twice, it makes what is learned too flat",
+    "sigmoid": "a loss that applies the sigmoid itself: applied twice, it makes what is learned too flat",
 }
 
 

@@ -34,7 +34,7 @@ def _hidden(failure: Failure) -> Finding:
     """Return the finding for a hidden module of which only a weight is known."""
     origin = next(tensor.origin for tensor in failure.tensors if tensor.origin.startswith("hidden "))
     name = origin.rpartition(" of ")[2]
-    message = f"{name} is not registered with the model: moving, training and saving the model leave it out."
+    message = f"{name} is not registered with the model: the model is moved, trained and saved without it."
     attribute = words.leaf(name)
     fix = f"self.{attribute} = nn.ModuleList({attribute})"
     return make_finding("error", "placement.hidden", name, failure.place.source, message, fix)

@@ -55,9 +55,9 @@ def _effect(modules: list[Module], training: bool = False) -> str:
     effects = []
     if dropouts:
         verb = (
-            ("drops" if training else "does not drop")
+            ("drops values" if training else "drops nothing")
             if len(dropouts) == 1
-            else ("drop" if training else "do not drop")
+            else ("drop values" if training else "drop nothing")
         )
         effects.append(f"{words.count(len(dropouts), 'dropout layer')} {verb}")
     if norms:

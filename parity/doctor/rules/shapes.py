@@ -92,8 +92,8 @@ def class_axis(evidence: Evidence) -> Iterator[Finding]:
             fits = len(shape) >= 3 and shape[1] == shape[-1] and call.straight
             if evidence.side == "torch" and fits and call.function in CLASSES:
                 message = (
-                    f"{call.function} takes axis 1 of {words.typed(call.input)} for the classes; a linear layer made "
-                    f"them on the last axis. It passes only because both have {shape[1]}."
+                    f"{call.function} takes axis 1 of {words.typed(call.input)} for the classes, but a linear layer "
+                    f"returned them on the last axis. It passes only because both have {shape[1]}."
                 )
                 generic = f"loss = F.{call.function}(output.transpose(1, -1), target)"
                 fix = call.transposed.fix if call.transposed else generic

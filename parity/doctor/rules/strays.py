@@ -37,7 +37,7 @@ def strays(evidence: Evidence) -> list[Stray]:
 
 
 def _home_of(weight: Weight, evidence: Evidence) -> str:
-    """Return where a weight should be: with its module's other parameters, or on the model's GPU; "" if anywhere."""
+    """Return where a weight should be: with its module's other parameters, or on the model's GPU; "" for any device."""
     beside = [w.tensor.device for w in evidence.weights if w.module == weight.module and w.kind == "parameter"]
     beside = [device for device in beside if not is_host(device)]
     if beside:
@@ -104,7 +104,7 @@ def hidden(evidence: Evidence) -> Iterator[Finding]:
     for path, names in lists.items():
         message = (
             f"{words.subject(names, 'is', 'are')} not registered with the model: "
-            "moving, training and saving the model leave it out."
+            f"the model is moved, trained and saved without {'it' if len(names) == 1 else 'them'}."
         )
         source = source_of(evidence, names[0])
         yield make_finding(

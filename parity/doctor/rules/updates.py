@@ -21,7 +21,7 @@ def no_optimizer(evidence: Evidence) -> Iterator[Finding]:
         return
     names = [name for part in parts for name in part.names]
     modules = words.listed([part.module for part in parts])
-    message = f"{words.subject(names, 'has', 'have')} a gradient ({modules}), but no active optimizer holds "
+    message = f"{words.subject(names, 'has', 'have')} a gradient ({modules}), but no optimizer updates "
     message += "it." if len(names) == 1 else "them."
     fix = f'optimizer.add_param_group({{"params": {words.code(parts[0].module)}.parameters()}})'
     if evidence.side == "keras":
