@@ -152,7 +152,9 @@ def _missing_gradient(tensor: Unequal, sides: Sides) -> Cause:
 def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Sides) -> Divergence | None:
     """Return the first divergence moved to the module that is responsible, or else the first layout difference."""
     if first is not None:
-        return place.guilty(place.noisy(first, sides.noisier), sides.unequal, sides.reference.modules)
+        return place.responsible_module(
+            place.start_of_noise(first, sides.noisier), sides.unequal, sides.reference.modules
+        )
     return place.by_layout(layout.differences[0]) if layout.differences else None
 
 

@@ -10,7 +10,7 @@ from parity.trace import keys
 from parity.verdict.traces import Unequal
 
 
-def guilty(first: Divergence, unequal: Collection[Unequal], modules: Mapping[str, str]) -> Divergence:
+def responsible_module(first: Divergence, unequal: Collection[Unequal], modules: Mapping[str, str]) -> Divergence:
     """Return the first divergence, moved to the enclosing module if the fault lies between two modules.
 
     If the input of a module differs although everything computed before it agrees, its caller has passed on something
@@ -33,7 +33,7 @@ def guilty(first: Divergence, unequal: Collection[Unequal], modules: Mapping[str
     return msgspec.structs.replace(first, kind="activation", name=owner or MODEL, reason=reason)
 
 
-def noisy(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> Divergence:
+def start_of_noise(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> Divergence:
     """Return the first divergence, moved to where the noise begins if it is one of the noisier tensors.
 
     Too much noise is noticed only in tensors where it is large enough to be seen, but it may have begun earlier.

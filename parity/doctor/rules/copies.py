@@ -6,7 +6,7 @@ from parity.doctor.evidence import Copy, Evidence, Tensor
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import is_host, last, make_finding, spread
-from parity.doctor.rules.strays import strays
+from parity.doctor.rules.strays import misplaced_weights
 
 # Origins of tensors that are new in each step, or for which there is another rule.
 NOT_CONSTANT = (
@@ -20,10 +20,10 @@ NOT_CONSTANT = (
 
 def constant(evidence: Evidence) -> Iterator[Finding]:
     """Report values that do not change and are sent from the host in each step."""
-    astray = {stray.weight.name for stray in strays(evidence)}
+    misplaced = {entry.weight.name for entry in misplaced_weights(evidence)}
     for copy in last(evidence).copies:
         to_gpu = is_host(copy.source) and not is_host(copy.target)
-        if to_gpu and _is_constant(copy, len(evidence.steps)) and _name(copy.tensor) not in astray:
+        if to_gpu and _is_constant(copy, len(evidence.steps)) and _name(copy.tensor) not in misplaced:
             message = (
                 f"{words.tensor(copy.tensor)}{words.made(copy.tensor)} is sent to {copy.target} in each step, "
                 f"{words.times(copy.count)} ({words.size(copy.bytes)})."
@@ -63,11 +63,11 @@ def parameter(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters that go from device to device in each step."""
     if spread(evidence):
         return
-    astray = {stray.weight.name for stray in strays(evidence)}
+    misplaced = {entry.weight.name for entry in misplaced_weights(evidence)}
     lines: dict[str, list[Copy]] = {}
     for copy in last(evidence).copies:
         is_parameter = copy.what == "to" and copy.tensor.origin.startswith("parameter ")
-        if is_parameter and _name(copy.tensor) not in astray:
+        if is_parameter and _name(copy.tensor) not in misplaced:
             lines.setdefault(copy.place.source, []).append(copy)
     for source, copies in lines.items():
         first = copies[0]

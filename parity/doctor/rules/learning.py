@@ -8,6 +8,7 @@ from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import ModuleParameters, below, grouped_by_module, make_finding, parameters, source_of
 
+# By kind of cut: what the tensor went through, and what the fixed line does instead.
 CUTS = {
     "detach": (".detach()", "without .detach()"),
     "data": (".data", "without .data"),

@@ -48,7 +48,7 @@ def _misplaced_weight(evidence: Evidence, failure: Failure) -> Finding | None:
     names = {
         tensor.origin.partition(" ")[2] for tensor in tensors if tensor.origin.startswith(("parameter ", "buffer "))
     }
-    modules = {stray.weight.module for stray in strays.strays(evidence) if stray.weight.name in names}
+    modules = {entry.weight.module for entry in strays.misplaced_weights(evidence) if entry.weight.name in names}
     return next((finding for finding in strays.placed(evidence) if finding.where in modules), None)
 
 

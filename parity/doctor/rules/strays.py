@@ -11,7 +11,7 @@ from parity.doctor.rules.facts import below, home, is_host, make_finding, source
 SEEDS = "uint32"  # dtype of the states of Keras's random generators, which stay on the host
 
 
-class Stray(NamedTuple):
+class MisplacedWeight(NamedTuple):
     """A weight on the wrong device.
 
     Attributes:
@@ -22,7 +22,7 @@ class Stray(NamedTuple):
     home: str
 
 
-def strays(evidence: Evidence) -> list[Stray]:
+def misplaced_weights(evidence: Evidence) -> list[MisplacedWeight]:
     """Return parameters and buffers on another device than their module, or on the host while the model is on GPUs."""
     misplaced = []
     for weight in evidence.weights:
@@ -32,7 +32,7 @@ def strays(evidence: Evidence) -> list[Stray]:
             and weight.tensor.dtype != SEEDS
             and expected not in ("", weight.tensor.device)
         ):
-            misplaced.append(Stray(weight, expected))
+            misplaced.append(MisplacedWeight(weight, expected))
     return misplaced
 
 
@@ -47,14 +47,14 @@ def _home_of(weight: Weight, evidence: Evidence) -> str:
 
 def placed(evidence: Evidence) -> Iterator[Finding]:
     """Report misplaced parameters and buffers, those of one line together."""
-    groups: dict[tuple[str, str, str, str], list[Stray]] = {}
-    for stray in strays(evidence):
-        source = stray.weight.tensor.made or source_of(evidence, stray.weight.module)
-        groups.setdefault((stray.weight.kind, source, stray.weight.tensor.device, stray.home), []).append(stray)
+    groups: dict[tuple[str, str, str, str], list[MisplacedWeight]] = {}
+    for entry in misplaced_weights(evidence):
+        source = entry.weight.tensor.made or source_of(evidence, entry.weight.module)
+        groups.setdefault((entry.weight.kind, source, entry.weight.tensor.device, entry.home), []).append(entry)
     for (kind, source, device, expected), group in groups.items():
-        subject = words.subject([stray.weight.name for stray in group], "is", "are")
+        subject = words.subject([entry.weight.name for entry in group], "is", "are")
         message = f"{subject} on {device}, but the rest of the model is on {expected}."
-        fix = _moved(evidence, [stray.weight for stray in group], expected)
+        fix = _moved(evidence, [entry.weight for entry in group], expected)
         yield make_finding("error", f"placement.{kind}", group[0].weight.module, source, message, fix)
 
 
@@ -76,10 +76,10 @@ def optimizer_state(evidence: Evidence) -> Iterator[Finding]:
     """Report optimizer slots on another device than their parameter; scalars such as step counters may be."""
     devices = {w.name: w.tensor.device for w in evidence.weights if w.kind == "parameter"}
     slots = [w for w in evidence.weights if w.kind == "optimizer_state" and w.tensor.shape]
-    astray = [slot for slot in slots if devices.get(slot.name, slot.tensor.device) != slot.tensor.device]
-    if not astray:
+    misplaced = [slot for slot in slots if devices.get(slot.name, slot.tensor.device) != slot.tensor.device]
+    if not misplaced:
         return
-    first, names = astray[0], list(dict.fromkeys(slot.name for slot in astray))
+    first, names = misplaced[0], list(dict.fromkeys(slot.name for slot in misplaced))
     expected = devices[first.name]
     message = (
         f"The optimizer's state of {words.listed(names)} is on {first.tensor.device}, but the parameter on {expected}."
