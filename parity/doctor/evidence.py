@@ -389,7 +389,7 @@ class Waiting(Fact):
     Attributes:
         ended: whether its step was already over.
         stack: the lines of its Python stack, the innermost call first.
-        homes: which files belong to whom in its process; None if it had not built its program yet.
+        homes: where the code of its process lives; None if it had not built its program yet.
     """
 
     rank: int

@@ -2,8 +2,8 @@
 
 RANK.evidence: what it observed, written at its end. RANK.calls: a line for each call that waits for other ranks,
 written before the call. RANK.stack: its Python stack, if the parent asked for it. RANK.built: written once the program
-is built; says which files belong to whom. RANK.step-N: it has ended step N. Each file is a sign of progress, after
-which the parent's patience starts anew.
+is built; contains the folders of the user's, this project's and installed code (`ownership.Homes`). RANK.step-N: it has
+ended step N. Each file is a sign of progress, after which the parent's patience starts anew.
 """
 
 import faulthandler
@@ -36,11 +36,11 @@ class Files:
         faulthandler.register(signal.SIGUSR1, self._open, all_threads=False)
 
     def built(self) -> None:
-        """Note that the program is built, and write which files belong to whom."""
+        """Note that the program is built, and write where the code of its process lives."""
         self._built.write_bytes(msgspec.json.encode(ownership.here()))
 
     def homes(self) -> ownership.Homes | None:
-        """Return which files belong to whom in the rank's process, or None if its program is not built yet."""
+        """Return where the code of the rank's process lives, or None if its program is not built yet."""
         written = self._built.read_bytes() if self._built.exists() else b""
         return msgspec.json.decode(written, type=ownership.Homes) if written else None
 

@@ -76,7 +76,7 @@ class Expression(NamedTuple):
         return _bytes(self.file, self.node.end_lineno)[self.node.end_col_offset :].decode()
 
     def atom(self, node: Any) -> str:
-        """Return the source of a node, in parentheses if it must be to be followed by a dot."""
+        """Return the source of a node, in parentheses if that is needed before a dot."""
         text = self.text(node)
         return text if isinstance(node, ATOMS) or not text else f"({text})"
 
