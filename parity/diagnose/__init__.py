@@ -1,1 +1,1 @@
-"""Where two computations part, and why: who is guilty, which convention or constant explains it."""
+"""Diagnosis: the first module or tensor at which two runs part, and the setting or constant that explains why."""

@@ -1,4 +1,7 @@
-"""A comparison with its guilty place and its causes: every fault that the traces show, not only the first."""
+"""Compare two traces and attach the diagnosis: the first module that differs, and every cause that can be named.
+
+Each tensor that differs is asked about separately, so that one fault in the model does not hide the next.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -21,7 +24,7 @@ from parity.trace.manifest import Trace
 from parity.verdict.traces import Comparison, Unequal, compare_traces, side_names
 
 Cause = dict[str, Any]
-# The aspect of a layout to what it means that it differs, the weightiest first.
+# Cause id by the aspect of the layout that differs, the most important aspect first.
 PLACEMENTS = {
     "replicas": "placement.replicas",
     "compute": "placement.layer",
@@ -29,18 +32,24 @@ PLACEMENTS = {
     "backward": "placement.backward",
     "optimizer_state": "placement.optimizer_state",
 }
-NOWHERE = "nowhere"  # what a layout says of what did not happen or is not there: something else explains that
-COMMON = ("gradient", keys.UPDATE)  # kinds of questions whose answer is the same for all parameters
-TRANSFERS = "placement.transfers"  # any other aspect
+# Word in a layout difference for an event or object that one side lacks: another cause explains that it is absent.
+NOWHERE = "nowhere"
+COMMON = ("gradient", keys.UPDATE)  # kinds of questions with one answer for all parameters
+TRANSFERS = "placement.transfers"  # differences in any other aspect
 
 
 class Examined(NamedTuple):
-    """The verdict on a case with its causes, and what it was passed on.
+    """The verdict on a case with its causes, and the evidence behind them, for checks that look at single tensors.
 
-    `unequal`: every tensor that is not a match, in execution order. By key, without the number of the call: `places`,
-    where a cause of a tensor would be named; `same`, the tensors that both sides make alike of their own inputs;
-    `failed`, those that neither that nor a cause explains, though the reference is understood. `replayed`: of the
-    optimizer, if something was asked of it.
+    Attributes:
+        result: the verdict, with `first_divergence` and `causes` filled in.
+        unequal: every tensor that is not a match, in execution order.
+        places: from a tensor's key to the module or tensor at which its cause would be reported.
+        same: keys of tensors that both sides compute alike from their own inputs; they differ only because those do.
+        failed: keys of tensors that no cause explains although the formula reproduces the reference.
+        replayed: replays the optimizer with the settings that explain the updates; None unless a diagnosis was made.
+
+    Keys carry no call number: all calls of a module share one.
     """
 
     result: CaseResult
@@ -52,53 +61,55 @@ class Examined(NamedTuple):
 
 
 def explained(reference: Trace, candidate: Trace) -> CaseResult:
-    """The verdict on a case; unless it is a match, with the guilty place and the causes."""
+    """Return the verdict on a case; unless it is a match, with the first module that differs and the causes."""
     return examined(reference, candidate).result
 
 
 def examined(reference: Trace, candidate: Trace) -> Examined:
-    """The same, with the tensors that are not a match and what is known of each."""
+    """Return the verdict on a case as `explained` does, with the evidence for every tensor that differs."""
     compared = compare_traces(reference, candidate)
     if compared.result.verdict == "match" and not compared.result.findings:
         return Examined(compared.result, compared.unequal)
-    # The products are small: several threads would only wait for each other, ten times as long if others compute.
+    # The matrix products are small: BLAS threads would mostly wait for each other, and on a busy machine that takes
+    # ten times as long as one thread.
     with threadpool_limits(1, "blas"), np.errstate(all="ignore"):
         return _diagnose(compared, reference, candidate)
 
 
 def _diagnose(compared: Comparison, reference: Trace, candidate: Trace) -> Examined:
+    """Complete the result of a comparison (in place) with its first divergence and its causes."""
     result, layout = compared.result, compared.result.checks["layout"]
     assert isinstance(layout, LayoutCheck)
     names = side_names(reference, candidate)
     is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
-    same = reference.manifest.aliases if candidate.manifest.matching else None
-    mine, theirs = (
-        Side(name, trace, is_comparable, same) for name, trace in zip(names, (reference, candidate), strict=True)
+    aliases = reference.manifest.aliases if candidate.manifest.matching else None
+    reference_side, candidate_side = (
+        Side(name, trace, is_comparable, aliases) for name, trace in zip(names, (reference, candidate), strict=True)
     )
-    sides = Sides(mine, theirs, compared.unequal, compared.noisier)
-    first = result.first_divergence = _place(result.first_divergence, layout, sides)
-    named: dict[str, list[Cause]] = {}
-    unknown: dict[str, list[Cause]] = {}
+    sides = Sides(reference_side, candidate_side, compared.unequal, compared.noisier)
+    first = result.first_divergence = _first_divergence(result.first_divergence, layout, sides)
+    named_causes: dict[str, list[Cause]] = {}
+    unknown_causes: dict[str, list[Cause]] = {}
     answers = [(ask, explain.compare(ask.formula, ask.reference, ask.candidate)) for ask in questions(sides)]
     for question, answer in answers:
-        if _holds(question, answer, answers):
-            named.setdefault(question.kind, []).extend(_cause(question, each, names) for each in answer.changes)
-        guilty = first is not None and first.name == question.where
-        if not (answer.same or answer.changes) and (answer.known or guilty):
-            unknown.setdefault(question.kind, []).append(_unknown(question.where, names, answer.tried))
-    if missing := [_missing(each, sides) for each in one_sided(sides)]:
-        named.setdefault("gradient", []).extend(missing)
+        if _is_reported(question, answer, answers):
+            named_causes.setdefault(question.kind, []).extend(_cause(question, each, names) for each in answer.changes)
+        is_first = first is not None and first.name == question.where
+        if not (answer.same or answer.changes) and (answer.known or is_first):
+            unknown_causes.setdefault(question.kind, []).append(_unknown_cause(question.where, names, answer.tried))
+    if missing := [_missing_gradient(each, sides) for each in one_sided(sides)]:
+        named_causes.setdefault("gradient", []).extend(missing)
     for run in low_runs(sides):
-        if done := at_run_precision(run.formula, run.high, run.low):
-            named.setdefault("activation", []).append(_low_cause(run, done, names))
-    if placed := list(_placements(layout, names, bool(named))):
-        named["layout"] = placed
-    if first and _phase(first) not in (*named, *unknown):
-        unknown[_phase(first)] = [_unknown(first.name, names)]
-    result.causes = [cause for kind, causes in named.items() for cause in _once(kind, causes)]
-    # Of a parameter alone nothing may be known; what happens to all of them is told by another.
-    left = (causes for kind, causes in unknown.items() if kind not in COMMON or kind not in named)
-    result.causes += [cause for causes in left for cause in causes]
+        if change := at_run_precision(run.formula, run.high, run.low):
+            named_causes.setdefault("activation", []).append(_low_cause(run, change, names))
+    if placements := list(_placements(layout, names, bool(named_causes))):
+        named_causes["layout"] = placements
+    if first and _phase(first) not in (*named_causes, *unknown_causes):
+        unknown_causes[_phase(first)] = [_unknown_cause(first.name, names)]
+    result.causes = [cause for kind, causes in named_causes.items() for cause in _without_repeats(kind, causes)]
+    # A cause named for one parameter holds for all of them, so the others do not need an "unknown" of their own.
+    unexplained = (causes for kind, causes in unknown_causes.items() if kind not in COMMON or kind not in named_causes)
+    result.causes += [cause for causes in unexplained for cause in causes]
     failed = (ask for ask, answer in answers if answer.known and not (answer.same or answer.changes))
     return Examined(
         result,
@@ -110,35 +121,45 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace) -> Exami
     )
 
 
-def _holds(question: Question, answer: Explained, answers: list[tuple[Question, Explained]]) -> bool:
-    """Whether what explains one parameter is to be told: all that was done to it was done to the others alike.
+def _is_reported(question: Question, answer: Explained, answers: list[tuple[Question, Explained]]) -> bool:
+    """Return whether an answer is to be reported.
 
-    Unless nothing explains all of them: then each has its own cause.
+    One optimizer or reduction treats all parameters alike, but the data of a single parameter may fit a wrong
+    explanation by chance. So if some explanation fits all parameters, only that one is reported; if none does, each
+    keeps its own.
     """
     if not answer.changes or question.kind not in COMMON:
         return bool(answer.changes)
-    alike = [ask for ask, _ in answers if ask.formula is question.formula]
-    others = (each for ask, each in answers if ask.formula is question.formula and each.changes)
-    settings = [each.settings for each in others if each.settings]
-    common = [each for each in settings if all(explains(ask, each) for ask in alike)]
+    same_formula = [ask for ask, _ in answers if ask.formula is question.formula]
+    explained_answers = (each for ask, each in answers if ask.formula is question.formula and each.changes)
+    settings = [each.settings for each in explained_answers if each.settings]
+    common = [each for each in settings if all(explains(ask, each) for ask in same_formula)]
     return not common or answer.settings in common
 
 
-def _missing(each: Unequal, sides: Sides) -> Cause:
-    """A gradient that only one side has."""
-    told = {side.name: "has none" if side.lacks(each) else "has it" for side in sides[:2]}
+def _missing_gradient(tensor: Unequal, sides: Sides) -> Cause:
+    """Return the cause for a gradient that exists on one side only."""
+    status = {side.name: "no gradient" if side.lacks(tensor) else "has a gradient" for side in sides[:2]}
     cause = "send_recv.gradient" if sides.reference.case.strategy in STAGED else "gradient.missing"
-    return {"id": cause, "where": each.name, **told, "evidence": "the backward pass of one side does not reach it"}
+    return {
+        "id": cause,
+        "where": tensor.name,
+        **status,
+        "evidence": "only one side's backward pass reaches this parameter",
+    }
 
 
-def _place(first: Divergence | None, layout: LayoutCheck, sides: Sides) -> Divergence | None:
+def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Sides) -> Divergence | None:
+    """Return the first divergence moved to the module that is responsible, or else the first layout difference."""
     if first is not None:
-        return place.guilty(place.noisy(first, sides.noisier), sides.unequal, sides.reference.modules)
+        return place.responsible_module(
+            place.start_of_noise(first, sides.noisier), sides.unequal, sides.reference.modules
+        )
     return place.by_layout(layout.differences[0]) if layout.differences else None
 
 
 def _phase(first: Divergence) -> str:
-    """The kind of question that explains a tensor."""
+    """Return the kind of question that explains the first divergence."""
     if first.kind == "buffer":
         return "activation"
     if first.kind == "optimizer_state" or (first.kind == "parameter" and first.step is not None):
@@ -147,59 +168,71 @@ def _phase(first: Divergence) -> str:
 
 
 def _cause(question: Question, change: Change, names: tuple[str, str]) -> Cause:
-    """What the candidate does otherwise, in the shape of the report."""
-    mine, theirs = _said(change.reference), _said(change.candidate)
+    """Return the report's entry for a setting in which the candidate differs from the reference."""
+    reference_value, candidate_value = _as_json(change.reference), _as_json(change.candidate)
     evidence = (
-        f"with {change.trait} {theirs} {names[1]} is reproduced to {change.bits:.0f} bits, "
-        f"with {mine} to {change.before:.0f}"
+        f"recomputed with {change.trait} = {candidate_value}, {names[1]} is reproduced to {change.bits:.0f} bits; "
+        f"with {reference_value}, to {change.before:.0f} bits"
     )
-    return {"id": change.cause, "where": question.where, names[0]: mine, names[1]: theirs, "evidence": evidence}
+    return {
+        "id": change.cause,
+        "where": question.where,
+        names[0]: reference_value,
+        names[1]: candidate_value,
+        "evidence": evidence,
+    }
 
 
 def _low_cause(run: LowRun, change: Change, names: tuple[str, str]) -> Cause:
-    """What a side's low run does otherwise than its high run, which is the other side's too."""
-    said = {name: _said(change.candidate if name == run.side.name else change.reference) for name in names}
+    """Return the report's entry for what one side's low run does and its own high run does not."""
+    said = {name: _as_json(change.candidate if name == run.side.name else change.reference) for name in names}
     evidence = (
-        f"with {change.trait} {_said(change.candidate)} the low run of {run.side.name} is reproduced to "
-        f"{change.bits:.0f} bits, with {_said(change.reference)} to {change.before:.0f}"
+        f"recomputed with {change.trait} = {_as_json(change.candidate)}, the low-precision run of {run.side.name} is "
+        f"reproduced to {change.bits:.0f} bits; with {_as_json(change.reference)}, to {change.before:.0f} bits"
     )
     return {"id": change.cause, "where": run.where, **said, "evidence": evidence}
 
 
-def _said(value: Any) -> Any:
-    """A setting as JSON has it."""
+def _as_json(value: Any) -> Any:
+    """Return a setting as a JSON value."""
     return list(value) if isinstance(value, tuple) else value
 
 
-def _unknown(where: str, names: tuple[str, str], tried: tuple[str, ...] = ()) -> Cause:
-    evidence = f"ruled out: {', '.join(tried)}" if tried else "nothing in the catalogue says what belongs here"
+def _unknown_cause(where: str, names: tuple[str, str], tried: tuple[str, ...] = ()) -> Cause:
+    """Return the report's entry for a tensor whose difference no formula explains."""
+    evidence = f"ruled out: {', '.join(tried)}" if tried else "no formula in the catalogue covers this tensor"
     return {"id": UNKNOWN, "where": where, names[0]: None, names[1]: None, "evidence": evidence}
 
 
-def _placements(layout: LayoutCheck, names: tuple[str, str], explained: bool) -> Iterator[Cause]:
-    """Modules and parameters on other devices, by the weightiest aspect; else what was moved for no other reason."""
-    lines = [line.split(": ", 2) for line in layout.differences if not (explained and NOWHERE in line)]
+def _placements(layout: LayoutCheck, names: tuple[str, str], is_explained: bool) -> Iterator[Cause]:
+    """Yield the causes behind the differences of the layouts, of the most important aspect only.
+
+    An unexpected transfer is reported only if nothing else was: misplaced modules or parameters imply transfers.
+    """
+    lines = [line.split(": ", 2) for line in layout.differences if not (is_explained and NOWHERE in line)]
     for aspect, cause in PLACEMENTS.items():
-        if found := [line for line in lines if line[0] == aspect]:
-            yield from (_placement(cause, line[1], line[-1], names) for line in found)
+        if of_aspect := [line for line in lines if line[0] == aspect]:
+            yield from (_placement(cause, line[1], line[-1], names) for line in of_aspect)
             return
-    if lines and not explained:
+    if lines and not is_explained:
         yield _placement(TRANSFERS, lines[0][1], lines[0][-1], names)
 
 
-def _placement(cause: str, where: str, said: str, names: tuple[str, str]) -> Cause:
-    """From a line of the layout's differences: what each side did."""
-    sides = [part.strip().removeprefix(f"{name} ") for name, part in zip(names, said.rsplit(", ", 1), strict=False)]
-    mine, theirs = [*sides, None, None][:2]
-    return {"id": cause, "where": where, names[0]: mine, names[1]: theirs, "evidence": said}
+def _placement(cause: str, where: str, difference: str, names: tuple[str, str]) -> Cause:
+    """Return the report's entry for one line of the layout's differences."""
+    values = [
+        part.strip().removeprefix(f"{name} ") for name, part in zip(names, difference.rsplit(", ", 1), strict=False)
+    ]
+    reference_value, candidate_value = [*values, None, None][:2]
+    return {"id": cause, "where": where, names[0]: reference_value, names[1]: candidate_value, "evidence": difference}
 
 
-def _once(kind: str, causes: list[Cause]) -> Iterator[Cause]:
-    """Each cause once; that of an optimizer or a reduction for all the parameters that showed it."""
-    told = set()
+def _without_repeats(kind: str, causes: list[Cause]) -> Iterator[Cause]:
+    """Yield each cause once; of an optimizer or a reduction once for all parameters, whichever showed it first."""
+    reported = set()
     ignored = {"evidence", "where"} if kind in COMMON else {"evidence"}
     for cause in causes:
-        alike = tuple(str(value) for key, value in cause.items() if key not in ignored)
-        if alike not in told:
-            told.add(alike)
+        signature = tuple(str(value) for key, value in cause.items() if key not in ignored)
+        if signature not in reported:
+            reported.add(signature)
             yield cause

@@ -1,7 +1,7 @@
-"""Explanations: the settings under which a formula reproduces what was seen.
+"""Search for the settings under which a formula reproduces what was recorded.
 
-The reference is explained first. Then the candidate: by the reference's own settings, or else by changing
-one or two of them. What had to be changed is the cause, if the evidence reaches 20 bits.
+The reference is explained first. Then the candidate is, with the reference's settings or else with one or two of them
+changed. What had to be changed is the cause, provided that the evidence reaches 20 bits.
 """
 
 import itertools
@@ -9,24 +9,39 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from parity.diagnose.formula import NEEDED, Formula, Settings, Trait, What, bits, bits_of, residuals, tells, values
+from parity.diagnose.formula import (
+    NEEDED,
+    Formula,
+    Observed,
+    Settings,
+    Trait,
+    bits,
+    bits_of,
+    is_conclusive,
+    residuals,
+    values,
+)
 
-SPARE: Final = 4  # bits more, so that a constant told by one side's data holds on the other's
-MOST_CHANGES: Final = 2  # settings that one module's explanation may change
-DIGITS: Final = 17  # that tell every float64 from its neighbours
+SPARE: Final = 4  # bits above NEEDED, so that a constant rounded for one side's data also fits the other's
+MOST_CHANGES: Final = 2  # traits that an exhaustive search changes at once
+DIGITS: Final = 17  # decimal digits that identify a float64
 
 
 class Explanation(NamedTuple):
-    """Settings under which a formula reproduces what was seen, to so many bits."""
+    """Settings under which a formula reproduces what was recorded, and to how many bits."""
 
     settings: Settings
     bits: float
 
 
 class Change(NamedTuple):
-    """A trait in which the candidate is not the reference.
+    """A trait whose value the candidate does not share with the reference.
 
-    `bits`: to how many the candidate is reproduced with its own value; `before`: with the reference's.
+    Attributes:
+        trait: its name, a parameter of the formula.
+        cause: the id to report.
+        bits: to how many bits the candidate is reproduced with its own value.
+        before: to how many bits it is reproduced with the reference's value.
     """
 
     trait: str
@@ -38,10 +53,14 @@ class Change(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """What came of two observations. `same`: the candidate does what the reference does.
+    """The outcome of comparing two observations by a formula.
 
-    `changes`: what it does otherwise. With neither, nothing that was tried explains it: `tried`. `settings`: of both
-    sides, if they are explained. `known`: whether the formula reproduces the reference.
+    Attributes:
+        same: whether the candidate computes what the reference computes.
+        changes: what it does differently. If there are none and `same` is false, nothing that was tried explains it.
+        tried: the ids of all causes that the formula can find.
+        known: whether the formula reproduces the reference.
+        settings: the settings of the reference and of the candidate, if both are explained.
     """
 
     same: bool
@@ -51,8 +70,8 @@ class Explained(NamedTuple):
     settings: tuple[Settings, Settings] | None = None
 
 
-def compare(formula: Formula[What], reference: What, candidate: What) -> Explained:
-    """Explain the candidate by the reference's settings, or by what it does otherwise."""
+def compare(formula: Formula[Observed], reference: Observed, candidate: Observed) -> Explained:
+    """Explain the candidate with the reference's settings, or else find what it does differently."""
     tried = tuple(dict.fromkeys(trait.cause for trait in formula.traits))
     mine = explain(formula, reference)
     if mine is None:
@@ -70,33 +89,51 @@ def compare(formula: Formula[What], reference: What, candidate: What) -> Explain
 
 
 def _changes(formula: Formula[Any], mine: Explanation, theirs: Explanation, before: float) -> Iterator[Change]:
+    """Yield the traits whose values differ between the two explanations."""
     for trait in formula.traits:
-        one, other = mine.settings[trait.name], theirs.settings[trait.name]
-        if one != other:
-            yield Change(trait.name, trait.told(one, other) or trait.cause, one, other, theirs.bits, before)
+        reference_value, candidate_value = mine.settings[trait.name], theirs.settings[trait.name]
+        if reference_value != candidate_value:
+            yield Change(
+                trait.name,
+                trait.specific_cause(reference_value, candidate_value) or trait.cause,
+                reference_value,
+                candidate_value,
+                theirs.bits,
+                before,
+            )
 
 
 def explain(
-    formula: Formula[What], observation: What, base: Settings | None = None, left: Mapping[str, float] | None = None
+    formula: Formula[Observed],
+    observation: Observed,
+    base: Settings | None = None,
+    left: Mapping[str, float] | None = None,
 ) -> Explanation | None:
-    """The nearest settings to `base` (the usual ones, if not given) that reproduce what was seen.
+    """Return the settings nearest to `base` that reproduce what was recorded, or None.
 
-    `left`: what the base leaves unexplained, of which 20 bits have to vanish.
+    Args:
+        formula: the formula to try.
+        observation: what it has to reproduce.
+        base: where to start; the usual values of all traits, if not given.
+        left: the residuals under `base`, by name. An explanation must make 20 bits of at least one of them vanish:
+            otherwise the evidence is too weak to name a cause.
     """
-    every = itertools.chain(_assignments(formula, observation, base), _by_parts(formula, observation, base))
-    for settings, changed in every:
-        found = residuals(formula, observation, settings)
-        if (reached := bits(observation.seen, found)) >= NEEDED and tells(observation.seen, found, left):
+    attempts = itertools.chain(_assignments(formula, observation, base), _by_parts(formula, observation, base))
+    for settings, changed in attempts:
+        remaining = residuals(formula, observation, settings)
+        if (reached := bits(observation.seen, remaining)) >= NEEDED and is_conclusive(
+            observation.seen, remaining, left
+        ):
             for trait in changed:
-                settings, reached = _rounded(formula, observation, settings, trait, reached, left)
+                settings, reached = _with_fewest_digits(formula, observation, settings, trait, reached, left)
             return Explanation(settings, reached)
     return None
 
 
 def _assignments(
-    formula: Formula[What], observation: What, base: Settings | None
-) -> Iterator[tuple[Settings, tuple[Trait[What], ...]]]:
-    """Settings to try, by the number of traits that are changed from the base."""
+    formula: Formula[Observed], observation: Observed, base: Settings | None
+) -> Iterator[tuple[Settings, tuple[Trait[Observed], ...]]]:
+    """Yield settings to try with the traits that they change, those with the fewest changes first."""
     if base is None:
         base = _usual(formula, observation)
         yield base, ()
@@ -106,7 +143,8 @@ def _assignments(
                 yield settings, changed
 
 
-def _usual(formula: Formula[What], observation: What) -> Settings:
+def _usual(formula: Formula[Observed], observation: Observed) -> Settings:
+    """Return the first value of every trait, which is the usual one."""
     settings: Settings = {}
     for trait in formula.traits:
         settings[trait.name] = next(values(trait, observation, settings), None)
@@ -114,28 +152,34 @@ def _usual(formula: Formula[What], observation: What) -> Settings:
 
 
 def _by_parts(
-    formula: Formula[What], observation: What, base: Settings | None
-) -> Iterator[tuple[Settings, tuple[Trait[What], ...]]]:
-    """One change after another, where several values were seen: each explains one more of them."""
+    formula: Formula[Observed], observation: Observed, base: Settings | None
+) -> Iterator[tuple[Settings, tuple[Trait[Observed], ...]]]:
+    """Yield settings found by accepting one change after another, for observations of several values.
+
+    A change is accepted if more of the values are reproduced with it. That finds combinations of more than MOST_CHANGES
+    changes, which would take too long to try exhaustively.
+    """
     settings = _usual(formula, observation) if base is None else base
-    changed: tuple[Trait[What], ...] = ()
+    changed: tuple[Trait[Observed], ...] = ()
     while len(observation.seen) > 1:
-        known = _known(formula, observation, settings)
+        reproduced = _reproduced(formula, observation, settings)
         single = ((trial, trait) for trait in formula.traits for trial in _changed(observation, settings, (trait,)))
-        better = ((trial, trait) for trial, trait in single if known < _known(formula, observation, trial))
-        found = next(better, None)
-        if found is None:
+        better = ((trial, trait) for trial, trait in single if reproduced < _reproduced(formula, observation, trial))
+        improvement = next(better, None)
+        if improvement is None:
             return
-        settings, changed = found[0], (*changed, found[1])
+        settings, changed = improvement[0], (*changed, improvement[1])
         yield settings, changed
 
 
-def _known(formula: Formula[What], observation: What, settings: Settings) -> set[str]:
+def _reproduced(formula: Formula[Observed], observation: Observed, settings: Settings) -> set[str]:
+    """Return the names of the values that the settings reproduce."""
     left = residuals(formula, observation, settings)
     return {name for name, value in observation.seen.items() if bits_of(value, left[name]) >= NEEDED}
 
 
-def _changed(observation: What, base: Settings, changed: tuple[Trait[What], ...]) -> Iterator[Settings]:
+def _changed(observation: Observed, base: Settings, changed: tuple[Trait[Observed], ...]) -> Iterator[Settings]:
+    """Yield the settings with every combination of other values for the given traits."""
     if not changed:
         yield base
         return
@@ -145,15 +189,18 @@ def _changed(observation: What, base: Settings, changed: tuple[Trait[What], ...]
             yield from _changed(observation, {**base, first.name: value}, tuple(others))
 
 
-def _rounded(
-    formula: Formula[What],
-    observation: What,
+def _with_fewest_digits(
+    formula: Formula[Observed],
+    observation: Observed,
     settings: Settings,
-    trait: Trait[What],
+    trait: Trait[Observed],
     reached: float,
     left: Mapping[str, float] | None,
 ) -> tuple[Settings, float]:
-    """The settings with a solved constant in as few digits as do, and to how many bits they reproduce what was seen."""
+    """Return the settings with a solved constant in the fewest digits that still fit, and the bits they reach.
+
+    A constant that was solved for has noise in its last digits: 0.0010000003 becomes the 0.001 that was meant.
+    """
     value = settings[trait.name]
     if not isinstance(value, float) or not math.isfinite(value):
         return settings, reached
@@ -161,8 +208,8 @@ def _rounded(
         shorter = {**settings, trait.name: float(f"{value:.{digits}g}")}
         if shorter == settings:
             break
-        found = residuals(formula, observation, shorter)
-        kept = bits(observation.seen, found)
-        if kept >= min(reached, NEEDED + SPARE) and tells(observation.seen, found, left):
-            return shorter, kept
+        remaining = residuals(formula, observation, shorter)
+        reached_with_fewer = bits(observation.seen, remaining)
+        if reached_with_fewer >= min(reached, NEEDED + SPARE) and is_conclusive(observation.seen, remaining, left):
+            return shorter, reached_with_fewer
     return settings, reached

@@ -1,7 +1,7 @@
-"""Hypotheses: what a formula predicts under some settings, and to how many bits that is what was seen.
+"""Formulas as hypotheses: what they predict under some settings, and to how many bits that is what was recorded.
 
-A `Formula` predicts what a module, a loss or an optimizer comes to, as a function of its `Trait`s: the
-constants and conventions that may be hidden in it.
+A `Formula` computes the result of a module, a loss or an optimizer as a function of its `Trait`s: the constants and
+conventions that a trace does not record, such as an epsilon or the side that padding goes to.
 """
 
 import contextlib
@@ -14,49 +14,56 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.diagnose.observation import GRAIN, Observation, Seen
 
-NEEDED: Final = 20  # bits of evidence, as many as a match needs at float32
-EXACT: Final = 53.0  # bits of whole numbers that are equal
-# What numpy raises where a formula meets other shapes, missing parameters or nothing at all: it does not fit.
+NEEDED: Final = 20  # bits of evidence, the same threshold as for a match at float32
+EXACT: Final = 53.0  # bits credited to integers that are equal
+# What formulas raise where shapes, parameters or values are not those of the module that they describe.
 MISFIT: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 
 Settings = dict[str, Any]
-What = TypeVar("What", bound=Observation)
+Observed = TypeVar("Observed", bound=Observation)
 Predicted = Mapping[str, Array]
 
 
-class Trait(NamedTuple, Generic[What]):
-    """A hidden constant or a convention. `cause`: the id of what it means if the sides differ in it.
+class Trait(NamedTuple, Generic[Observed]):
+    """A constant or convention that is hidden in a module, a loss or an optimizer.
 
-    `values`: what to try on an observation, the usual first; given the settings of the traits before
-    it, so that a constant can be solved for. `told`: a better id, if the two values are of a special kind.
+    Attributes:
+        name: the parameter of the formula that it sets.
+        cause: the id to report if the sides differ in it.
+        values: gives the values to try on an observation, the usual one first. It receives the settings of the traits
+            before it, so that a constant can be solved for.
+        specific_cause: gives a more specific id for a pair of values (the reference's, the candidate's), or "".
     """
 
     name: str
     cause: str
-    values: Callable[[What, Settings], Iterable[Any]]
-    told: Callable[[Any, Any], str] = lambda reference, candidate: ""
+    values: Callable[[Observed, Settings], Iterable[Any]]
+    specific_cause: Callable[[Any, Any], str] = lambda reference, candidate: ""
 
 
-class Formula(NamedTuple, Generic[What]):
-    """`predict(observation, **settings)` gives what should have been seen, or {} where the settings do not fit."""
+class Formula(NamedTuple, Generic[Observed]):
+    """A function of hidden settings that predicts what a trace must have recorded.
+
+    `predict(observation, **settings)` returns the predicted values by name, or {} where the settings do not fit.
+    """
 
     predict: Callable[..., Predicted]
-    traits: tuple[Trait[What], ...]
+    traits: tuple[Trait[Observed], ...]
 
 
 def choices(*values: Any) -> Callable[[Any, Settings], Iterable[Any]]:
-    """A convention: one of these."""
+    """Return the `values` of a trait that always tries the given values."""
     return lambda observation, settings: values
 
 
-def residuals(formula: Formula[What], observation: What, settings: Settings) -> Mapping[str, float]:
-    """By name, the largest difference between what was seen and what the settings predict."""
-    made = predicted(formula, observation, settings)
-    return {name: _apart(value.value, made.get(name)) for name, value in observation.seen.items()}
+def residuals(formula: Formula[Observed], observation: Observed, settings: Settings) -> Mapping[str, float]:
+    """Return, by name, the largest difference between what was recorded and what the settings predict."""
+    prediction = predicted(formula, observation, settings)
+    return {name: _largest_difference(value.value, prediction.get(name)) for name, value in observation.seen.items()}
 
 
-def predicted(formula: Formula[What], observation: What, settings: Settings) -> Predicted:
-    """What should have been seen; nothing where the formula does not fit what was recorded."""
+def predicted(formula: Formula[Observed], observation: Observed, settings: Settings) -> Predicted:
+    """Return what should have been recorded, or {} where the formula does not fit the observation."""
     try:
         with np.errstate(all="ignore"):
             return formula.predict(observation, **settings)
@@ -64,46 +71,55 @@ def predicted(formula: Formula[What], observation: What, settings: Settings) -> 
         return {}
 
 
-def values(trait: Trait[What], observation: What, settings: Settings) -> Iterator[Any]:
-    """What to try of a trait, as far as it fits what was recorded."""
+def values(trait: Trait[Observed], observation: Observed, settings: Settings) -> Iterator[Any]:
+    """Yield the values of a trait to try, none where the trait does not fit the observation."""
     with contextlib.suppress(*MISFIT):
         yield from trait.values(observation, settings)
 
 
 def bits(values: Mapping[str, Seen], left: Mapping[str, float]) -> float:
-    """To how many bits the values are reproduced, by the verdict's rule: the worst of them."""
+    """Return to how many bits the values are reproduced: the worst of them, by the verdict's rule."""
     return min((bits_of(value, left[name]) for name, value in values.items()), default=0.0)
 
 
 def bits_of(value: Seen, left: float) -> float:
-    """To how many bits one value is reproduced, of which so much is left over."""
-    if not value.noise:  # whole numbers, or nothing but zeros
+    """Return to how many bits a value is reproduced if it is missed by `left` at most."""
+    if not value.noise:  # integers, or nothing but zeros: equal or not
         return 0.0 if left else EXACT
     floor = max(value.grain / GRAIN, np.finfo(np.float64).tiny)
     reached = math.log2(value.noise) - math.log2(max(left, floor)) if math.isfinite(left) else 0.0
     return max(reached, NEEDED if left <= value.grain else 0.0)
 
 
-def tells(values: Mapping[str, Seen], found: Mapping[str, float], left: Mapping[str, float] | None) -> bool:
-    """Whether 20 bits of what was left unexplained have vanished, somewhere; of whole numbers all that was."""
+def is_conclusive(values: Mapping[str, Seen], remaining: Mapping[str, float], left: Mapping[str, float] | None) -> bool:
+    """Return whether the evidence for an explanation is strong enough.
+
+    At least one value must come 2^NEEDED times nearer than without the explanation; integers must be met exactly.
+
+    Args:
+        values: what was recorded, by name.
+        remaining: what the explanation leaves over of each.
+        left: what was left over without it; None if there was nothing to explain.
+    """
     if left is None:
         return True
     return any(
-        left[name] > found[name] and left[name] >= 2.0**NEEDED * max(found[name], value.grain / GRAIN)
+        left[name] > remaining[name] and left[name] >= 2.0**NEEDED * max(remaining[name], value.grain / GRAIN)
         for name, value in values.items()
     )
 
 
-def _apart(seen: Array, predicted: Array | None) -> float:
-    if predicted is None or np.shape(predicted) != seen.shape:
+def _largest_difference(recorded: Array, predicted: Array | None) -> float:
+    """Return the largest difference, or infinity if the shapes differ or there is nothing finite to compare."""
+    if predicted is None or np.shape(predicted) != recorded.shape:
         return math.inf
     predicted = np.asarray(predicted)
     with np.errstate(invalid="ignore"):
-        apart = np.abs(np.subtract(seen, predicted, dtype=np.float64))
-        largest = float(apart.max(initial=0.0))
+        differences = np.abs(np.subtract(recorded, predicted, dtype=np.float64))
+        largest = float(differences.max(initial=0.0))
         if math.isfinite(largest):
             return largest
-        if not np.isfinite(seen).any():  # which is no evidence
+        if not np.isfinite(recorded).any():  # NaN everywhere fits any formula that fails, so it is no evidence
             return math.inf
-        same = (seen == predicted) | (np.isnan(seen) & np.isnan(predicted))
-    return float(np.nan_to_num(np.where(same, 0.0, apart), nan=np.inf).max(initial=0.0))
+        same = (recorded == predicted) | (np.isnan(recorded) & np.isnan(predicted))
+    return float(np.nan_to_num(np.where(same, 0.0, differences), nan=np.inf).max(initial=0.0))

@@ -1,4 +1,4 @@
-"""Causes in one gradient, by the other side's, where forward agreed: stopped, scaled, turned round."""
+"""Causes in one gradient, found by comparing it with the other side's: stopped, scaled, negated."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -14,11 +14,11 @@ from parity.diagnose.observation import Gradient
 from parity.diagnose.reductions import FACTORS, Values, times
 from parity.trace import keys
 
-# A gradient, or one row of it, beside the other side's. Where only the other's is zero, what it should
-# have been is not known: that it flows is all there is to say.
-SAME, STOPPED, FLOWS = "as the other's", "stopped", "flows"
-# Whether the gradients of the step before were set to zero.
-KEPT: Final = {"on top of the step before's": 1.0, "without the step before's": -1.0}
+# How a gradient, or one row of it, compares with the other side's. Where only the other side's is zero, its correct
+# value is unknown, so all that can be said is that it flows.
+SAME, STOPPED, FLOWS = "as on the other side", "stopped", "flows"
+# Factor of the previous step's gradient in this one, if one side did not set its gradients to zero.
+KEPT: Final = {"added to that of the step before": 1.0, "without that of the step before": -1.0}
 
 
 def _predict(
@@ -27,55 +27,60 @@ def _predict(
     seen = gradient.seen["gradient"].value
     if {whole, sent} != {SAME}:
         return {"gradient": np.zeros_like(seen) if STOPPED in (whole, sent) else seen}
-    made = (gradient.other.T if transposed else gradient.other) * math.prod(factors.values())
+    predicted = (gradient.other.T if transposed else gradient.other) * math.prod(factors.values())
     if kept != SAME and gradient.before is not None:
-        made = made + KEPT[kept] * gradient.before
+        predicted = predicted + KEPT[kept] * gradient.before
     if row != SAME:
         number, state = row.rsplit(" ", 1)
-        made[int(number)] = 0.0 if state == STOPPED else seen[int(number)]
-    return {"gradient": made}
+        predicted[int(number)] = 0.0 if state == STOPPED else seen[int(number)]
+    return {"gradient": predicted}
 
 
-def _stops(staged: bool) -> Values:
-    """Zero everywhere on one side only; between stages the cause is another."""
+def _stopped(staged: bool) -> Values:
+    """Return the values of a trait that says whether a gradient is zero on this side only, or on the other only.
+
+    Args:
+        staged: whether the trait is for pipeline stages, where the gradient was lost between two of them: another
+            cause.
+    """
 
     def values(gradient: Gradient, settings: Settings) -> Iterator[str]:
         yield SAME
-        here, there = gradient.seen["gradient"].value.any(), gradient.other.any()
-        if here != there and staged == (gradient.case.strategy in schema.STAGED):
-            yield FLOWS if here else STOPPED
+        flows_here, flows_there = gradient.seen["gradient"].value.any(), gradient.other.any()
+        if flows_here != flows_there and staged == (gradient.case.strategy in schema.STAGED):
+            yield FLOWS if flows_here else STOPPED
 
     return values
 
 
-def _kept(gradient: Gradient, settings: Settings) -> tuple[str, ...]:
+def _not_zeroed(gradient: Gradient, settings: Settings) -> tuple[str, ...]:
     return (SAME,) if gradient.before is None else (SAME, *KEPT)
 
 
 def _rows(gradient: Gradient, settings: Settings) -> Iterator[str]:
-    """The one row of an embedding that has a gradient on one side only."""
+    """Yield the only row of an embedding that has a gradient on one side and none on the other."""
     yield SAME
     seen, other = gradient.seen["gradient"].value, gradient.other
     if "embedding" in gradient.name and seen.ndim == 2 and seen.shape == other.shape:
-        here = np.any(seen, axis=1)
-        apart = np.flatnonzero(here != np.any(other, axis=1))
-        if len(apart) == 1:
-            yield f"{apart[0]} {FLOWS if here[apart[0]] else STOPPED}"
+        has_gradient = np.any(seen, axis=1)
+        differing = np.flatnonzero(has_gradient != np.any(other, axis=1))
+        if len(differing) == 1:
+            yield f"{differing[0]} {FLOWS if has_gradient[differing[0]] else STOPPED}"
 
 
-def _square(gradient: Gradient, settings: Settings) -> Iterable[bool]:
+def _transpositions(gradient: Gradient, settings: Settings) -> Iterable[bool]:
     shape = gradient.other.shape
     return (False, True) if len(shape) == 2 and shape[0] == shape[1] else (False,)
 
 
 def _loss_sizes(gradient: Gradient, settings: Settings) -> Iterable[float]:
-    """Samples, and values that a mean is taken over."""
+    """Return the factors by which a sum differs from a mean over the samples or over all values."""
     batch = gradient.case.data.batch
-    return dict.fromkeys((1.0, float(batch), float(batch * _values(gradient.case)), 1 / batch))
+    return dict.fromkeys((1.0, float(batch), float(batch * _values_per_sample(gradient.case)), 1 / batch))
 
 
-def _values(case: schema.Case) -> int:
-    """What a sample adds to a mean."""
+def _values_per_sample(case: schema.Case) -> int:
+    """Return the number of values that a sample contributes to the mean of a loss."""
     match case.model:
         case schema.Transformer():
             return case.data.length
@@ -86,8 +91,11 @@ def _values(case: schema.Case) -> int:
     return getattr(case.model, "outputs", 1) if case.loss.kind == "mse" else 1
 
 
-def _weights(gradient: Gradient, settings: Settings) -> Iterator[float]:
-    """What makes a replica's share of its samples an equal share, by the sizes of the parts of a batch."""
+def _equal_replica_weights(gradient: Gradient, settings: Settings) -> Iterator[float]:
+    """Yield factors by which a replica's gradient differs if replicas, not samples, have equal weight.
+
+    Only if the batch is divided into parts of different sizes do they differ from 1.
+    """
     yield 1.0
     sizes = [len(part) for part in shards.split(range(gradient.case.data.batch), gradient.case)]
     if gradient.name.endswith(keys.LOCAL):
@@ -96,11 +104,12 @@ def _weights(gradient: Gradient, settings: Settings) -> Iterator[float]:
 
 
 def _scales(gradient: Gradient, settings: Settings) -> Iterator[float]:
+    """Yield the factor between the two gradients, where nothing else can have scaled them."""
     yield 1.0
     if not gradient.name.endswith(keys.LOCAL) and (gradient.case.clip_norm or gradient.case.replicas > 1):
-        return  # a reduction and clipping scale too: see parity/diagnose/reductions.py
-    made = _predict(gradient, **{**settings, "scale": 1.0})["gradient"]
-    factor = solve.scale(made, gradient.seen["gradient"].value)
+        return  # a reduction or clipping may have scaled it: reductions.py asks about those
+    unscaled = _predict(gradient, **{**settings, "scale": 1.0})["gradient"]
+    factor = solve.scale(unscaled, gradient.seen["gradient"].value)
     if factor is not None:
         yield factor
 
@@ -108,16 +117,16 @@ def _scales(gradient: Gradient, settings: Settings) -> Iterator[float]:
 FORMULA: Final[Formula[Gradient]] = Formula(
     _predict,
     (
-        Trait("whole", "gradient.stopped", _stops(staged=False)),
-        Trait("sent", "send_recv.gradient", _stops(staged=True)),
-        Trait("kept", "gradient.kept", _kept),
+        Trait("whole", "gradient.stopped", _stopped(staged=False)),
+        Trait("sent", "send_recv.gradient", _stopped(staged=True)),
+        Trait("kept", "gradient.kept", _not_zeroed),
         Trait("row", "embedding.padding_idx", _rows),
-        Trait("transposed", "gradient.transposed", _square),
+        Trait("transposed", "gradient.transposed", _transpositions),
         Trait("sign", "gradient.sign", choices(1.0, -1.0)),
         Trait("summed_passes", "accumulation.normalisation", times(lambda case: case.accumulate)),
         Trait("scaled_passes", "accumulation.normalisation", times(lambda case: 1 / case.accumulate)),
         *FACTORS,
-        Trait("weighed", "batch.uneven", _weights),
+        Trait("weighed", "batch.uneven", _equal_replica_weights),
         Trait("loss_size", "loss.sum", _loss_sizes),
         Trait("scale", "gradient.scale", _scales),
     ),

@@ -1,4 +1,4 @@
-"""Causes before the first step: how a parameter was made from what was drawn for it, or that it was not."""
+"""Causes before the first step: how a parameter was converted from the shared initial value, or that it was not."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +11,7 @@ from parity.core import precision
 from parity.core.arrays import Array
 from parity.diagnose import initialisers, solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.observation import Start
+from parity.diagnose.observation import InitialParameter
 
 DRAWN: Final = "drawn"
 PACKED: Final = ("in_proj_weight", "in_proj_bias")
@@ -29,7 +29,7 @@ KERNELS: Final[dict[str, Callable[[Array], Array]]] = {
 
 
 def _predict(
-    start: Start,
+    start: InitialParameter,
     matrix: str,
     packing: str,
     heads: str,
@@ -39,6 +39,7 @@ def _predict(
     rounded: str,
     origin: str,
 ) -> dict[str, Array]:
+    """Return the parameter that the settings make of the drawn value."""
     if origin != DRAWN:
         return {"parameter": initialisers.value(start, origin)}
     value = _blocks(start, matrix, packing, heads) if start.drawn.ndim < 3 else start.drawn
@@ -47,28 +48,28 @@ def _predict(
     return {"parameter": (value * scale).astype(precision.dtype(rounded)).astype(np.float64)}
 
 
-def _blocks(start: Start, matrix: str, packing: str, heads: str) -> Array:
-    """A matrix, or the three of a packed projection, each turned and put in order."""
+def _blocks(start: InitialParameter, matrix: str, packing: str, heads: str) -> Array:
+    """Return a matrix, or the three of a packed attention projection, each transposed and in the given order."""
     if not start.name.endswith(PACKED):
-        return _headed(start, _turned(start.drawn, matrix), heads)
+        return _with_heads_reordered(start, _transposed(start.drawn, matrix), heads)
     blocks = dict(zip("qkv", np.split(start.drawn, 3), strict=True))
-    return np.concatenate([_headed(start, _turned(blocks[name], matrix), heads) for name in packing])
+    return np.concatenate([_with_heads_reordered(start, _transposed(blocks[name], matrix), heads) for name in packing])
 
 
-def _turned(block: Array, matrix: str) -> Array:
+def _transposed(block: Array, matrix: str) -> Array:
     if matrix == "reshaped":
         return _reshaped(block, (1, 0))
     return block.T if matrix == "transposed" else block
 
 
 def _reshaped(array: Array, axes: tuple[int, ...]) -> Array:
-    """The array as it comes back if it was only given another shape where its axes should have been moved."""
+    """Return the array as it comes out if it was reshaped where its axes should have been permuted."""
     shape = [array.shape[axis] for axis in axes]
     return np.ascontiguousarray(array).reshape(shape).transpose(np.argsort(axes))
 
 
-def _headed(start: Start, block: Array, heads: str) -> Array:
-    """The rows of a block, or the columns of the output projection, dealt out to the heads otherwise."""
+def _with_heads_reordered(start: InitialParameter, block: Array, heads: str) -> Array:
+    """Return a block with its rows (of the output projection, its columns) assigned to the heads in another order."""
     if heads == DRAWN or not isinstance(start.case.model, schema.Transformer):
         return block
     axis = 1 if start.name.endswith("out_proj.weight") else 0
@@ -77,41 +78,41 @@ def _headed(start: Start, block: Array, heads: str) -> Array:
     return np.take(block, np.arange(size).reshape(fewest, -1).T.ravel(), axis)
 
 
-def _matrices(start: Start, settings: Settings) -> Iterable[str]:
+def _matrices(start: InitialParameter, settings: Settings) -> Iterable[str]:
     return (DRAWN, "transposed", "reshaped") if start.drawn.ndim == 2 else (DRAWN,)
 
 
-def _packings(start: Start, settings: Settings) -> Iterable[str]:
+def _packings(start: InitialParameter, settings: Settings) -> Iterable[str]:
     packed = start.name.endswith(PACKED)
     return map("".join, itertools.permutations("qkv")) if packed else ("qkv",)
 
 
-def _heads(start: Start, settings: Settings) -> Iterable[str]:
+def _heads(start: InitialParameter, settings: Settings) -> Iterable[str]:
     attention = start.name.endswith((*PACKED, "out_proj.weight"))
     return (DRAWN, "interleaved", "interleaved the other way") if attention else (DRAWN,)
 
 
-def _kernels(kind: str) -> Callable[[Start, Settings], Iterable[str]]:
-    def values(start: Start, settings: Settings) -> Iterable[str]:
+def _kernels(kind: str) -> Callable[[InitialParameter, Settings], Iterable[str]]:
+    def values(start: InitialParameter, settings: Settings) -> Iterable[str]:
         return KERNELS if start.drawn.ndim == 4 and start.kind == kind else (DRAWN,)
 
     return values
 
 
-def _scales(start: Start, settings: Settings) -> Iterator[float]:
+def _scales(start: InitialParameter, settings: Settings) -> Iterator[float]:
     yield 1.0
-    made = _predict(start, **{**settings, "scale": 1.0})["parameter"]
-    factor = solve.scale(made, start.seen["parameter"].value)
+    unscaled = _predict(start, **{**settings, "scale": 1.0})["parameter"]
+    factor = solve.scale(unscaled, start.seen["parameter"].value)
     if factor is not None:
         yield factor
 
 
-def _origins(start: Start, settings: Settings) -> Iterator[str]:
+def _origins(start: InitialParameter, settings: Settings) -> Iterator[str]:
     yield DRAWN
     yield from initialisers.fitting(start)
 
 
-FORMULA: Final[Formula[Start]] = Formula(
+FORMULA: Final[Formula[InitialParameter]] = Formula(
     _predict,
     (
         Trait("matrix", "linear.weight", _matrices),

@@ -1,4 +1,4 @@
-"""Causes in what goes into the model: turned, moved, encoded, rounded or scaled otherwise."""
+"""Causes in the model's inputs: axes exchanged, shifted, encoded, rounded or scaled differently."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
@@ -12,20 +12,23 @@ from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.observation import Input
 
-SAME: Final = "as the other's"
+SAME: Final = "as on the other side"
 Turn = Callable[[Array], Array]
 
 
-def _one_on(array: Array, axis: int, by: int, round_: bool) -> Array:
-    """Every value one place further along an axis; what leaves at the end is lost, or comes in again."""
+def _shifted(array: Array, axis: int, by: int, cyclic: bool) -> Array:
+    """Return the array shifted by one element along an axis.
+
+    What leaves at one end comes in again at the other (`cyclic`), or else zeros do.
+    """
     moved = np.roll(array, by, axis)
-    if not round_:
+    if not cyclic:
         np.moveaxis(moved, axis, 0)[0 if by > 0 else -1] = 0
     return moved
 
 
 def _reshaped(images: Array, axes: tuple[int, ...]) -> Array:
-    """Given another shape where the axes should have been moved."""
+    """Return images as they come out if they were reshaped where their axes should have been permuted."""
     return np.ascontiguousarray(images).reshape([images.shape[axis] for axis in axes]).transpose(np.argsort(axes))
 
 
@@ -47,10 +50,10 @@ TURNS: Final[dict[int, dict[str, Turn]]] = {
     },
 }
 MOVES: Final[dict[str, Turn]] = {
-    f"one {word} along axis {axis}{', round' * round_}": functools.partial(_one_on, axis=axis, by=by, round_=round_)
+    f"one {word} along axis {axis}{', cyclic' * cyclic}": functools.partial(_shifted, axis=axis, by=by, cyclic=cyclic)
     for axis in (0, 1)
     for word, by in (("later", 1), ("earlier", -1))
-    for round_ in (False, True)
+    for cyclic in (False, True)
 }
 
 
@@ -79,37 +82,43 @@ def _layouts(tensor: Input, settings: Settings) -> Iterable[str]:
 
 def _moves(tensor: Input, settings: Settings) -> Iterable[str]:
     axes = tuple(f"axis {axis}" for axis in range(tensor.other.ndim))
-    return (SAME, *(name for name in MOVES if name.removesuffix(", round").endswith(axes)))
+    return (SAME, *(name for name in MOVES if name.removesuffix(", cyclic").endswith(axes)))
 
 
 def _for_ids(*values: object) -> Callable[[Input, Settings], Iterable[object]]:
+    """Return the `values` of a trait that only integer inputs vary; others use the first value."""
     return lambda tensor, settings: values if np.issubdtype(tensor.other.dtype, np.integer) else values[:1]
 
 
 def _scales(tensor: Input, settings: Settings) -> Iterator[float]:
-    """The factor alone, and beside a shift."""
+    """Yield factors to try: without a shift, and with one."""
     yield 1.0
-    made, seen = _unscaled(tensor, settings), tensor.seen["input"].value
-    if _tell(made, seen):
-        yield float(np.vdot(made, seen) / np.vdot(made, made))
-        centred = made - made.mean()
-        yield float(np.vdot(centred, seen) / np.vdot(centred, centred))
+    unscaled, recorded = _unscaled(tensor, settings), tensor.seen["input"].value
+    if _is_solvable(unscaled, recorded):
+        yield float(np.vdot(unscaled, recorded) / np.vdot(unscaled, unscaled))
+        centred = unscaled - unscaled.mean()
+        yield float(np.vdot(centred, recorded) / np.vdot(centred, centred))
 
 
 def _shifts(tensor: Input, settings: Settings) -> Iterator[float]:
+    """Yield the constants to try that may have been added."""
     yield 0.0
-    made, seen = _unscaled(tensor, settings), tensor.seen["input"].value
-    if _tell(made, seen):
-        yield float(np.mean(seen - made * settings["scale"]))
+    unscaled, recorded = _unscaled(tensor, settings), tensor.seen["input"].value
+    if _is_solvable(unscaled, recorded):
+        yield float(np.mean(recorded - unscaled * settings["scale"]))
 
 
 def _unscaled(tensor: Input, settings: Settings) -> Array:
     return _predict(tensor, **{**settings, "scale": 1.0, "shift": 0.0})["input"]
 
 
-def _tell(made: Array, seen: Array) -> bool:
-    """Whether there are values enough to solve for a constant."""
-    return made.shape == seen.shape and len(np.unique(made)) >= solve.ENOUGH and np.issubdtype(made.dtype, np.floating)
+def _is_solvable(unscaled: Array, recorded: Array) -> bool:
+    """Return whether there are enough distinct values to solve for a constant."""
+    return (
+        unscaled.shape == recorded.shape
+        and len(np.unique(unscaled)) >= solve.ENOUGH
+        and np.issubdtype(unscaled.dtype, np.floating)
+    )
 
 
 FORMULA: Final[Formula[Input]] = Formula(

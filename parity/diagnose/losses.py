@@ -1,7 +1,7 @@
-"""Causes in the loss: what is averaged, what the outputs are taken for, how probabilities are kept from zero.
+"""Causes in the loss: what is averaged, what the outputs mean (logits, probabilities), how log(0) is avoided.
 
-A loss is one number for each micro-batch, so that nothing is solved for: only what libraries and
-programs are known to do is tried.
+A loss is one number for each micro-batch, too few to solve for a constant: only what libraries and programs are known
+to do is tried.
 """
 
 import math
@@ -18,7 +18,7 @@ from parity.diagnose.observation import LossValue
 SMALL: Final = 1e-7  # keras.config.epsilon()
 TERMS: Final[dict[str, Callable[[Array], Array]]] = {
     "squares": np.square,
-    "half the squares": lambda apart: np.square(apart) / 2,
+    "half the squares": lambda differences: np.square(differences) / 2,
     "magnitudes": np.abs,
 }
 SMOOTHINGS: Final = (0.0, 0.1, 0.05)
@@ -26,15 +26,16 @@ BASES: Final = {"e": 1.0, "2": math.log(2.0), "10": math.log(10.0)}
 
 
 def _mse(loss: LossValue, terms: str, broadcast: bool, **reduction: Any) -> dict[str, Array]:
+    """Return the mean squared error of each micro-batch, or a variant of it."""
     values = []
     for outputs, target in zip(loss.outputs, loss.targets, strict=True):
         if broadcast:
-            apart = outputs.reshape(-1, 1) - target.reshape(1, -1)
+            differences = outputs.reshape(-1, 1) - target.reshape(1, -1)
         elif outputs.size == target.size:
-            apart = outputs - target.reshape(outputs.shape)
+            differences = outputs - target.reshape(outputs.shape)
         else:
             return {}
-        values.append(_reduced(loss, TERMS[terms](apart), np.ones(apart.shape), **reduction))
+        values.append(_reduced(loss, TERMS[terms](differences), np.ones(differences.shape), **reduction))
     return {"loss": np.asarray(values)}
 
 
@@ -49,6 +50,7 @@ def _cross_entropy(
     base: str,
     **reduction: Any,
 ) -> dict[str, Array]:
+    """Return the cross-entropy of each micro-batch, or a variant of it."""
     values = []
     for outputs, target in zip(loss.outputs, loss.targets, strict=True):
         logits = np.moveaxis(outputs, axis, -1)
@@ -66,7 +68,7 @@ def _cross_entropy(
 
 
 def _logarithms(outputs: Array, taken_for: str) -> Array:
-    """The logarithms of the probabilities that the outputs stand for; Keras's formulas for probabilities."""
+    """Return the logarithms of the class probabilities that the outputs mean; probabilities by Keras's formulas."""
     if taken_for == "logits":
         return _log_softmax(outputs)
     if taken_for == "logarithms":
@@ -77,6 +79,7 @@ def _logarithms(outputs: Array, taken_for: str) -> Array:
 
 
 def _clipped(logs: Array, floor: str) -> Array:
+    """Return log-probabilities kept from minus infinity by one of the known rules."""
     if floor == "log e^-100":  # torch.nn.functional.binary_cross_entropy
         return np.maximum(logs, -100.0)
     if floor == "none":
@@ -86,6 +89,7 @@ def _clipped(logs: Array, floor: str) -> Array:
 
 
 def _log_softmax(logits: Array) -> Array:
+    """Return the logarithm of the softmax over the last axis."""
     shifted = logits - logits.max(-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
 
@@ -93,7 +97,18 @@ def _log_softmax(logits: Array) -> Array:
 def _reduced(
     loss: LossValue, terms: Array, counted: Array, reduction: str, over: str, scaled: float, passes: float, factor: str
 ) -> float:
-    """`over`: what the mean is taken over, or for a sum what is left to a mean."""
+    """Return the terms of a loss reduced to one number.
+
+    Args:
+        loss: the observation, for the sizes of its case.
+        terms: the loss of each element.
+        counted: 1 for the elements that a mean counts, else 0.
+        reduction: "mean" or "sum".
+        over: what is averaged ("all", "samples" or "features"); the other axes are summed.
+        scaled: an additional factor, such as 1 / replicas.
+        passes: an additional factor for the number of micro-batches.
+        factor: a name in `_factors`.
+    """
     sample_axis = 1 if isinstance(loss.case.model, schema.Transformer) and terms.ndim > 1 else 0
     total, count, samples = float(terms.sum()), float(counted.sum()), terms.shape[sample_axis]
     if over == "samples":
@@ -106,7 +121,7 @@ def _reduced(
 
 
 def _factors(loss: LossValue) -> dict[str, float]:
-    """Numbers that a loss is multiplied or divided by in practice."""
+    """Return the numbers by which programs multiply or divide a loss, by name."""
     shape, numbers = loss.outputs[0].shape, {"replicas": loss.case.replicas, "micro-batches": loss.case.accumulate}
     numbers |= {f"size of axis {axis}": size for axis, size in enumerate(shape)}
     factors = {"1": 1.0}
@@ -120,6 +135,7 @@ def _scaled(loss: LossValue, settings: Settings) -> Iterable[float]:
 
 
 def _passes(loss: LossValue, settings: Settings) -> Iterable[float]:
+    """Return factors for a loss that is summed or averaged over the micro-batches, and should not be or the reverse."""
     return dict.fromkeys((1.0, 1 / loss.case.accumulate, float(loss.case.accumulate)))
 
 
@@ -133,7 +149,7 @@ def _broadcasts(loss: LossValue, settings: Settings) -> Iterable[bool]:
 
 
 def _axes(loss: LossValue, settings: Settings) -> Iterator[int]:
-    """Where classes may be by the shapes."""
+    """Yield the axes on which the classes may be, judging by the shapes."""
     outputs, target = loss.outputs[0], loss.targets[0]
     yield -1
     for axis in range(outputs.ndim - 1):
@@ -185,5 +201,5 @@ FORMULAS: Final[dict[str, Formula[LossValue]]] = {
 
 
 def formula(case: schema.Case) -> Formula[LossValue]:
-    """The formula of the case's loss."""
+    """Return the formula of the case's loss."""
     return FORMULAS[case.loss.kind]

@@ -1,7 +1,7 @@
-"""What one side of a comparison came to, and from what: the evidence that causes are looked for in.
+"""Observations: what one side recorded of a computation, inputs and result, as the evidence to find causes in.
 
-All arrays are float64 (integers for ids and class ids), in canonical form: PyTorch's names, axes and
-orientations. Every observation has `seen`: the values that a hypothesis has to reproduce, by name.
+All arrays are float64 (integers for token ids and class ids) in canonical form: PyTorch's names, axes and
+orientations. Every observation has `seen`: by name, the values that a formula has to reproduce.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,16 @@ from parity.config import schema
 from parity.core.arrays import Array
 from parity.core.precision import ROUNDOFF
 
-GRAIN = 8  # roundoffs of float64, relative to the largest value: what still counts as the same
+GRAIN = 8  # float64 roundoffs of the largest value by which a recomputed value may differ
 
 
 class Seen(NamedTuple):
-    """A value, and how well it is known.
+    """A recorded value, and how precisely it is known.
 
-    `noise`: how far the side's low run was from it, at least a float32 roundoff of its largest value.
-    `grain`: a few ulp of float64; a hypothesis that comes so near has reproduced the value.
+    Attributes:
+        value: the value in the high run.
+        noise: how far the side's low run was from it, at least a float32 roundoff of its largest value.
+        grain: a few float64 roundoffs of it: a formula that comes this near has reproduced the value.
     """
 
     value: Array
@@ -29,26 +31,30 @@ class Seen(NamedTuple):
 
 
 class Observation(Protocol):
-    """What the kinds of observations below have in common."""
+    """What all observations have in common."""
 
     @property
     def name(self) -> str:
-        """The module, parameter or tensor that it is about."""
+        """The module, parameter or tensor that was observed."""
 
     @property
     def seen(self) -> Mapping[str, Seen]:
-        """What was recorded, by name."""
+        """The values that a formula has to reproduce, by name."""
 
 
 class Call(NamedTuple):
-    """The calls of one module in one step of one replica.
+    """The calls of one module in one step on one replica.
 
-    `calls`: the tensor arguments of each call, one call for each micro-batch. `seen`: `output` of the
-    first call and, of a batch norm, `running_mean` and `running_var` after the last.
-    `parameters`, `buffers`: by their names within the module (weight, running_mean, in_proj_weight,
-    out_proj.weight), as they were before the step. `replicas`: the arguments of the first call in every
-    replica, this one's among them at `replica`. `number`: of the first of the calls within the step, which
-    dropout masks are drawn from. `held`: the buffers of every replica before the step.
+    Attributes:
+        name: the module's path.
+        kind: the kind of module, a key of layers.FORMULAS.
+        calls: the tensor arguments of each call, one call for each micro-batch.
+        parameters: as they were before the step, by the names within the module (weight, out_proj.weight).
+        buffers: likewise (running_mean).
+        replicas: the arguments of the first call on every replica, this one's among them at `replica`.
+        seen: `output` of the first call and, of a batch norm, `running_mean` and `running_var` after the last.
+        number: the number of the first of the calls within the step, which dropout masks depend on.
+        held: the buffers of every replica before the step.
     """
 
     name: str
@@ -72,7 +78,13 @@ class Call(NamedTuple):
 
 
 class LossValue(NamedTuple):
-    """The losses of one step: outputs and targets of each micro-batch. `seen`: `loss`, one value for each."""
+    """The losses of one step.
+
+    Attributes:
+        outputs: the model's outputs for each micro-batch.
+        targets: the targets of each micro-batch.
+        seen: `loss`, one value for each micro-batch.
+    """
 
     name: str
     outputs: tuple[Array, ...]
@@ -82,12 +94,14 @@ class LossValue(NamedTuple):
 
 
 class Updates(NamedTuple):
-    """A parameter's way through the first steps.
+    """The updates of a parameter during the first steps.
 
-    `initial`: before them. `gradients`: what the optimizer applied, one for each step in order.
-    `seen`: `update@0` (the parameter after step 0 minus `initial`), `SLOT@0` for each slot of the
-    optimizer's state (momentum_buffer, exp_avg, exp_avg_sq), `learning_rate@0` (that of step 1), and the
-    same `@N` of the last step N, where the update is the parameter minus `initial` again.
+    Attributes:
+        initial: the parameter before the first step.
+        gradients: what the optimizer applied, one for each step in order.
+        seen: `update@0` (the parameter after step 0 minus `initial`), `SLOT@0` for each slot of the optimizer's state
+            (momentum_buffer, exp_avg, exp_avg_sq) and `learning_rate@0` (the rate of step 1); then the same `@N` of the
+            last step N, where the update is again the parameter minus `initial`.
     """
 
     name: str
@@ -98,10 +112,13 @@ class Updates(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """The gradient that the optimizer applied, from those that backward left on the replicas.
+    """The gradient that the optimizer applied, and those that backward left on the replicas.
 
-    `local`: by parameter, one for each replica, before reduction and clipping; each is the replica's share
-    of the whole, so that their sum is right. `samples`: of each replica. `seen`: `gradient`.
+    Attributes:
+        local: by parameter, the gradient on each replica before reduction and clipping, scaled so that their sum is the
+            gradient of the whole batch.
+        samples: the number of samples on each replica.
+        seen: `gradient`.
     """
 
     name: str
@@ -112,9 +129,12 @@ class Reduction(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """A gradient beside the other side's, where forward agreed. `seen`: `gradient` of this side.
+    """A gradient and the other side's gradient, where the forward passes agree.
 
-    `other`: the reference's, for the reference itself its own. `before`: the reference's of the step before.
+    Attributes:
+        other: the reference's gradient; for the reference itself, its own.
+        before: the reference's gradient of the step before.
+        seen: `gradient` of this side.
     """
 
     name: str
@@ -124,8 +144,14 @@ class Gradient(NamedTuple):
     seen: Mapping[str, Seen]
 
 
-class Start(NamedTuple):
-    """A parameter before the first step. `drawn`: what both sides were told to start from. `seen`: `parameter`."""
+class InitialParameter(NamedTuple):
+    """A parameter before the first step.
+
+    Attributes:
+        kind: the kind of the module that owns it.
+        drawn: the value that both sides were told to start from.
+        seen: `parameter`.
+    """
 
     name: str
     kind: str
@@ -135,9 +161,11 @@ class Start(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """The indices of the samples of every step of every replica. `seen`: `indices`, all of them in that order.
+    """The samples that were drawn.
 
-    `size`: of the data set.
+    Attributes:
+        size: the number of samples in the data set.
+        seen: `indices`: of every step of replica 0, then of every step of replica 1, and so on.
     """
 
     name: str
@@ -147,7 +175,12 @@ class Samples(NamedTuple):
 
 
 class Input(NamedTuple):
-    """What went into the model. `other`: the reference's tensor. `seen`: `input` of this side."""
+    """A tensor that went into the model.
+
+    Attributes:
+        other: the reference's tensor.
+        seen: `input` of this side.
+    """
 
     name: str
     other: Array
@@ -156,18 +189,25 @@ class Input(NamedTuple):
 
 
 def seen(high: Array, low: Array | None = None, stored: float = 0.0) -> Seen:
-    """A recorded value. `low`: the same in the low run; `stored`: the scale that it was derived from, if larger."""
+    """Return a value of the high run as evidence.
+
+    Args:
+        high: the value in the high run.
+        low: the same value in the low run.
+        stored: the largest magnitude of what the value was computed from, if larger: the roundoff of a small difference
+            of large numbers is that of the large ones.
+    """
     high = np.asarray(high)
     if not np.issubdtype(high.dtype, np.floating):
         return Seen(high, 0.0, 0.0)
     scale = largest(high)
     noise = ROUNDOFF["float32"] * scale
     if low is not None and low.shape == high.shape and high.size:
-        apart = np.abs(low.astype(np.float64) - high)
-        noise = max(noise, float(apart[np.isfinite(apart)].max(initial=0.0)))
+        differences = np.abs(low.astype(np.float64) - high)
+        noise = max(noise, float(differences[np.isfinite(differences)].max(initial=0.0)))
     return Seen(high, noise, GRAIN * ROUNDOFF["float64"] * max(scale, stored))
 
 
 def largest(array: Array) -> float:
-    """The largest finite magnitude."""
+    """Return the largest finite magnitude in an array, 0 if it has none."""
     return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))

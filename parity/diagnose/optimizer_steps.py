@@ -1,4 +1,4 @@
-"""The steps of SGD and Adam in all their conventions, replayed on recorded gradients."""
+"""Replay the steps of SGD and Adam on recorded gradients, under all conventions that optimizers use."""
 
 from typing import Any, NamedTuple
 
@@ -7,23 +7,25 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.diagnose.observation import Updates
 
+# Constants that a setting of `precision` rounds to float32.
 ROUNDED = {
     "rate": ("learning_rate",),
     "betas": ("beta1", "beta2", "momentum"),
     "decay": ("weight_decay",),
     "all": ("learning_rate", "beta1", "beta2", "momentum", "weight_decay", "epsilon", "factor"),
 }
+# Sign of the momentum buffer, by whether the learning rate is multiplied into it.
 DIRECTION = {"rate outside": 1.0, "rate inside": 1.0, "rate inside, negative": -1.0}
 
 
 class Rule(NamedTuple):
-    """An optimizer's constants and conventions; those of torch.optim, where they are not given."""
+    """An optimizer's constants and conventions; by default those of torch.optim."""
 
     kind: str = "sgd"
     learning_rate: float = 0.001
-    every: int = 1  # steps between two changes of the rate
+    every: int = 1  # steps between two changes of the learning rate
     factor: float = 1.0
-    offset: int = 0  # by how many steps the schedule is early
+    offset: int = 0  # number of steps by which the schedule is early
     weight_decay: float = 0.0
     decay_form: str = "coupled"
     decayed: str = "all"
@@ -39,13 +41,13 @@ class Rule(NamedTuple):
     bias_correction: str = "both"
     beta_precision: str = "float64"
     amsgrad: bool = False
-    counted: int = 1  # the number of the first step
+    counted: int = 1  # Adam's t in the first step
     precision: str = "float64"
     frozen: str = "no"
-    sign: int = 1  # -1 goes up the gradient
+    sign: int = 1  # -1: gradient ascent
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step."""
+        """Return the learning rate of a step."""
         return self.learning_rate * self.factor ** (max(step + self.offset, 0) // self.every)
 
 
@@ -54,24 +56,25 @@ Slots = dict[str, Array]
 
 @np.errstate(all="ignore")
 def replay(updates: Updates, **settings: Any) -> dict[str, Array]:
-    """What the first and the last step leave, by the names of Updates.seen."""
+    """Return what the optimizer leaves after the first and the last step, by the names in `Updates.seen`."""
     rule = _rounded(Rule(**settings))
     parameter, last = updates.initial, len(updates.gradients) - 1
     slots: Slots = {}
-    found: dict[str, Array] = {}
+    results: dict[str, Array] = {}
     for step, gradient in enumerate(updates.gradients):
         stepped, slots = _stepped(rule, step, parameter, gradient, slots)
         parameter = stepped if rule.frozen == "no" else parameter
-        if rule.frozen == "with its state":
+        if rule.frozen == "parameter and optimizer state":
             slots = {slot: np.zeros_like(parameter) for slot in slots}
         if step in (0, last):
-            found[f"update@{step}"] = parameter - updates.initial
-            found[f"learning_rate@{step}"] = np.asarray(rule.rate(step + 1))
-            found |= {f"{slot}@{step}": array for slot, array in slots.items()}
-    return found
+            results[f"update@{step}"] = parameter - updates.initial
+            results[f"learning_rate@{step}"] = np.asarray(rule.rate(step + 1))
+            results |= {f"{slot}@{step}": array for slot, array in slots.items()}
+    return results
 
 
 def _stepped(rule: Rule, step: int, parameter: Array, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
+    """Return the parameter and the optimizer's slots after one step."""
     gradient, rate, decay = rule.sign * gradient, rule.rate(step), rule.weight_decay
     if rule.decayed == "matrices" and parameter.ndim < 2:
         decay = 0.0
@@ -89,7 +92,10 @@ def _stepped(rule: Rule, step: int, parameter: Array, gradient: Array, slots: Sl
 
 
 def _sgd(rule: Rule, step: int, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
-    """v = momentum v + (1 - dampening) g; what is subtracted is rate v, or v if the rate is in it."""
+    """Return the change of SGD and its momentum buffer.
+
+    v = momentum v + (1 - dampening) g; rate v is subtracted, or v if g was multiplied by the rate ("rate inside").
+    """
     sign, rate = DIRECTION[rule.momentum_form], rule.rate(step)
     inside = rule.momentum_form != "rate outside"
     gradient = gradient * (sign * rate) if inside else gradient
@@ -102,7 +108,7 @@ def _sgd(rule: Rule, step: int, gradient: Array, slots: Slots) -> tuple[Array, S
 
 
 def _adam(rule: Rule, step: int, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
-    """rate m / correction1 / (sqrt(v / correction2) + epsilon)."""
+    """Return the change of Adam, rate m / correction1 / (sqrt(v / correction2) + epsilon), and its slots."""
     mean, square = ((1 - rule.beta1) * gradient, (1 - rule.beta2) * np.square(gradient))
     if slots:
         mean, square = mean + rule.beta1 * slots["exp_avg"], square + rule.beta2 * slots["exp_avg_sq"]
@@ -114,6 +120,7 @@ def _adam(rule: Rule, step: int, gradient: Array, slots: Slots) -> tuple[Array, 
 
 
 def _denominator(rule: Rule, square: Array, correction: float) -> Array:
+    """Return Adam's denominator with epsilon in one of the three places in use."""
     root: Array
     if rule.epsilon_placement == "inside the root":
         root = np.sqrt(square / correction + rule.epsilon)
@@ -125,7 +132,7 @@ def _denominator(rule: Rule, square: Array, correction: float) -> Array:
 
 
 def _corrections(rule: Rule, count: int) -> tuple[float, float]:
-    """1 - beta^t of both moments."""
+    """Return the bias corrections 1 - beta^t of both moments, 1 where none is made."""
     return (
         _correction(rule, rule.beta1, count) if rule.bias_correction in ("both", "first") else 1.0,
         _correction(rule, rule.beta2, count) if rule.bias_correction in ("both", "second") else 1.0,
@@ -133,6 +140,7 @@ def _corrections(rule: Rule, count: int) -> tuple[float, float]:
 
 
 def _correction(rule: Rule, beta: float, count: int) -> float:
+    """Return 1 - beta^t, computed at one of the precisions in use."""
     if rule.beta_precision == "float64":
         return 1 - beta**count
     power = np.float64(np.float32(beta)) ** count
@@ -140,7 +148,10 @@ def _correction(rule: Rule, beta: float, count: int) -> float:
 
 
 def _rounded(rule: Rule) -> Rule:
-    """The rule with some of its constants as float32 holds them; numpy's numbers, which may grow beyond all bounds."""
+    """Return the rule with some of its constants rounded to float32.
+
+    The constants become numpy's numbers, which overflow to infinity where Python's raise OverflowError.
+    """
     constants: dict[str, Any] = {
         name: np.float64(value) for name, value in rule._asdict().items() if isinstance(value, float)
     }

@@ -1,4 +1,4 @@
-"""Causes in the optimizer: its constants, its conventions, its schedule, by the parameter's way through the steps."""
+"""Causes in the optimizer: its constants, conventions and schedule, found by replaying a parameter's updates."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -18,7 +18,15 @@ def _configured(updates: Updates, name: str, usual: Any) -> Any:
 
 
 def _constant(setting: str, cause: str, usual: float, starts: tuple[float, ...] = (), slot: str = "") -> Trait[Updates]:
-    """The config's value, or else none at all, or else the one that fits the slot that it makes, or everything."""
+    """Return a trait for a constant: the configured value, or zero, or the value that fits the recording best.
+
+    Args:
+        setting: the name of the constant.
+        cause: the id to report.
+        usual: the value if the case does not configure one.
+        starts: further values to start solving from.
+        slot: prefix of the slots that depend on this constant alone; it is fitted to those first, then to everything.
+    """
 
     def values(updates: Updates, settings: Settings) -> Iterator[float]:
         configured = float(_configured(updates, setting, usual))
@@ -33,13 +41,13 @@ def _constant(setting: str, cause: str, usual: float, starts: tuple[float, ...] 
 def _solved(
     updates: Updates, settings: Settings, setting: str, starts: Iterable[float], among: str = ""
 ) -> Iterator[float]:
-    found = solve.constant(replay, updates, settings, setting, starts, among)
-    if found is not None:
-        yield found
+    solution = solve.constant(replay, updates, settings, setting, starts, among)
+    if solution is not None:
+        yield solution
 
 
 def _rates(updates: Updates, settings: Settings) -> Iterator[float]:
-    """The rate that the config says, that was recorded, and that was applied."""
+    """Yield the learning rate that is configured, that was recorded, and that the updates imply."""
     configured = float(_configured(updates, "learning_rate", 0.01))
     yield configured
     recorded = updates.seen.get("learning_rate@0")
@@ -60,6 +68,7 @@ def _kinds(updates: Updates, settings: Settings) -> Iterable[str]:
 
 
 def _decayed(updates: Updates, settings: Settings) -> Iterable[str]:
+    """Return which parameters are decayed; some programs leave biases and norms out."""
     return ("all", "matrices") if updates.initial.ndim < 2 else ("all",)
 
 
@@ -94,7 +103,7 @@ def _dampenings(updates: Updates, settings: Settings) -> Iterator[float]:
 
 
 SHARED: Final[tuple[Trait[Updates], ...]] = (
-    Trait("frozen", "update.frozen", choices("no", "with its state", "the parameter alone")),
+    Trait("frozen", "update.frozen", choices("no", "parameter and optimizer state", "parameter only")),
     Trait("sign", "update.sign", choices(1, -1)),
     Trait("precision", "constant.precision", choices("float64", "all", "rate", "betas", "decay")),
     Trait("offset", "schedule.offset", _offsets),
@@ -140,5 +149,5 @@ FORMULAS: Final = {
 
 
 def formula(case: schema.Case) -> Formula[Updates]:
-    """The formula of the case's optimizer."""
+    """Return the formula of the case's optimizer."""
     return FORMULAS[type(case.optimizer).__name__.lower()]

@@ -1,4 +1,4 @@
-"""Who is guilty: the module whose inputs agree and whose output does not."""
+"""Find the module that is responsible for a divergence: its inputs agree and its output does not."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -10,27 +10,37 @@ from parity.trace import keys
 from parity.verdict.traces import Unequal
 
 
-def guilty(first: Divergence, unequal: Collection[Unequal], modules: Mapping[str, str]) -> Divergence:
-    """The first divergence, placed at the module around it where the fault lies between modules.
+def responsible_module(first: Divergence, unequal: Collection[Unequal], modules: Mapping[str, str]) -> Divergence:
+    """Return the first divergence, moved to the enclosing module if the fault lies between two modules.
 
-    What goes into a module differs though everything before it agrees: then the module that calls it has
-    made something else of it, or the one that calls that, if its own input differs already.
+    If the input of a module differs although everything computed before it agrees, its caller has passed on something
+    else than on the other side: a forgotten shortcut, for example. If the caller's own input differs already, the fault
+    lies with the caller's caller, and so on.
+
+    Args:
+        first: the first tensor that differs.
+        unequal: all tensors that differ.
+        modules: the kinds of the recorded modules, by path.
     """
     name = plain(first.name)
     if first.kind != "input" or name not in modules:
         return first
-    inputs = {plain(each.name) for each in unequal if each.kind == "input"}
+    inputs = {plain(tensor.name) for tensor in unequal if tensor.kind == "input"}
     owner = name
     while owner and owner in inputs:
         owner = around(owner, modules)
-    reason = f"its children agree, but what it hands to {name} does not: {first.reason}"
+    reason = f"its submodules agree up to here, but the input that it passes to {name} differs: {first.reason}"
     return msgspec.structs.replace(first, kind="activation", name=owner or MODEL, reason=reason)
 
 
-def noisy(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> Divergence:
-    """The first divergence, placed at the first tensor of those that are noisier, if it is one of them.
+def start_of_noise(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> Divergence:
+    """Return the first divergence, moved to where the noise begins if it is one of the noisier tensors.
 
-    Noise is a divergence where it can be seen; it may have begun where it could not.
+    Too much noise is noticed only in tensors where it is large enough to be seen, but it may have begun earlier.
+
+    Args:
+        first: the first tensor that differs.
+        noisier: by side, the keys of the tensors that are noisier there, in execution order.
     """
     for tensors in noisier.values():
         if first.step == 0 and keys.key(first.kind, first.name) in tensors:
@@ -40,7 +50,7 @@ def noisy(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> Divergence
 
 
 def around(module: str, modules: Collection[str]) -> str:
-    """The nearest module around a module, as far as was recorded; "" is the whole model."""
+    """Return the nearest recorded module that encloses a module; "" is the whole model."""
     owner = module.rpartition(".")[0]
     while owner and owner not in modules:
         owner = owner.rpartition(".")[0]
@@ -48,17 +58,17 @@ def around(module: str, modules: Collection[str]) -> str:
 
 
 def plain(name: str) -> str:
-    """The module of a tensor's name: without the number of the call and the mark of a shard."""
+    """Return the module path in a tensor's name: without the call number (#N) and the shard mark (@...)."""
     return name.partition("#")[0].partition("@")[0]
 
 
 def number(name: str) -> int:
-    """The number of the call in a tensor's name."""
+    """Return the call number in a tensor's name."""
     return int(name.partition("#")[2] or 0)
 
 
 def by_layout(difference: str) -> Divergence:
-    """A difference of layouts as the first divergence."""
+    """Return a line of the layout's differences as the first divergence."""
     _, _, rest = difference.partition(": ")
     return Divergence(
         step=0, kind="layout", name=rest.partition(": ")[0] or difference, replica=0, bits=None, reason=difference

@@ -1,7 +1,7 @@
-"""What is to be explained: for every tensor that is not a match, both sides' evidence and a formula.
+"""The questions that a diagnosis asks: for each tensor that differs, the evidence of both sides and a formula.
 
-Each module, loss, reduction and optimizer is asked for what it made of its own recorded inputs, so that
-a fault does not hide the next one. A module is asked once, where it first was not a match.
+Each module, loss, reduction and optimizer is recomputed from its own recorded inputs, so that a fault does not hide
+the next one. A module is asked about once, where it first differs.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,23 @@ from parity.diagnose.sides import Side
 from parity.trace import keys
 from parity.verdict.traces import Unequal
 
-OF_EACH = 2  # parameters that are looked at: so many vectors and so many matrices
-MOST_NOISY = 4  # modules whose low runs are looked at
-LARGEST = 1 << 16  # elements that are worth looking at
+OF_EACH = 2  # parameters to ask about for each number of axes (matrices and more, vectors, scalars)
+MOST_NOISY = 4  # modules of a side whose low runs are examined
+LARGEST = 1 << 16  # elements; larger parameters are asked about only if there are too few others
+# Kinds of tensors that exist before the backward pass of their step.
 BEFORE_BACKWARD = ("sample", "input", "activation", "loss")
 
 
 class Question(NamedTuple):
-    """`kind`: of the tensor that was not a match; `where`: the module or tensor that a cause would be named at."""
+    """What a formula has to explain: one tensor or module that differs, as both sides recorded it.
+
+    Attributes:
+        kind: the kind of the tensor that differs (keys.py lists the kinds).
+        where: the module or tensor at which a cause would be reported.
+        formula: recomputes the observation under each setting.
+        reference: the reference's observation (observation.py), for which the formula is made.
+        candidate: the same observation of the candidate.
+    """
 
     kind: str
     where: str
@@ -36,13 +45,21 @@ class Question(NamedTuple):
 
     @property
     def tensor(self) -> str:
-        """The key of what is explained, without the number of the call; between modules it has a place of its own."""
+        """The key of what is explained, without the call number.
+
+        A tensor between modules keeps its own key: `where` is the module around it, which has a question of its own.
+        """
         between = isinstance(self.reference, wiring.Junction)
         return plain(self.reference.name) if between else keys.key(self.kind, self.where)
 
 
 class Sides(NamedTuple):
-    """Both sides, what is not a match between them, in execution order, and what is noisier on one, by side."""
+    """Both sides of a comparison, and what differs between them.
+
+    Attributes:
+        unequal: the tensors that are not a match, in execution order.
+        noisier: by side, the keys of tensors whose noise is much larger than on the other side.
+    """
 
     reference: Side
     candidate: Side
@@ -50,12 +67,12 @@ class Sides(NamedTuple):
     noisier: dict[str, list[str]]
 
     def of(self, *kinds: str) -> list[Unequal]:
-        """What is not a match of some kinds, after the first step has begun."""
-        return [each for each in self.unequal if each.kind in kinds and each.step is not None]
+        """Return the tensors of some kinds that differ, without the state before the first step."""
+        return [tensor for tensor in self.unequal if tensor.kind in kinds and tensor.step is not None]
 
 
 class LowRun(NamedTuple):
-    """A module of the side that is noisier in its low run."""
+    """The high and the low run of one module, on the side whose low run is noisier."""
 
     side: Side
     where: str
@@ -65,41 +82,43 @@ class LowRun(NamedTuple):
 
 
 def low_runs(sides: Sides) -> Iterator[LowRun]:
-    """The first few modules that are noisier than they should be."""
+    """Yield the first few modules whose low runs are noisier than they should be."""
     for side in sides[:2]:
         names = (key.partition("/")[2] for key in sides.noisier.get(side.name, ()))
-        known = [name for name in names if side.modules.get(name) in FORMULAS]
-        for name in known[:MOST_NOISY]:
+        with_formula = [name for name in names if side.modules.get(name) in FORMULAS]
+        for name in with_formula[:MOST_NOISY]:
             high, low = side.call(name, 0, 0, 0), side.low_call(name)
             if high and low:
                 yield LowRun(side, name, FORMULAS[side.modules[name]], high, low)
 
 
 def one_sided(sides: Sides) -> list[Unequal]:
-    """The gradients of the first step that only one side has."""
-    found = sides.of("gradient")
-    first = (each for each in found if each.step == found[0].step)
-    return [each for each in first if sides.reference.lacks(each) != sides.candidate.lacks(each)]
+    """Return the gradients of the first step with a difference that exist on one side only."""
+    differing = sides.of("gradient")
+    first = (tensor for tensor in differing if tensor.step == differing[0].step)
+    return [tensor for tensor in first if sides.reference.lacks(tensor) != sides.candidate.lacks(tensor)]
 
 
 def questions(sides: Sides) -> Iterator[Question]:
-    """All questions, in the order in which things happen in a step."""
-    for ask in (_starts, _samples, _inputs, _forward, _losses, _reductions, _gradients, _updates):
+    """Yield all questions, in the order in which things happen in a step."""
+    for ask in (_initial_parameters, _samples, _inputs, _forward, _losses, _reductions, _gradients, _updates):
         for question in ask(sides):
             if question.reference is not None and question.candidate is not None:
                 yield question
 
 
-def _starts(sides: Sides) -> Iterator[Question]:
-    names = [each.name for each in sides.unequal if each.step is None and each.kind == "parameter"]
+def _initial_parameters(sides: Sides) -> Iterator[Question]:
+    """Ask about parameters that differ before the first step."""
+    names = [tensor.name for tensor in sides.unequal if tensor.step is None and tensor.kind == "parameter"]
     drawn = weights.initial(sides.reference.case) if names else {}
     for name in dict.fromkeys(names):
         if name in drawn:
-            both = (side.start(name, drawn[name]) for side in sides[:2])
+            both = (side.initial_parameter(name, drawn[name]) for side in sides[:2])
             yield Question("parameter", name, initial_parameters.FORMULA, *both)
 
 
 def _samples(sides: Sides) -> Iterator[Question]:
+    """Ask which samples each replica drew."""
     if not sides.of("sample"):
         return
     size = Dataset(sides.reference.case).size
@@ -108,99 +127,109 @@ def _samples(sides: Sides) -> Iterator[Question]:
 
 
 def _inputs(sides: Sides) -> Iterator[Question]:
+    """Ask about the model's inputs, unless other samples were drawn: then they must differ."""
     if sides.of("sample"):
-        return  # other samples are other inputs
+        return
     asked = set()
-    for each in sides.of("input"):
-        name = plain(each.name)
-        if name in keys.MODEL_INPUTS and each.name not in asked:
-            asked.add(each.name)
-            both = (side.input(each.name, each.step or 0, each.replica, sides.reference) for side in sides[:2])
-            yield Question("input", each.name, inputs.FORMULA, *both)
+    for tensor in sides.of("input"):
+        name = plain(tensor.name)
+        if name in keys.MODEL_INPUTS and tensor.name not in asked:
+            asked.add(tensor.name)
+            both = (side.input(tensor.name, tensor.step or 0, tensor.replica, sides.reference) for side in sides[:2])
+            yield Question("input", tensor.name, inputs.FORMULA, *both)
 
 
 def _forward(sides: Sides) -> Iterator[Question]:
-    """Modules, in the order of the execution, and what happens between them."""
+    """Ask about the modules in execution order, and about tensors that are made between modules."""
     asked: set[tuple[str, bool]] = set()
-    for each in sides.of("input", "activation", "buffer"):
-        module = plain(each.name) if each.kind != "buffer" else each.name.rpartition(".")[0]
-        is_input = each.kind == "input"
+    for tensor in sides.of("input", "activation", "buffer"):
+        module = plain(tensor.name) if tensor.kind != "buffer" else tensor.name.rpartition(".")[0]
+        is_input = tensor.kind == "input"
         if (module, is_input) in asked or (is_input and module in keys.MODEL_INPUTS):
             continue
         formula = FORMULAS.get(sides.reference.modules.get(module, ""))
-        step, call = each.step or 0, 0 if each.kind == "buffer" else number(each.name)
+        step, call = tensor.step or 0, 0 if tensor.kind == "buffer" else number(tensor.name)
         if formula and not is_input:
-            both = [side.call(module, call, step, each.replica) for side in sides[:2]]
+            both = [side.call(module, call, step, tensor.replica) for side in sides[:2]]
             if None not in both:
                 asked.add((module, is_input))
                 yield Question("activation", module, formula, *both)
-        elif each.kind != "buffer":
+        elif tensor.kind != "buffer":
             asked.add((module, is_input))
-            key = keys.key(each.kind, each.name)
+            key = keys.key(tensor.kind, tensor.name)
             modules = sides.reference.modules
             where = (around(module, modules) or MODEL) if is_input else module
             yield Question(
-                "activation", where, wiring.FORMULA, *(side.junction(key, step, each.replica) for side in sides[:2])
+                "activation", where, wiring.FORMULA, *(side.junction(key, step, tensor.replica) for side in sides[:2])
             )
 
 
 def _losses(sides: Sides) -> Iterator[Question]:
-    for each in sides.of("loss")[:1]:
-        both = (side.loss(each.step or 0, each.replica) for side in sides[:2])
+    """Ask about the first loss that differs."""
+    for tensor in sides.of("loss")[:1]:
+        both = (side.loss(tensor.step or 0, tensor.replica) for side in sides[:2])
         yield Question("loss", "loss", losses.formula(sides.reference.case), *both)
 
 
 def _reductions(sides: Sides) -> Iterator[Question]:
-    """Gradients from what backward left on the replicas."""
-    reduced = [each for each in sides.of("gradient") if not each.name.endswith(keys.LOCAL)]
-    for each in _telling(sides, reduced):
-        both = (side.reduction(each.name, each.step or 0, each.replica) for side in sides[:2])
-        yield Question("gradient", each.name, reductions.FORMULA, *both)
+    """Ask how the replicas' gradients were reduced, where both the local and the reduced ones were recorded."""
+    reduced = [tensor for tensor in sides.of("gradient") if not tensor.name.endswith(keys.LOCAL)]
+    for tensor in _most_informative(sides, reduced):
+        both = (side.reduction(tensor.name, tensor.step or 0, tensor.replica) for side in sides[:2])
+        yield Question("gradient", tensor.name, reductions.FORMULA, *both)
 
 
 def _gradients(sides: Sides) -> Iterator[Question]:
-    """Gradients beside each other, where nothing before them explains why they differ."""
-    found = sides.of("gradient")
-    if not found or any(_precedes(each, found[0]) for each in sides.unequal):
+    """Ask about gradients by comparing the two sides directly, where backward cannot be recomputed.
+
+    Only where the forward pass agrees: else the gradients differ because of that.
+    """
+    differing = sides.of("gradient")
+    if not differing or any(_precedes(tensor, differing[0]) for tensor in sides.unequal):
         return
-    first = [each for each in found if each.step == found[0].step]
-    local = [each for each in first if each.name.endswith(keys.LOCAL)]
-    reduced = {each for each in first if sides.reference.reduction(each.name, each.step or 0, each.replica)}
-    for each in _telling(sides, local or [each for each in first if each not in reduced]):
-        both = (side.gradient(each.name, each.step or 0, each.replica, sides.reference) for side in sides[:2])
-        yield Question("gradient", each.name, gradients.FORMULA, *both)
+    first = [tensor for tensor in differing if tensor.step == differing[0].step]
+    local = [tensor for tensor in first if tensor.name.endswith(keys.LOCAL)]
+    reduced = {tensor for tensor in first if sides.reference.reduction(tensor.name, tensor.step or 0, tensor.replica)}
+    for tensor in _most_informative(sides, local or [tensor for tensor in first if tensor not in reduced]):
+        both = (side.gradient(tensor.name, tensor.step or 0, tensor.replica, sides.reference) for side in sides[:2])
+        yield Question("gradient", tensor.name, gradients.FORMULA, *both)
 
 
 def _updates(sides: Sides) -> Iterator[Question]:
-    """What the optimizer made of its own gradients."""
-    found = sides.of(keys.UPDATE, "optimizer_state")
-    names = {_parameter(each): each for each in reversed(found)}
-    for each in _telling(sides, [each._replace(name=name) for name, each in names.items() if name]):
-        both = (side.updates(each.name, each.replica) for side in sides[:2])
-        yield Question(keys.UPDATE, each.name, optimizers.formula(sides.reference.case), *both)
+    """Ask what the optimizer made of its own recorded gradients."""
+    differing = sides.of(keys.UPDATE, "optimizer_state")
+    names = {_parameter(tensor): tensor for tensor in reversed(differing)}
+    for tensor in _most_informative(sides, [tensor._replace(name=name) for name, tensor in names.items() if name]):
+        both = (side.updates(tensor.name, tensor.replica) for side in sides[:2])
+        yield Question(keys.UPDATE, tensor.name, optimizers.formula(sides.reference.case), *both)
 
 
-def _parameter(each: Unequal) -> str:
-    """The parameter that an update or a slot belongs to."""
-    return each.name if each.kind == keys.UPDATE else each.name.rpartition(".")[0]
+def _parameter(tensor: Unequal) -> str:
+    """Return the parameter that an update or an optimizer slot belongs to."""
+    return tensor.name if tensor.kind == keys.UPDATE else tensor.name.rpartition(".")[0]
 
 
-def _precedes(each: Unequal, gradient: Unequal) -> bool:
-    """Whether a tensor that is not a match comes before the backward pass of that step."""
-    step = -1 if each.step is None else each.step
-    return step < (gradient.step or 0) or (step == gradient.step and each.kind in BEFORE_BACKWARD)
+def _precedes(tensor: Unequal, gradient: Unequal) -> bool:
+    """Return whether a tensor comes before the backward pass that made a gradient."""
+    step = -1 if tensor.step is None else tensor.step
+    return step < (gradient.step or 0) or (step == gradient.step and tensor.kind in BEFORE_BACKWARD)
 
 
-def _telling(sides: Sides, found: list[Unequal]) -> list[Unequal]:
-    """A few parameters of one axis and a few of more, each once: large ones, since every element is evidence."""
+def _most_informative(sides: Sides, candidates: list[Unequal]) -> list[Unequal]:
+    """Return a few of the tensors to ask about: some matrices, some vectors and some scalars, each parameter once.
+
+    Large ones come first, since every element is evidence, unless they are so large that they take too long.
+    """
     sizes = {name: array.size for name, array in sides.reference.parameters.items()}
-    once = {each.name: each for each in reversed(found) if each.name.removesuffix(keys.LOCAL) in sizes}
-    ordered = sorted(once.values(), key=lambda each: _effort(sizes[each.name.removesuffix(keys.LOCAL)]))
+    once = {tensor.name: tensor for tensor in reversed(candidates) if tensor.name.removesuffix(keys.LOCAL) in sizes}
+    ordered = sorted(once.values(), key=lambda tensor: _by_information(sizes[tensor.name.removesuffix(keys.LOCAL)]))
     axes = {name: min(array.ndim, 2) for name, array in sides.reference.parameters.items()}
-    groups = ([each for each in ordered if axes[each.name.removesuffix(keys.LOCAL)] == count] for count in (2, 1, 0))
-    return [each for group in groups for each in group[:OF_EACH]]
+    groups = (
+        [tensor for tensor in ordered if axes[tensor.name.removesuffix(keys.LOCAL)] == count] for count in (2, 1, 0)
+    )
+    return [tensor for group in groups for tensor in group[:OF_EACH]]
 
 
-def _effort(size: int) -> tuple[bool, int]:
-    """Sorts the largest first, and what is too large to be worth its time last, the smallest first."""
+def _by_information(size: int) -> tuple[bool, int]:
+    """Return a sort key: the largest first, then those above LARGEST elements, the smallest of them first."""
     return size > LARGEST, size if size > LARGEST else -size

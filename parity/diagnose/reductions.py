@@ -1,4 +1,4 @@
-"""Causes between backward and optimizer: what the gradients of the replicas are made into, and how they are clipped."""
+"""Causes between backward and optimizer: how the replicas' gradients are reduced, and how they are clipped."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ Values = Callable[[Any, Settings], Iterable[Any]]
 
 
 class Clip(NamedTuple):
-    """torch.nn.utils.clip_grad_norm_'s formula, and what others make of it."""
+    """The formula of torch.nn.utils.clip_grad_norm_, and variants of it."""
 
     max_norm: float
     scope: str
@@ -24,7 +24,7 @@ class Clip(NamedTuple):
     elementwise: bool
 
     def __call__(self, name: str, gradients: Mapping[str, Array]) -> Array:
-        """The gradient of a name, clipped among the others."""
+        """Return the named gradient, clipped together with the others."""
         own = gradients[name]
         if self.elementwise:
             return np.clip(own, -self.max_norm, self.max_norm)
@@ -44,30 +44,32 @@ def _reduced(
     order: str,
     **clip: Any,
 ) -> dict[str, Array]:
+    """Return the gradient that the settings make of the replicas' gradients."""
     local = {name: _weighed(reduction.samples, weighed, parts) for name, parts in reduction.local.items()}
     clipped, replicas = Clip(**clip), len(reduction.samples)
     factor = summed * scaled * repeated
     if order == "after the reduction":
         whole = {name: _taken(taken, parts) * factor for name, parts in local.items()}
         return {"gradient": clipped(reduction.name, whole)}
-    times = replicas if order == "before the reduction, the means" else 1
-    each = ({name: parts[i] * times for name, parts in local.items()} for i in range(replicas))
-    return {"gradient": _taken(taken, [clipped(reduction.name, own) / times for own in each]) * factor}
+    times = replicas if order == "before the reduction, on means" else 1
+    by_replica = ({name: parts[i] * times for name, parts in local.items()} for i in range(replicas))
+    return {"gradient": _taken(taken, [clipped(reduction.name, own) / times for own in by_replica]) * factor}
 
 
 def _weighed(samples: tuple[int, ...], weighed: str, parts: tuple[Array, ...]) -> list[Array]:
-    if weighed == "by samples":
+    """Return the replicas' gradients weighted by their numbers of samples, as recorded, or equally."""
+    if weighed == "by number of samples":
         return list(parts)
     mean = sum(samples) / len(samples)
     return [part * (mean / count) if count else part for part, count in zip(parts, samples, strict=True)]
 
 
 def _taken(taken: str, parts: list[Array]) -> Array:
-    """The sum, or one of them: as large as a share, or as the mean of that replica."""
+    """Return the sum of the replicas' gradients, or that of one replica, scaled to a mean or not."""
     if taken == "all":
         return np.asarray(np.sum(parts, axis=0))
     kind, _, number = taken.rpartition(" ")
-    return parts[int(number)] * (len(parts) if kind == "mean of" else 1)
+    return parts[int(number)] * (len(parts) if kind == "mean of replica" else 1)
 
 
 def _norm(arrays: Iterable[Array]) -> float:
@@ -75,26 +77,31 @@ def _norm(arrays: Iterable[Array]) -> float:
 
 
 def _weights(reduction: Reduction, settings: Settings) -> Iterable[str]:
-    return ("by samples", "equally") if len(set(reduction.samples)) > 1 else ("by samples",)
+    return ("by number of samples", "equally") if len(set(reduction.samples)) > 1 else ("by number of samples",)
 
 
 def _takes(reduction: Reduction, settings: Settings) -> Iterator[str]:
     yield "all"
     if len(reduction.samples) > 1:
-        yield from (f"{kind} {number}" for number in range(len(reduction.samples)) for kind in ("mean of", "share of"))
+        yield from (
+            f"{kind} {number}"
+            for number in range(len(reduction.samples))
+            for kind in ("mean of replica", "share of replica")
+        )
 
 
 def _orders(reduction: Reduction, settings: Settings) -> Iterable[str]:
-    orders = ("after the reduction", "before the reduction", "before the reduction, the means")
+    orders = ("after the reduction", "before the reduction", "before the reduction, on means")
     return orders if reduction.case.clip_norm and len(reduction.samples) > 1 else orders[:1]
 
 
 def _clipping(first: Any, *others: Any) -> Values:
-    """What a case that clips may do."""
+    """Return the `values` of a trait that only cases with gradient clipping vary; the others use the first value."""
     return lambda reduction, settings: (first, *others) if reduction.case.clip_norm else (first,)
 
 
 def _max_norms(reduction: Reduction, settings: Settings) -> Iterator[float]:
+    """Yield the configured norm to clip to, then the one that the recorded gradient implies."""
     yield reduction.case.clip_norm or math.inf
     if reduction.case.clip_norm:
         whole = {**settings, "scope": "none", "elementwise": False}
@@ -105,7 +112,7 @@ def _max_norms(reduction: Reduction, settings: Settings) -> Iterator[float]:
 
 
 def times(factor: Callable[[schema.Case], float]) -> Values:
-    """Once, or times a factor that the case gives."""
+    """Return the `values` of a trait that multiplies by 1 or by a factor that depends on the case."""
 
     def values(observation: Any, settings: Settings) -> Iterator[float]:
         yield 1.0

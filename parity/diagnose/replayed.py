@@ -1,4 +1,4 @@
-"""Whether an optimizer's formula, with the settings that explain some parameters, makes another's updates too."""
+"""Check whether the optimizer settings that explain some parameters explain the updates of another one."""
 
 from collections.abc import Iterable
 
@@ -8,11 +8,11 @@ from parity.diagnose.questions import Question, Sides
 from parity.trace import keys
 
 Both = tuple[Settings, Settings]
-FROZEN = "frozen"  # the setting that is of one parameter, where all others are of the optimizer
+FROZEN = "frozen"  # the one setting that belongs to a single parameter; all others belong to the optimizer
 
 
 class Replayed:
-    """The settings of both sides under which the parameters that were asked for are reproduced."""
+    """The settings of both sides under which the updates of the examined parameters are reproduced."""
 
     def __init__(self, sides: Sides, answers: Iterable[tuple[Question, Explained]]) -> None:
         self._sides = sides
@@ -21,25 +21,31 @@ class Replayed:
         ]
 
     def reproduces(self, name: str, replica: int, frozen: bool) -> bool:
-        """Whether each side makes a parameter's updates of its own gradients under some of these settings.
+        """Return whether each side's updates of a parameter follow from its own gradients under some of these settings.
 
-        `frozen`: also if these say that one side leaves the parameter as it is; else only one without a gradient.
+        Args:
+            name: the parameter.
+            replica: the replica that recorded it.
+            frozen: whether settings also count in which one side leaves the parameter as it is. Otherwise these count
+                only for a parameter that has no gradient on either side.
         """
         both = [side.updates(name, replica) for side in self._sides[:2]]
         if both[0] is None or both[1] is None:
             return False
-        mine, theirs = both[0], both[1]
-        frozen = frozen or not any(gradient.any() for one in (mine, theirs) for gradient in one.gradients)
+        reference, candidate = both[0], both[1]
+        frozen = frozen or not any(
+            gradient.any() for updates in (reference, candidate) for gradient in updates.gradients
+        )
         return any(
             (frozen or settings[0][FROZEN] == settings[1][FROZEN])
-            and explains(ask._replace(reference=mine, candidate=theirs), settings)
+            and explains(ask._replace(reference=reference, candidate=candidate), settings)
             for ask, settings in self._known
         )
 
 
 def explains(question: Question, settings: Both) -> bool:
-    """Whether settings of both sides reproduce what a question is about."""
+    """Return whether a pair of settings, one for each side, reproduces what a question is about."""
     return all(
-        bits(side.seen, residuals(question.formula, side, one)) >= NEEDED
-        for side, one in zip((question.reference, question.candidate), settings, strict=True)
+        bits(observation.seen, residuals(question.formula, observation, side_settings)) >= NEEDED
+        for observation, side_settings in zip((question.reference, question.candidate), settings, strict=True)
     )

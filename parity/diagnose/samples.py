@@ -1,4 +1,4 @@
-"""Causes in which samples are drawn: the order of an epoch, how it is dealt out, and what happens to a batch."""
+"""Causes in which samples are drawn: the order of an epoch, how it is divided among replicas and into batches."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -14,23 +14,24 @@ from parity.data import batches
 from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.observation import Samples
 
-Step = list[Indices]  # by replica
+Step = list[Indices]  # the samples of one step, by replica
 SHUFFLED: Final = "shuffled"
-IN_A_ROW, IN_TURN, ROW_OF_EPOCH = "a row of the batch", "in turn", "a row of the epoch"
+IN_A_ROW, IN_TURN, ROW_OF_EPOCH = "contiguous parts of each batch", "round robin", "contiguous parts of each epoch"
 WHOLE_BATCHES: Final = "whole batches only"
 KEPT: Final[dict[str, Callable[[Indices], Indices]]] = {
     "all": lambda batch: batch,
-    "all but the last": lambda batch: batch[:-1],
-    "all but the first": lambda batch: batch[1:],
-    "the last first": lambda batch: batch[::-1],
+    "all but the last sample": lambda batch: batch[:-1],
+    "all but the first sample": lambda batch: batch[1:],
+    "reversed": lambda batch: batch[::-1],
     WHOLE_BATCHES: lambda batch: batch,
 }
 
 
 def _predict(samples: Samples, replicas: tuple[int, ...], arranged: str, **settings: Any) -> dict[str, Array]:
+    """Return the indices that the settings lead to, in the order of `Samples.seen`."""
     plan = _plan(samples, **settings)
     parts = [step[other][: len(step[own])] for own, other in enumerate(replicas) for step in plan]
-    if arranged == "otherwise":
+    if arranged == "in another order":
         parts = _rearranged(parts, samples.seen["indices"].value)
     return {"indices": np.concatenate(parts)}
 
@@ -38,9 +39,11 @@ def _predict(samples: Samples, replicas: tuple[int, ...], arranged: str, **setti
 def _plan(
     samples: Samples, order: str, epochs: str, dealt: str, padding: str, first: int, steps: str, kept: str
 ) -> list[Step]:
-    """The samples of each step."""
+    """Return the samples of each step, by replica."""
     case = samples.case
-    drawn = (_epoch(samples, order, 0 if epochs == "all alike" else epoch) for epoch in itertools.count())
+    drawn = (
+        _epoch(samples, order, 0 if epochs == "the same order in each epoch" else epoch) for epoch in itertools.count()
+    )
     if case.strategy == "all_reduce":
         whole = case.data.batch // case.replicas if kept == WHOLE_BATCHES else 0
         dealer = (
@@ -51,22 +54,22 @@ def _plan(
     else:
         dealer = (_parts(case, KEPT[kept](batch), dealt) for batch in _batches(case, drawn))
     plan = list(itertools.islice(dealer, first, first + case.steps))
-    return plan[:1] * len(plan) if steps == "the first again" else plan
+    return plan[:1] * len(plan) if steps == "the first step's samples again" else plan
 
 
 def _epoch(samples: Samples, order: str, epoch: int) -> Indices:
-    """The samples in the order of one epoch."""
+    """Return the order of the samples in one epoch."""
     case, size = samples.case, samples.size
     if order == "not shuffled":
         return np.arange(size)
-    seed = case.seed + 1 if order == "the next seed" else case.seed
+    seed = case.seed + 1 if order == "shuffled with the next seed" else case.seed
     if case.strategy == "all_reduce":
         return np.asarray(shards.distributed_sampler(size, 1, seed, epoch)[0])
     return batches.order(msgspec.structs.replace(case, seed=seed), size, epoch * size, size)
 
 
 def _batches(case: schema.Case, epochs: Iterator[Indices]) -> Iterator[Indices]:
-    """Cut from an endless row of epochs."""
+    """Yield batches cut from a concatenation of epochs without end: a batch may span two epochs."""
     row = next(epochs)
     while True:
         while len(row) < case.data.batch:
@@ -76,21 +79,24 @@ def _batches(case: schema.Case, epochs: Iterator[Indices]) -> Iterator[Indices]:
 
 
 def _parts(case: schema.Case, batch: Indices, dealt: str) -> Step:
-    """A batch cut into parts for the replicas."""
+    """Return a batch divided among the replicas."""
     return _in_turn(batch, case.replicas) if dealt == IN_TURN else shards.split(batch, case)
 
 
 def _sampler(case: schema.Case, epochs: Iterator[Indices], dealt: str, padding: str) -> Iterator[Step]:
-    """Each epoch dealt out to the replicas, as DistributedSampler does it in turn, and cut into batches by each."""
-    each = case.data.batch // case.replicas
+    """Yield the steps of epochs that are divided among the replicas before they are cut into batches.
+
+    That is what torch.utils.data.DistributedSampler does, with its samples dealt out in turn.
+    """
+    per_replica = case.data.batch // case.replicas
     for epoch in epochs:
         whole = _padded(epoch, case.replicas, padding)
         if dealt == IN_A_ROW:
-            size = each * case.replicas
+            size = per_replica * case.replicas
             yield from (np.array_split(whole[i : i + size], case.replicas) for i in range(0, len(whole), size))
             continue
         own = _in_turn(whole, case.replicas) if dealt == IN_TURN else np.array_split(whole, case.replicas)
-        yield from ([part[i : i + each] for part in own] for i in range(0, len(own[0]), each))
+        yield from ([part[i : i + per_replica] for part in own] for i in range(0, len(own[0]), per_replica))
 
 
 def _in_turn(whole: Indices, replicas: int) -> Step:
@@ -98,26 +104,26 @@ def _in_turn(whole: Indices, replicas: int) -> Step:
 
 
 def _padded(epoch: Indices, replicas: int, padding: str) -> Indices:
-    """As many as the replicas divide."""
+    """Return an epoch made as long as the number of replicas divides, by repeating samples or leaving some out."""
     beyond = len(epoch) % replicas
     if padding == "none" or not beyond:
         return epoch
-    return epoch[:-beyond] if padding == "the last left out" else np.resize(epoch, len(epoch) + replicas - beyond)
+    return epoch[:-beyond] if padding == "last samples left out" else np.resize(epoch, len(epoch) + replicas - beyond)
 
 
 def _rearranged(parts: Step, seen: Array) -> Step:
-    """The parts as they were seen, where each holds the planned samples in another order."""
+    """Return the planned parts, each in the order that was recorded if that holds the same samples."""
     if sum(map(len, parts)) != len(seen):
         return parts
-    found = _like(parts, seen)
+    recorded = _like(parts, seen)
     return [
-        there if np.array_equal(np.sort(here), np.sort(there)) else here
-        for here, there in zip(parts, found, strict=True)
+        drawn if np.array_equal(np.sort(planned), np.sort(drawn)) else planned
+        for planned, drawn in zip(parts, recorded, strict=True)
     ]
 
 
 def _like(parts: Step, seen: Array) -> Step:
-    """What was seen, cut into parts of the same lengths."""
+    """Return what was recorded, cut into parts of the same lengths as the planned ones."""
     return np.split(seen, np.cumsum([len(part) for part in parts])[:-1])
 
 
@@ -129,21 +135,22 @@ def _dealt(samples: Samples, settings: Settings) -> Iterable[str]:
 
 def _paddings(samples: Samples, settings: Settings) -> Iterable[str]:
     uneven = samples.case.strategy == "all_reduce" and samples.size % samples.case.replicas
-    return ("repeated from the start", "the last left out", "none") if uneven else ("repeated from the start",)
+    return ("first samples repeated", "last samples left out", "none") if uneven else ("first samples repeated",)
 
 
 def _replicas(samples: Samples, settings: Settings) -> Iterator[tuple[int, ...]]:
-    """Whose samples each replica has, by its first batch."""
+    """Yield which replica's planned samples each replica drew: its own, or the one that its first batch shows."""
     own = tuple(range(samples.case.replicas))
     yield own
     plan = _plan(samples, **{name: value for name, value in settings.items() if name not in ("replicas", "arranged")})
     seen, parts = samples.seen["indices"].value, [step[replica] for replica in own for step in plan]
     if len(seen) == sum(map(len, parts)):
-        found = _like(parts, seen)[:: len(plan)]
-        yield tuple(_whose(plan[0], part, replica) for replica, part in enumerate(found))
+        first_batches = _like(parts, seen)[:: len(plan)]
+        yield tuple(_whose(plan[0], part, replica) for replica, part in enumerate(first_batches))
 
 
 def _whose(step: Step, part: Indices, own: int) -> int:
+    """Return the replica for which a recorded part was planned; the own one if none matches."""
     return next((i for i, planned in enumerate(step) if len(part) and np.array_equal(planned[: len(part)], part)), own)
 
 
@@ -151,13 +158,13 @@ FORMULA: Final[Formula[Samples]] = Formula(
     _predict,
     (
         Trait("replicas", "shard.rotated", _replicas),
-        Trait("epochs", "sampler.epoch", choices("each shuffled anew", "all alike")),
+        Trait("epochs", "sampler.epoch", choices("each epoch shuffled anew", "the same order in each epoch")),
         Trait("dealt", "sampler.order", _dealt),
         Trait("padding", "sampler.padding", _paddings),
-        Trait("steps", "sampler.repeated", choices("each its own", "the first again")),
+        Trait("steps", "sampler.repeated", choices("new samples in each step", "the first step's samples again")),
         Trait("first", "sampler.offset", choices(0, 1)),
         Trait("kept", "sampler.drop_last", choices(*KEPT)),
-        Trait("order", "sampler.shuffle", choices(SHUFFLED, "not shuffled", "the next seed")),
-        Trait("arranged", "sampler.arranged", choices("as dealt", "otherwise")),
+        Trait("order", "sampler.shuffle", choices(SHUFFLED, "not shuffled", "shuffled with the next seed")),
+        Trait("arranged", "sampler.arranged", choices("as planned", "in another order")),
     ),
 )

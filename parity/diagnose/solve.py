@@ -1,7 +1,7 @@
-"""Hidden constants, solved for: the value under which a formula comes nearest to what was seen.
+"""Solve for hidden constants: the value under which a formula comes nearest to what was recorded.
 
-Gauss and Newton's method on one unknown, from the best of a few starts. Every value counts by its own
-noise, so that updates, slots and learning rates can be looked at together.
+The Gauss-Newton method for one unknown, from the best of a few starting values. Residuals are divided by the noise of
+their tensor, so that updates, optimizer slots and learning rates can be fitted together.
 """
 
 import itertools
@@ -14,22 +14,22 @@ from parity.core.arrays import Array
 from parity.diagnose.observation import Observation
 
 ROUNDS: Final = 20
-HALVINGS: Final = 4  # of a step that leads away
-SLOW: Final = 0.8  # of a sum of squares left by a step: it does not lead to zero
-ENOUGH: Final = 8  # values that depend on a constant; fewer are fitted by chance
+HALVINGS: Final = 4  # how often a step that makes the residuals larger is halved
+SLOW: Final = 0.8  # fraction of the sum of squares left by a step above which the iteration is given up
+ENOUGH: Final = 8  # values that must depend on a constant; fewer are fitted by chance
 
 Settings = dict[str, Any]
 
 
 class Point(NamedTuple):
-    """A value of the constant, and what it leaves."""
+    """A value of the constant, and the residuals that it leaves."""
 
     value: float
     residuals: Array
 
     @property
     def size(self) -> float:
-        """The sum of squares; infinite where a formula makes no sense."""
+        """The sum of squares; infinite where the formula gives no finite result."""
         size = float(self.residuals @ self.residuals)
         return size if np.isfinite(size) else np.inf
 
@@ -42,9 +42,15 @@ def constant(
     starts: Iterable[float],
     among: str = "",
 ) -> float | None:
-    """The setting `name` under which `predict` reproduces most; None where too little depends on it.
+    """Return the value of setting `name` under which `predict` comes nearest, or None if too little depends on it.
 
-    `among`: look only at what was seen under names that begin so.
+    Args:
+        predict: the formula.
+        observation: what it has to reproduce.
+        settings: the values of the other settings.
+        name: the setting to solve for.
+        starts: values to start from; the best of them is refined.
+        among: fit only the recorded values whose names begin with this.
     """
 
     def at(value: float) -> Point:
@@ -66,19 +72,20 @@ def constant(
     return point.value
 
 
-def scale(made: Array, wanted: Array) -> float | None:
-    """The factor from one array to another of its shape; None where too few values tell."""
-    if made.shape != wanted.shape or np.count_nonzero(made) < ENOUGH:
+def scale(source: Array, target: Array) -> float | None:
+    """Return the factor from one array to another of its shape, by least squares; None if there are too few values."""
+    if source.shape != target.shape or np.count_nonzero(source) < ENOUGH:
         return None
-    return float(np.vdot(made, wanted) / np.vdot(made, made))
+    return float(np.vdot(source, target) / np.vdot(source, source))
 
 
 def decades(smallest: int, largest: int) -> list[float]:
-    """Powers of ten and three times them."""
+    """Return powers of ten and three times each, from 10^smallest up to but not including 10^largest."""
     return [factor * 10.0**power for power, factor in itertools.product(range(smallest, largest), (1.0, 3.0))]
 
 
 def _residuals(observation: Observation, predicted: Any, among: str) -> Array:
+    """Return the residuals of all values that the formula predicts, in units of their noise."""
     parts = [
         np.ravel((predicted[key] - value.value) / value.noise)
         for key, value in observation.seen.items()
@@ -88,9 +95,9 @@ def _residuals(observation: Observation, predicted: Any, among: str) -> Array:
 
 
 def _step(at: Callable[[float], Point], point: Point) -> float | None:
-    """Where the tangent leads, which a small difference stands for; None where too little depends on the value."""
-    apart = 1e-4 * abs(point.value) or 1e-6
-    slope = (at(point.value + apart).residuals - point.residuals) / apart
+    """Return the Gauss-Newton step, with a numerical derivative; None where too little depends on the value."""
+    difference = 1e-4 * abs(point.value) or 1e-6
+    slope = (at(point.value + difference).residuals - point.residuals) / difference
     slope = np.where(np.isfinite(slope), slope, 0.0)
     if np.count_nonzero(slope) < ENOUGH or not np.isfinite(point.size):
         return None
@@ -98,9 +105,9 @@ def _step(at: Callable[[float], Point], point: Point) -> float | None:
 
 
 def _nearer(at: Callable[[float], Point], point: Point, step: float) -> Point | None:
-    """The point after a step, which is halved until it leads nearer."""
+    """Return the point after a step, halved until the residuals shrink; None if they never do."""
     for halving in range(HALVINGS):
-        there = at(point.value + step * 0.5**halving)
-        if there.size < point.size:
-            return there
+        candidate = at(point.value + step * 0.5**halving)
+        if candidate.size < point.size:
+            return candidate
     return None

@@ -1,8 +1,8 @@
-"""What a composite module does between its children: which tensors it adds up, and what it makes of them.
+"""What a composite module computes between its submodules: which tensors it adds, and what it makes of the sum.
 
-The children of a composite agree, and still one of them gets something else: a shortcut is missing, a
-norm comes first, positions are added, another activation function stands between. What a tensor is made
-of is found among the tensors that were recorded before it.
+If the submodules of a composite agree and one of them still receives a different input, the composite itself differs:
+a shortcut is missing, a norm comes first, a positional encoding is added, another activation function is applied. The
+terms of the differing tensor are searched for among the tensors that were recorded before it.
 """
 
 import itertools
@@ -18,13 +18,19 @@ from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.observation import Seen
 
-MOST_TERMS: Final = 2  # tensors that are added up
-PROBES: Final = 64  # elements on which the sums are tried
-NEAR: Final = 2.0**-40  # relative: as near as float64 comes to the sum of two tensors
+MOST_TERMS: Final = 2  # tensors in a sum
+PROBES: Final = 64  # elements on which sums are tried
+NEAR: Final = 2.0**-40  # relative error up to which float64 values count as equal to a sum of two tensors
 
 
 class Junction(NamedTuple):
-    """A tensor between modules. `earlier`: those of its shape that were recorded before it, by name."""
+    """A tensor between modules.
+
+    Attributes:
+        name: its key.
+        earlier: the tensors of its shape that were recorded before it, by key.
+        seen: the tensor itself, as `input`.
+    """
 
     name: str
     earlier: Mapping[str, Array]
@@ -36,9 +42,9 @@ def _predict(junction: Junction, function: str, added: str, terms: tuple[str, ..
     if not terms or any(term not in junction.earlier for term in terms):
         return {}
     total = FUNCTIONS[function](_sum(junction.earlier, terms)) * scale
-    if added == "position":  # the same in every sample
+    if added == "position":  # a positional encoding is the same in every sample
         axis = 1 if isinstance(junction.case.model, schema.Transformer) else 0
-        if total.shape[axis] < 2:  # of a single sample anything is a position
+        if total.shape[axis] < 2:  # with a single sample, any difference is the same in every sample
             return {}
         position = (_value(junction) - total).take([0], axis)
         if np.abs(position).max(initial=0.0) <= NEAR * np.abs(total).max(initial=0.0):
@@ -48,36 +54,40 @@ def _predict(junction: Junction, function: str, added: str, terms: tuple[str, ..
 
 
 def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
-    """Sums that give the tensor, the shortest and latest first."""
+    """Yield the sets of earlier tensors whose sum gives the tensor, the smallest sets and latest tensors first.
+
+    Sums are tried on a sample of the elements, since there are many pairs.
+    """
     names = list(junction.earlier)[::-1]
     value = _value(junction)
     if settings["added"] == "position" or not value.size:
         yield from ((name,) for name in names)
         return
-    places = np.random.default_rng(0).integers(0, value.size, min(PROBES, value.size))
-    wanted = value.reshape(-1)[places]
-    probes = {name: junction.earlier[name].reshape(-1)[places] for name in names}
+    positions = np.random.default_rng(0).integers(0, value.size, min(PROBES, value.size))
+    target = value.reshape(-1)[positions]
+    probes = {name: junction.earlier[name].reshape(-1)[positions] for name in names}
     function: Callable[[Array], Array] = FUNCTIONS[settings["function"]]
-    close = NEAR * float(np.abs(wanted).max(initial=0.0))
+    close = NEAR * float(np.abs(target).max(initial=0.0))
     for count in range(1, MOST_TERMS + 1):
         for terms in itertools.combinations(names, count):
-            made = function(_sum(probes, terms))
-            factors = (1.0, solve.scale(made, wanted) or 1.0)
-            if any(np.abs(made * factor - wanted).max(initial=0.0) <= close for factor in factors):
+            total = function(_sum(probes, terms))
+            factors = (1.0, solve.scale(total, target) or 1.0)
+            if any(np.abs(total * factor - target).max(initial=0.0) <= close for factor in factors):
                 yield tuple(reversed(terms))
 
 
 def _norm_order(reference: tuple[str, ...], candidate: tuple[str, ...]) -> str:
-    """Whether one side takes what a norm gives where the other takes what is to be normalised later."""
+    """Return the cause for a side that takes a norm's output where the other takes its input, or an empty string."""
     norms = [any("norm" in term.rpartition(".")[2] for term in terms) for terms in (reference, candidate)]
     return "transformer.norm_order" if norms[0] != norms[1] else ""
 
 
 def _scales(junction: Junction, settings: Settings) -> Iterator[float]:
+    """Yield the factor that the sum is multiplied by."""
     yield 1.0
     if settings["terms"]:
-        made = _predict(junction, settings["function"], "nothing", settings["terms"], 1.0).get("input")
-        if made is not None and (scale := solve.scale(made, _value(junction))) is not None:
+        unscaled = _predict(junction, settings["function"], "nothing", settings["terms"], 1.0).get("input")
+        if unscaled is not None and (scale := solve.scale(unscaled, _value(junction))) is not None:
             yield scale
 
 

@@ -1,4 +1,5 @@
-"""The doctor: facts about one step of a program, gathered by a backend, and the findings that rules make of them.
+"""The doctor: facts about a few steps of a program, gathered by a backend, and the findings that rules make of them.
 
-Data passes through as `inputs` (the flags) -> a backend's harness/doctor.py -> `evidence` -> `rules` -> `finding`.
+Data flows from the flags (`inputs`) to a backend's harness/doctor folder, then as `evidence` to the `rules`, which
+return each `finding`.
 """

@@ -1,8 +1,8 @@
-"""python -m parity.doctor: why does it fail, crawl or hang on the GPU?
+"""python -m parity.doctor: find out why a model fails, is slow or hangs on the GPU.
 
-Runs some steps of a model, your own or a built-in case's, and says in plain words what is misplaced, mistyped,
-copied or synchronised needlessly, what never learns, and where the time goes. Without a GPU your code is given
-virtual ones, which compute on the CPU and refuse what GPUs refuse.
+Runs a few training steps of a model, your own or that of a built-in case, and reports in plain words what is on the
+wrong device, has the wrong type, is copied or synchronised needlessly or never learns, and where the time goes. Without
+a GPU your code is given virtual ones, which compute on the CPU and refuse what real GPUs refuse.
 """
 
 from parity.core import signals
@@ -31,40 +31,45 @@ from parity.report import as_json
 from parity.runtime.hardware import available, gpus
 from parity.runtime.job import DoctorJob
 
-EPILOG = """A step is called as fn(model, inputs): inputs is a dict of tensors on the host, as a data loader gives
-them, and fn does what one training step of yours does. Without one: inputs moved, forward, the sum of the outputs,
-backward. Status: 0 nothing found; 1 findings (notes do not count); 2 usage; 3 the program could not be run."""
-PATIENCE = 60.0  # seconds
+EPILOG = """The function of --step is called as fn(model, inputs), where inputs is a dict of tensors on the host, as a
+data loader returns them; it does what one training step of yours does. Without --step, the doctor moves the inputs to
+the model's device and runs forward, the sum of the outputs and backward. Exit status: 0 nothing found; 1 findings
+(notes do not count); 2 wrong usage; 3 the program could not be run."""
+PATIENCE = 60.0  # seconds without progress after which a program counts as hung
 
 
 def main(argv: Sequence[str], program: str = "parity.doctor") -> int:
-    """Returns the exit status."""
+    """Run the command, called as `program`, and return its exit status."""
     args = _parse(argv, program)
-    found: list[Finding] = []
-    seen: list[Evidence] = []
-    failed: list[str] = []
-    for examined in list(_programs(args)):  # all flags are looked at before anything runs
+    all_findings: list[Finding] = []
+    all_evidence: list[Evidence] = []
+    errors: list[str] = []
+    for examined in list(_programs(args)):  # a list, so that all flags are checked before anything runs
         try:
             findings, evidence = examine(examined, args.patience)
-        except (BackendError, MissingError) as error:  # the others are examined all the same
-            failed.append(str(error))
+        except (
+            BackendError,
+            MissingError,
+        ) as error:  # reported at the end, so that the other programs are still examined
+            errors.append(str(error))
             continue
-        found += [finding for finding in findings if finding.id not in args.ignore]
-        seen += evidence
-    if seen or not failed:
-        _report(args, found, seen)
-    if failed:
-        raise BackendError("\n".join(dict.fromkeys(failed)))  # the same may be missing for each
-    return int(any(finding.severity != "note" for finding in found))
+        all_findings += [finding for finding in findings if finding.id not in args.ignore]
+        all_evidence += evidence
+    if all_evidence or not errors:
+        _report(args, all_findings, all_evidence)
+    if errors:
+        raise BackendError("\n".join(dict.fromkeys(errors)))  # the same may be missing for each
+    return int(any(finding.severity != "note" for finding in all_findings))
 
 
-def _report(args: argparse.Namespace, found: list[Finding], seen: list[Evidence]) -> None:
+def _report(args: argparse.Namespace, findings: list[Finding], evidence: list[Evidence]) -> None:
+    """Write the JSON file and print the text, as the flags ask for."""
     try:
-        if args.json is not None:  # first: it must not be lost where the text cannot be written
-            as_json.write(report.document(found, seen), args.json)
+        if args.json is not None:  # first, so that it is not lost if printing the text fails
+            as_json.write(report.document(findings, evidence), args.json)
     finally:
         if not args.quiet:
-            report.show(found, seen, sys.stderr if args.json == "-" else sys.stdout)
+            report.show(findings, evidence, sys.stderr if args.json == "-" else sys.stdout)
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
@@ -75,18 +80,23 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     add("--keras", default="", metavar="MODULE:FN", help="a function that returns your keras.Model")
     add("--step", default="", metavar="MODULE:FN", help="your training step, called as fn(model, inputs)")
     add("--input", action="append", default=[], metavar="SPEC", help="name=dtype[shape], e.g. 'ids=int64[2,8]<100'")
-    add("--devices", metavar="auto|cpu:N|gpu:N", help="default: the GPUs, or else 2 virtual ones (as cpu:2 asks for)")
-    add("--ranks", type=cli.count, default=1, help="processes, for a program that torchrun or TF_CONFIG starts")
+    add("--devices", metavar="auto|cpu:N|gpu:N", help="default: the GPUs, or else 2 virtual ones (like cpu:2)")
+    add(
+        "--ranks",
+        type=cli.count,
+        default=1,
+        help="processes to start, for a program that uses torchrun or TF_CONFIG",
+    )
     add(
         "--patience",
         type=cli.seconds,
         default=PATIENCE,
         metavar="SECONDS",
-        help="until a step counts as hung (default 60)",
+        help="time without progress after which a step counts as hung (default 60)",
     )
-    add("--ignore", action="append", default=[], metavar="ID", help="a kind of finding to leave out (repeatable)")
-    add("--profile", type=Path, metavar="DIR", help="write the framework's own profile of a step there")
-    add("--json", metavar="FILE", help="write the findings there; - for stdout (the text then goes to stderr)")
+    add("--ignore", action="append", default=[], metavar="ID", help="id of findings to leave out (repeatable)")
+    add("--profile", type=Path, metavar="DIR", help="write the framework's own profile of one step to this folder")
+    add("--json", metavar="FILE", help="write the findings to this file; - for stdout (the text then goes to stderr)")
     add("--quiet", action="store_true", help="print no text")
     cli.add_pythons(parser)
     args = parser.parse_args(argv)
@@ -95,17 +105,17 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises UsageError for flags that do not go together."""
+    """Raise UsageError for flags that do not go together."""
     if bool(args.case) == bool(args.torch or args.keras):
-        raise UsageError("expected --case, or a program of yours by --torch or --keras; --help lists the flags")
+        raise UsageError("expected either --case, or your own program by --torch or --keras; --help lists the flags")
     if args.case and (args.step or args.input or args.ranks > 1):
-        raise UsageError("--step, --input and --ranks belong to a program of yours; a case has its own")
+        raise UsageError("--step, --input and --ranks are for your own program: leave them out with --case")
     if args.torch and args.keras and args.step:
-        raise UsageError("--step belongs to one program: examine --torch and --keras one after the other")
+        raise UsageError("--step belongs to a single program: examine --torch and --keras in two runs")
     if not args.case and not args.input:
-        raise UsageError(f"expected the inputs of the program, e.g. {inputs.EXAMPLE}")
+        raise UsageError(f"expected the inputs of the program by --input, e.g. {inputs.EXAMPLE}")
     if unknown := [name for name in args.ignore if name not in rules.IDS]:
-        raise UsageError(f"--ignore={unknown[0]}: there is no such finding{nearest(unknown[0], rules.IDS)}")
+        raise UsageError(f"--ignore={unknown[0]}: there is no finding with this id{nearest(unknown[0], rules.IDS)}")
     if args.json is not None:
         as_json.check(args.json)
     if args.profile is not None:
@@ -113,28 +123,32 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _programs(args: argparse.Namespace) -> Iterator[ExaminedProgram]:
-    """All that is to be examined, one after the other, since times are measured. Raises UsageError."""
+    """Yield every program to examine; they run one after the other, since times are measured.
+
+    Raises:
+        UsageError: a flag asks for what is not there, such as devices or a case.
+    """
     pythons = {side: python for side, python in cli.pythons(args).items() if args.case or getattr(args, side)}
     devices = available(pythons) if args.devices in (None, "auto") else parse(args.devices)
     virtual = devices.kind == "cpu" or gpus(pythons) < devices.number
     asked = not virtual or args.devices not in (None, "auto")
     if args.ranks > devices.number and asked:
-        raise UsageError(f"--ranks={args.ranks} needs a device for each, there are {devices}")
+        raise UsageError(f"--ranks={args.ranks} needs a device for each rank, but there are {devices}")
     profile = str(args.profile.absolute()) if args.profile else ""
     for case in cases.select(args.case, devices=devices.number) if args.case else []:
         if reason := obstacle(case):
             raise UsageError(f"{case.name} on {devices}: {reason}")
         count = 1 if case.strategy == "single" else devices.number
-        own = profile and str(Path(profile) / case.name)
-        job = DoctorJob(case=case, devices=count, virtual=virtual, profile=own)
+        case_profile = profile and str(Path(profile) / case.name)
+        job = DoctorJob(case=case, devices=count, virtual=virtual, profile=case_profile)
         for side, python in pythons.items():
             yield ExaminedProgram(side, python, job)
-    given = [inputs.parse(text) for text in args.input]
-    if repeated := [name for name, count in Counter(each.name for each in given).items() if count > 1]:
-        raise UsageError(f"--input: there are two of the name {repeated[0]!r}")
+    specs = [inputs.parse(text) for text in args.input]
+    if repeated := [name for name, count in Counter(spec.name for spec in specs).items() if count > 1]:
+        raise UsageError(f"--input: two inputs have the name {repeated[0]!r}")
     job = DoctorJob(
         step=args.step,
-        inputs=given,
+        inputs=specs,
         devices=max(devices.number, args.ranks),
         virtual=virtual,
         asked=asked,

@@ -1,4 +1,4 @@
-"""How long the parts of a step take: a side says when each begins and ends."""
+"""Measure how long the parts of a step take; the backends report when each part begins and ends."""
 
 import statistics
 import time
@@ -11,9 +11,10 @@ from parity.doctor.evidence import Time
 
 
 class Clock:
-    """Times steps and their parts; a part within a part counts for the outer one alone.
+    """Times steps and their parts. A part within another part counts for the outer one only.
 
-    `wait` returns when the devices have done what they were given.
+    Args:
+        wait: returns when the devices have finished the work that they were given.
     """
 
     def __init__(self, wait: Callable[[], None]) -> None:
@@ -25,7 +26,7 @@ class Clock:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """One step."""
+        """Time one step."""
         self._steps.append(defaultdict(float))
         self._open, self._forward_ended = "", None
         start = self._now()
@@ -33,14 +34,17 @@ class Clock:
         self._steps[-1]["step"] = self._now() - start
 
     def result(self, device: str) -> list[Time]:
-        """The medians of the steps that came to an end, if there are any; None for a part that none of them had."""
+        """Return the medians over all complete steps, in a list of one; an empty list if no step came to an end.
+
+        A part that no step had is None.
+        """
         steps = [step for step in self._steps if "step" in step]
         parts = {part for step in steps for part in step}
         medians = {part: statistics.median(step.get(part, 0.0) for step in steps) for part in parts}
         return [Time(device=device, steps=len(steps), **medians)] if steps else []
 
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, timed as a part of the step."""
+        """Return the function wrapped so that it is timed as a part of the step."""
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             self.begin(part)
@@ -52,17 +56,17 @@ class Clock:
         return timed
 
     def begin(self, part: str) -> None:
-        """A part begins: forward, backward, update or copies."""
+        """Note that a part begins: forward, backward, update or copies."""
         if self._open:
             return
         self._open, self._began = part, self._now()
         if part == "backward" and self._forward_ended is not None:
-            # Between the model's output and the backward pass the loss is computed.
+            # The loss is computed between the model's output and the backward pass.
             self._steps[-1]["loss"] += self._began - self._forward_ended
             self._forward_ended = None
 
     def end(self, part: str) -> None:
-        """The part is over."""
+        """Note that a part ends."""
         if self._open != part:
             return
         self._open, now = "", self._now()
@@ -70,7 +74,7 @@ class Clock:
         if part == "forward":
             self._forward_ended = now
         elif part == "copies" and self._forward_ended is not None:
-            self._forward_ended += now - self._began  # not a part of the loss
+            self._forward_ended += now - self._began  # so that copies do not count as a part of the loss
 
     def _now(self) -> float:
         self.wait()

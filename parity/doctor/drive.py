@@ -1,7 +1,7 @@
-"""An examination, framework-free: a program trains, and each of its steps runs in a context of its own.
+"""Drive an examination: train a program, with each of its steps in a context manager that the backend provides.
 
-The first steps are observed, some more are timed, the last is profiled if that is wanted. A side says what each
-means. A step begins where the one before ended, so that a library which fetches batches ahead does not matter.
+The first steps are observed, some more are timed, and the last is profiled on request; the backend decides what that
+means. A step begins where the one before it ended, so that libraries which fetch batches ahead do not matter.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,11 +20,17 @@ from parity.runtime.drive import Rank, Run, recorders
 from parity.runtime.job import DoctorJob, Job
 
 OBSERVED, WARM, TIMED = 2, 1, 5
-LineOf = Callable[[TracebackType | None], str]  # the user's line that an exception came from
+LineOf = Callable[[TracebackType | None], str]  # returns the line of the user's code that an exception came from
 
 
 class Program(NamedTuple):
-    """What is examined, built. `train(batches, on_step)` does a step with each batch, then calls `on_step()`."""
+    """A program under examination, built.
+
+    Attributes:
+        model: the model.
+        batches: its batches, without end.
+        train: train(batches, on_step) makes a step with each batch and calls `on_step()` after it.
+    """
 
     model: Any
     batches: Iterator[Any]
@@ -32,12 +38,12 @@ class Program(NamedTuple):
 
 
 def steps(job: DoctorJob) -> int:
-    """How many steps an examination takes."""
+    """Return how many steps an examination takes."""
     return OBSERVED + WARM + TIMED + bool(job.profile)
 
 
 def plain_run(job: DoctorJob, rank: Rank) -> Run:
-    """The run of a built-in case; its recorders note samples, and are given nothing else."""
+    """Return the run of a built-in case whose recorders note the samples and nothing else."""
     assert job.case
     case = msgspec.structs.replace(job.case, steps=steps(job))
     data = Dataset(case)
@@ -47,7 +53,12 @@ def plain_run(job: DoctorJob, rank: Rank) -> Run:
 
 @contextmanager
 def building_errors(line_of: LineOf) -> Iterator[None]:
-    """What the program raises while it is built is told with the user's line. Raises BackendError, and UsageError."""
+    """Turn what a program raises while it is built into a message with the user's line.
+
+    Raises:
+        BackendError: for any other exception.
+        UsageError: passed on unchanged.
+    """
     try:
         yield
     except UsageError:
@@ -59,7 +70,10 @@ def building_errors(line_of: LineOf) -> Iterator[None]:
 
 
 def outcome(drive: "Drive", line_of: LineOf) -> Failure | None:
-    """Runs it all; what an unobserved step of the user's raised, which spoils nothing that was seen before."""
+    """Run all steps; return the failure if the user's code raised in a step that was not observed, else None.
+
+    Such a failure does not spoil what was observed before. Other exceptions are passed on.
+    """
     try:
         drive.run()
     except Exception as error:
@@ -72,9 +86,15 @@ def outcome(drive: "Drive", line_of: LineOf) -> Failure | None:
 
 
 class Drive:
-    """Trains a program. `context(number, batch)`: what a step runs in; one that swallows an exception ends it all.
+    """Trains a program step by step.
 
-    `ranks`: those that go step by step together. `steps`: how many.
+    Args:
+        program: the program.
+        context: context(number, batch) returns the context manager that step `number` runs in. If it swallows an
+            exception, the training ends.
+        files: the files of this rank.
+        ranks: the number of ranks that keep in step with each other.
+        steps: the number of steps.
     """
 
     def __init__(
@@ -92,7 +112,7 @@ class Drive:
         self._inside: AbstractContextManager[Any]
 
     def run(self) -> None:
-        """All steps. Raises what a step raised, unless its context had swallowed it."""
+        """Run all steps. Raises what a step raised, unless the step's context swallows it."""
         self._begin()
         try:
             self.program.train(self._drawn(), self._on_step)

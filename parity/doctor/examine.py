@@ -1,4 +1,4 @@
-"""The parent's part of an examination: the program's processes run, and what they saw becomes findings."""
+"""The parent process's part of an examination: start the program's processes, and make findings of their evidence."""
 
 import contextlib
 import os
@@ -19,7 +19,13 @@ from parity.runtime.job import DoctorJob
 
 
 class ExaminedProgram(NamedTuple):
-    """A program on one side, and the interpreter for it; "" for this one."""
+    """A program to examine on one side.
+
+    Attributes:
+        side: "torch" or "keras".
+        python: the interpreter to run it with; "" for the current one.
+        job: what to run.
+    """
 
     side: str
     python: str
@@ -27,21 +33,29 @@ class ExaminedProgram(NamedTuple):
 
 
 def examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], list[Evidence]]:
-    """What is found, and what each rank saw that came to an end; beside a GPU's times those of the CPU.
+    """Return the findings about a program, and the evidence of each rank that came to an end.
 
-    `patience`: seconds after which the program counts as hung. Raises UsageError, and BackendError where the program
-    cannot be built.
+    On a GPU the program also runs on the CPU, if that is possible, to add its times there for comparison.
+
+    Args:
+        program: what to examine.
+        patience: seconds without progress after which the program counts as hung.
+
+    Raises:
+        UsageError: the job asks for something that is not there.
+        BackendError: the program could not be built.
     """
-    found, seen = _examine(program, patience)
-    if not program.job.virtual and len(seen) == 1:
+    findings, evidences = _examine(program, patience)
+    if not program.job.virtual and len(evidences) == 1:
         with contextlib.suppress(BackendError):
-            on_cpu = msgspec.structs.replace(program.job, virtual=True, profile="")
-            _, there = _examine(program._replace(job=on_cpu), patience)
-            seen[0].times += [time for evidence in there for time in evidence.times]
-    return found, seen
+            cpu_job = msgspec.structs.replace(program.job, virtual=True, profile="")
+            _, cpu_evidences = _examine(program._replace(job=cpu_job), patience)
+            evidences[0].times += [time for evidence in cpu_evidences for time in evidence.times]
+    return findings, evidences
 
 
 def _examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], list[Evidence]]:
+    """Examine a program in processes that are started for it."""
     ranks = program.job.group(program.side).ranks
     threads = max(len(os.sched_getaffinity(0)) // ranks, 1)
     kind: Kind = "cpu" if program.job.virtual else "gpu"
@@ -52,29 +66,40 @@ def _examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], 
 
 
 def examined(backend: Backend, job: DoctorJob, folder: Path) -> tuple[list[Finding], list[Evidence]]:
-    """The same by processes that are there already; `folder` is for this examination alone."""
+    """Return findings and evidence like `examine`, using processes that are already running.
+
+    Args:
+        backend: the running processes.
+        job: what to run.
+        folder: a folder to be created, for the files of this examination alone.
+    """
     folder.mkdir()
     answer = backend.do(msgspec.structs.replace(job, folder=str(folder.absolute())))
     if answer.status == "usage":
         raise UsageError(answer.message)
     ranks = [Files(folder, rank) for rank in range(job.group(backend.name).ranks)]
-    seen = [evidence for rank in ranks if (evidence := rank.read())]
-    where = waiting(ranks)
-    findings = rules.findings(seen, [rank.noted() for rank in ranks], where)
-    # Calls that do not meet may end a rank in the midst of it: what is on file says why.
-    told = any(rank.stack for rank in where) or any(map(_failed, seen)) or any(map(_do_not_meet, findings))
-    if answer.status == "error" and not told:
+    evidences = [evidence for rank in ranks if (evidence := rank.read())]
+    waits = waiting(ranks)
+    findings = rules.findings(evidences, [rank.noted() for rank in ranks], waits)
+    # If the ranks' collective calls do not match, a rank may be ended in the middle of one. The files of the
+    # examination then say more than the exception.
+    is_explained = (
+        any(rank.stack for rank in waits) or any(map(_has_failure, evidences)) or any(map(_is_collective, findings))
+    )
+    if answer.status == "error" and not is_explained:
         raise BackendError(answer.message)
     for finding in findings:
         finding.side, finding.case = backend.name, job.case.name if job.case else ""
-    for evidence in seen:
+    for evidence in evidences:
         evidence.case = job.case.name if job.case else ""
-    return findings, seen
+    return findings, evidences
 
 
-def _do_not_meet(finding: Finding) -> bool:
+def _is_collective(finding: Finding) -> bool:
+    """Return whether a finding is about collective calls that do not match."""
     return finding.id.startswith("collective.")
 
 
-def _failed(evidence: Evidence) -> bool:
+def _has_failure(evidence: Evidence) -> bool:
+    """Return whether a step raised an exception."""
     return evidence.later is not None or any(step.failure for step in evidence.steps)

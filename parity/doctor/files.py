@@ -1,8 +1,9 @@
-"""The folder of an examination: what each rank writes there while it runs, and the parent reads afterwards.
+"""The folder of an examination, in which each rank writes files while it runs and from which the parent reads.
 
-RANK.evidence: what it saw, when it is over. RANK.calls: a line for each call that waits for other ranks, written
-before the call. RANK.stack: where it is, if the parent has to ask. RANK.built: its program is, and whose files are
-whose. RANK.step-N: it has ended its step N. Each of them is progress, after which the parent's patience begins anew.
+RANK.evidence: what it observed, written at its end. RANK.calls: a line for each call that waits for other ranks,
+written before the call. RANK.stack: its Python stack, if the parent asked for it. RANK.built: written once the program
+is built; contains the folders of the user's, this project's and installed code (`ownership.Homes`). RANK.step-N: it has
+ended step N. Each file is a sign of progress, after which the parent's patience starts anew.
 """
 
 import faulthandler
@@ -15,11 +16,11 @@ import msgspec
 from parity.doctor import ownership
 from parity.doctor.evidence import Collective, Evidence, Waiting
 
-POLL = 0.005  # seconds
+POLL = 0.005  # seconds between two looks for a file
 
 
 class Files:
-    """Those of one rank."""
+    """The files of one rank."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self.folder, self.rank = folder, rank
@@ -29,59 +30,59 @@ class Files:
         self._built = folder / f"{rank}.built"
 
     def answer_where(self) -> None:
-        """From now on the parent's question is answered, even while the process waits in a library."""
-        # The file stays open: nothing can be opened when it is needed.
+        """From now on, dump the Python stack when the parent sends SIGUSR1, even while waiting in a library."""
+        # The file is opened now, because a signal handler cannot open one.
         self._open = self.stack.open("w")
         faulthandler.register(signal.SIGUSR1, self._open, all_threads=False)
 
     def built(self) -> None:
-        """The program is built, and it is known whose files are whose."""
+        """Note that the program is built, and write where the code of its process lives."""
         self._built.write_bytes(msgspec.json.encode(ownership.here()))
 
     def homes(self) -> ownership.Homes | None:
-        """Whose files are whose in the rank's process; None if its program is not built."""
+        """Return where the code of the rank's process lives, or None if its program is not built yet."""
         written = self._built.read_bytes() if self._built.exists() else b""
         return msgspec.json.decode(written, type=ownership.Homes) if written else None
 
     def ended(self, step: int | str) -> None:
-        """This rank has ended its step, or all that are watched ("all")."""
+        """Note that this rank has ended a step, or all steps ("all")."""
         self._mark(self.rank, step).touch()
 
     def meet(self, ranks: int, step: int) -> None:
-        """Wait until all ranks have ended a step: by files, which no library's queue can confuse."""
+        """Wait until all ranks have ended a step, by files: a collective could end up in the program's own queue."""
         self.ended(step)
         for rank in range(ranks):
             while not (self._mark(rank, step).exists() or self._mark(rank, "all").exists()):
                 time.sleep(POLL)
 
     def write(self, evidence: Evidence) -> None:
-        """In one go, in place of what was written before."""
+        """Write the evidence atomically, in place of what was written before."""
         unfinished = self.evidence.with_suffix(".unfinished")
         unfinished.write_bytes(msgspec.json.encode(evidence))
         unfinished.replace(self.evidence)
 
     def read(self) -> Evidence | None:
-        """What the rank saw, if it came to an end."""
+        """Return what the rank observed, or None if it did not come to an end."""
         if not self.evidence.exists():
             return None
         return msgspec.json.decode(self.evidence.read_bytes(), type=Evidence)
 
     def note(self, call: Collective) -> None:
-        """A call is about to be made."""
+        """Note a call that is about to be made."""
         with self.calls.open("ab") as file:
             file.write(msgspec.json.encode(call) + b"\n")
 
     def noted(self) -> list[Collective]:
-        """The calls that were made or begun."""
+        """Return the calls that were made or begun."""
         lines = self.calls.read_bytes().splitlines() if self.calls.exists() else []
         return [msgspec.json.decode(line, type=Collective) for line in lines]
 
     def steps(self) -> int:
-        """How many steps the rank has ended."""
+        """Return how many steps the rank has ended."""
         return len(list(self.folder.glob(f"{self.rank}.step-*")))
 
     def where(self) -> list[str]:
-        """Where the rank was when it was asked, as lines of a Python stack, the innermost call first."""
+        """Return the stack that the rank dumped, as lines of Python, the innermost call first."""
         lines = self.stack.read_text().splitlines() if self.stack.exists() else []
         return [line.strip() for line in lines if line.startswith("  File")]
 
@@ -90,7 +91,7 @@ class Files:
 
 
 def waiting(ranks: list[Files]) -> list[Waiting]:
-    """Where each rank was; one that is further than another has ended the step that the other is in."""
+    """Return where each rank was; a rank that is further than another has ended the step in which the other is."""
     first = min(rank.steps() for rank in ranks)
     return [
         Waiting(rank=rank.rank, ended=rank.steps() > first, stack=rank.where(), homes=rank.homes()) for rank in ranks

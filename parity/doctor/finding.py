@@ -1,18 +1,24 @@
-"""What the doctor has to say of a program."""
+"""Findings: what the doctor reports about a program."""
 
 from typing import Literal
 
 import msgspec
 
 Severity = Literal["error", "warning", "note"]
-SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")  # the worst first
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")  # from the worst on
 
 
 class Finding(msgspec.Struct, kw_only=True):
     """One thing that is wrong, or worth knowing.
 
-    `id`: what kind it is, stable, for --ignore. `where`: the path of the module, "" outside of the model.
-    `source`: the user's line, "file:line". `message`: what was seen, with its numbers. `fix`: a line of code.
+    Attributes:
+        id: the kind of finding; stable, for --ignore. ids.py lists them.
+        where: the path of the module; "" outside of the model.
+        source: the line of the user's code that should be changed, as "file:line".
+        message: what was observed, with its numbers.
+        fix: a line of code that mends it; "" if none is known.
+        side: "torch" or "keras".
+        case: the name of the built-in case, if it is one.
     """
 
     id: str
@@ -21,5 +27,5 @@ class Finding(msgspec.Struct, kw_only=True):
     source: str
     message: str
     fix: str
-    side: str = ""  # torch or keras
-    case: str = ""  # of a built-in case
+    side: str = ""
+    case: str = ""

@@ -1,7 +1,7 @@
-"""Whether the targets of a loss stand in the order of the samples that the model was given.
+"""Compare the order of a loss's targets with the order of the samples that the model was given.
 
-Rows are compared by their numbers, so that it does not matter by which means they were put into another order. A
-batch tells nothing if its rows are not all different, or if its numbers were changed on the way.
+Rows are compared by their values, so that it does not matter how they were reordered. A batch says nothing if two of
+its rows are equal, or if its values were changed on the way.
 """
 
 import ast
@@ -18,53 +18,65 @@ Rows = list[bytes]
 
 
 def rows(array: Any) -> Rows:
-    """Return each sample's numbers, whatever their type and shape."""
+    """Return the bytes of each sample's values, as float64 so that dtype and shape do not matter."""
     wide = np.asarray(array, np.float64)
     return [row.tobytes() for row in wide.reshape(len(wide), -1)] if wide.ndim else []
 
 
 def order(given: Rows, seen: Rows) -> list[int] | None:
-    """Return for each row that was seen its number among those given; None if they are not the same, or not unique."""
-    places = {row: number for number, row in enumerate(given)}
-    if len(places) < len(given) or sorted(given) != sorted(seen):
+    """Return the index in `given` of each row in `seen`; None if they are not the same rows, or not unique."""
+    numbers = {row: number for number, row in enumerate(given)}
+    if len(numbers) < len(given) or sorted(given) != sorted(seen):
         return None
-    return [places[row] for row in seen]
+    return [numbers[row] for row in seen]
 
 
 def compared(batch: dict[str, Rows], fed: Sequence[Rows], target: Rows) -> Literal["", "together", "apart"]:
-    """Return how targets stand to what the model was fed, both taken from a batch; "" if that is not known.
+    """Return whether targets have the order of the samples that the model got ("together"), or not ("apart").
 
-    `fed`: what the model got in each of its calls: it is enough that the targets stand in the order of one.
+    Returns "" if that cannot be known.
+
+    Args:
+        batch: the rows of each input of the step, by name, targets included.
+        fed: the rows that the model got in each of its calls; it is enough that the targets have the order of one call.
+        target: the rows of the targets in the loss.
     """
-    found = [
-        any([each[i] for i in numbers] == target for each in labels)
-        for seen in fed
+    in_order = [
+        any([rows_of_target[i] for i in numbers] == target for rows_of_target in labels)
+        for fed_rows in fed
         for name, given in batch.items()
-        if (labels := [other for key, other in batch.items() if key != name and sorted(other) == sorted(target)])
-        if len(set(target)) > 1 and len(target) == len(seen) and (numbers := order(given, seen)) is not None
+        if (
+            labels := [
+                candidate for key, candidate in batch.items() if key != name and sorted(candidate) == sorted(target)
+            ]
+        )
+        if len(set(target)) > 1 and len(target) == len(fed_rows) and (numbers := order(given, fed_rows)) is not None
     ]
-    return ("together" if any(found) else "apart") if found else ""
+    return ("together" if any(in_order) else "apart") if in_order else ""
 
 
 def mended(of_input: Spot | None, of_target: Spot | None, fallback: str) -> Code | None:
-    """Return the line that puts both into one order: in place of the later one of the lines that did it.
+    """Return the line that puts inputs and targets into the same order, in place of the later of the lines that did it.
 
-    `fallback`: the order, where neither line has it as an index.
+    Args:
+        of_input: the line that reordered the inputs, if any.
+        of_target: the line that reordered the targets, if any.
+        fallback: the code of an order, if neither line contains one as an index.
     """
     lines = [_line(spot) for spot in (of_input, of_target) if spot is not None]
-    known = [line for line in lines if line is not None]
-    if not known or len(known) < len(lines):
+    readable = [line for line in lines if line is not None]
+    if not readable or len(readable) < len(lines):
         return None
-    last = max(known, key=lambda line: line[0].node.lineno)[0]
-    if len(known) == 1:
+    last = max(readable, key=lambda line: line[0].node.lineno)[0]
+    if len(readable) == 1:
         return last.with_text(last.node, last.text(_operand(last))) if last.text(_operand(last)) else None
-    index = next((text for _, text in known if text), fallback)
+    index = next((text for _, text in readable if text), fallback)
     changed = [
-        each.with_text(
-            each.node,
-            f"{each.text(_operand(each))}[order]" if isinstance(each.node, ast.Subscript) else _gathered(each),
+        line.with_text(
+            line.node,
+            f"{line.text(_operand(line))}[order]" if isinstance(line.node, ast.Subscript) else _gathered(line),
         )
-        for each, _ in known
+        for line, _ in readable
     ]
     if not all(changed):
         return None
@@ -75,22 +87,22 @@ def mended(of_input: Spot | None, of_target: Spot | None, fallback: str) -> Code
 
 
 def _line(spot: Spot | None) -> tuple[Expression, str] | None:
-    """What put rows into an order, and its index as it is written; "" if it has none."""
-    found = rewrite.expression(spot)
-    if found is None or not isinstance(found.node, (ast.Subscript, ast.Call)):
+    """Return the expression that reordered rows, and its index as it is written; "" if it has none."""
+    expression = rewrite.expression(spot)
+    if expression is None or not isinstance(expression.node, (ast.Subscript, ast.Call)):
         return None
-    if isinstance(found.node, ast.Subscript):
-        return found, found.text(found.node.slice)
-    return found, found.text(found.node.args[1]) if len(found.node.args) > 1 else ""
+    if isinstance(expression.node, ast.Subscript):
+        return expression, expression.text(expression.node.slice)
+    return expression, expression.text(expression.node.args[1]) if len(expression.node.args) > 1 else ""
 
 
-def _operand(found: Expression) -> Any:
-    return found.node.value if isinstance(found.node, ast.Subscript) else found.node.args[0]
+def _operand(expression: Expression) -> Any:
+    return expression.node.value if isinstance(expression.node, ast.Subscript) else expression.node.args[0]
 
 
-def _gathered(found: Expression) -> str:
-    """A call that picks rows by an index takes the common one; one that shuffles becomes such a call."""
-    node, text = found.node, found.text
+def _gathered(expression: Expression) -> str:
+    """Return a call with the common order as its index; tf.gather for a call that has none, such as a shuffle."""
+    node, text = expression.node, expression.text
     if len(node.args) > 1:
         return f"{text(node.func)}({text(node.args[0])}, order)"
     return f"tf.gather({text(node.args[0])}, order)"

@@ -1,8 +1,8 @@
-"""Whose a source file is: the user's program's, this project's, the standard library's, or an installed package's.
+"""Decide to whom a source file belongs: the user, this project, the standard library, or an installed package.
 
-A file is the user's if it lies neither in this project's own packages (where this process imports them from), nor in a
-framework, nor in the standard library, nor in a folder of installed packages. An installed package that a flag names
-(--torch=package.module:build) is the user's program all the same. Paths are compared as they are and resolved.
+A file is the user's unless it lies in this project's own packages (where this process imports them from), in a
+framework, in the standard library, or in a folder of installed packages. An installed package that a flag names
+(--torch=package.module:build) counts as the user's. Paths are compared both as given and with links resolved.
 """
 
 import os
@@ -18,15 +18,17 @@ import msgspec
 Owner = Literal["user", "own", "standard", "installed"]
 
 FRAMEWORKS = ("torch", "tensorflow", "keras", "numpy")
+# Parts of this project's packages that are not examined ("" is the whole package).
 OWN = {"parity": ("",), "torch_impl": ("harness", "__main__.py"), "keras_impl": ("harness", "__main__.py")}
-BUILT_IN = ("torch_impl", "keras_impl")  # what is not in OWN, models and strategies, are programs like a user's
+# The rest of these packages, models and strategies, is treated like a user's program.
+BUILT_IN = ("torch_impl", "keras_impl")
 SITES = ("site-packages", "dist-packages")
 
-_programs: list[str] = []  # packages and modules that the flags named, as folders and files
+_programs: list[str] = []  # folders and files of the packages and modules that the flags name
 
 
 class Homes(msgspec.Struct, frozen=True):
-    """Where code lives in one process, as absolute paths of folders and files."""
+    """The absolute paths of the folders and files in which code lives, as one process sees them."""
 
     own: list[str]
     frameworks: list[str]
@@ -34,7 +36,7 @@ class Homes(msgspec.Struct, frozen=True):
     programs: list[str]
 
     def owner(self, file: str) -> Owner:
-        """Return whose a file is; "<frozen ...>" and its like are the standard library's."""
+        """Return to whom a file belongs; files like "<frozen ...>" belong to the standard library."""
         if file.startswith("<"):
             return "standard"
         paths = tuple(dict.fromkeys((os.path.abspath(file), os.path.realpath(file))))
@@ -50,14 +52,14 @@ class Homes(msgspec.Struct, frozen=True):
 
 
 def claim(module: str) -> None:
-    """Take the top package of a module for the user's program, wherever it lies. Call it before the import."""
-    for place in _places(module.partition(".")[0]):
-        if place not in _programs:
-            _programs.append(place)
+    """Count the top-level package of a module as the user's, wherever it lies. Call this before it is imported."""
+    for path in _paths(module.partition(".")[0]):
+        if path not in _programs:
+            _programs.append(path)
 
 
 def programs() -> tuple[str, ...]:
-    """Return what was claimed so far: a part of the key for whoever keeps answers of `owner`."""
+    """Return what was claimed so far; whoever caches answers of `owner` needs it as a part of the key."""
     return tuple(_programs)
 
 
@@ -67,7 +69,7 @@ def here() -> Homes:
 
 
 def owner(file: str) -> Owner:
-    """Return whose a file is in this process."""
+    """Return to whom a file belongs in this process."""
     return _owner(file, programs())
 
 
@@ -78,32 +80,34 @@ def _owner(file: str, programs: tuple[str, ...]) -> Owner:
 
 @cache
 def _here(programs: tuple[str, ...]) -> Homes:
-    own = [os.path.join(place, part) for name, parts in OWN.items() for place in _places(name) for part in parts]
+    own = [os.path.join(path, part) for name, parts in OWN.items() for path in _paths(name) for part in parts]
     standard = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
-    frameworks = [place for name in FRAMEWORKS for place in _places(name)]
-    built_in = [place for name in BUILT_IN for place in _places(name)]
-    return Homes(_both(own), _both(frameworks), _both(standard), _both([*programs, *built_in]))
+    frameworks = [path for name in FRAMEWORKS for path in _paths(name)]
+    built_in = [path for name in BUILT_IN for path in _paths(name)]
+    return Homes(
+        _resolved_too(own), _resolved_too(frameworks), _resolved_too(standard), _resolved_too([*programs, *built_in])
+    )
 
 
-def _places(name: str) -> list[str]:
-    """The folders of a top-level package, or the file of a module; none if there is no such thing."""
+def _paths(name: str) -> list[str]:
+    """Return the folders of a top-level package, or the file of a module; none if there is no such thing."""
     try:
         spec: ModuleSpec | None = find_spec(name)
-    except (ImportError, ValueError):  # a module without a specification: __main__, or one made by hand
+    except (ImportError, ValueError):  # a module without a spec: __main__, or one created at run time
         spec = None
     if spec is None:
         return []
     return list(spec.submodule_search_locations or filter(None, [spec.origin]))
 
 
-def _both(paths: Sequence[str]) -> list[str]:
-    """Each as it is, and resolved."""
+def _resolved_too(paths: Sequence[str]) -> list[str]:
+    """Return each path as it is, and with links resolved."""
     forms = (form(path) for path in paths for form in (os.path.abspath, os.path.realpath))
     return list(dict.fromkeys(path.rstrip(os.sep) for path in forms))
 
 
 def _within(paths: Sequence[str], homes: Sequence[str]) -> list[str]:
-    """The rest of each path that is a home or lies below one."""
+    """Return the rest of each path that is a home or lies within one."""
     return [path[len(home) :] for path in paths for home in homes if f"{path}{os.sep}".startswith(f"{home}{os.sep}")]
 
 

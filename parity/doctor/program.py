@@ -1,4 +1,4 @@
-"""A user's functions by name: "module:function", looked for in the working directory and where Python looks."""
+"""Import a user's function by its name, "module:function", from the working directory or Python's path."""
 
 import importlib
 import inspect
@@ -12,68 +12,76 @@ from typing import Any
 from parity.core.errors import UsageError, nearest
 from parity.doctor import ownership
 
-PATH = tuple(sys.path)  # before any program's folders are added
+PATH = tuple(sys.path)  # as it was before the folders of any program were added
 
 
 def load(
     flag: str, text: str, *arguments: str, search: Sequence[str] = (), named: Collection[str] = ()
 ) -> Callable[..., Any]:
-    """The function that a flag names, to be called with so many arguments, and others by name.
+    """Return the function that a flag names.
 
-    `search`: folders to look in first.
+    Args:
+        flag: the flag, for messages.
+        text: "module:function".
+        arguments: names of the positional arguments that it will be called with.
+        search: folders to search before the working directory and Python's path.
+        named: names of the keyword arguments that it will be called with.
 
-    Raises UsageError; what the module raises while it is imported comes through.
+    Raises:
+        UsageError: there is no such function, or it cannot be called so. What the module itself raises while it is
+            imported is passed on.
     """
     module, colon, name = text.partition(":")
     if not colon or not module or not name:
         raise UsageError(f"{flag}={text}: expected module:function, e.g. my_package.model:build")
-    places = list(dict.fromkeys([*search, os.getcwd()]))
-    _look_in(places)
+    folders = list(dict.fromkeys([*search, os.getcwd()]))
+    _look_in(folders)
     ownership.claim(module)
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # one that the user's module needs
+            raise  # not the named module, but one that it imports
         hint = f" (did you mean {module.removesuffix('.py')}:{name}?)" if module.endswith(".py") else ""
         raise UsageError(
-            f"{flag}={text}: there is no module {error.name!r} in {' or '.join(places)} or on Python's path{hint}"
+            f"{flag}={text}: there is no module {error.name!r} in {' or '.join(folders)} or on Python's path{hint}"
         ) from None
     for part in name.split("."):
-        if not hasattr(found, part):
-            hint = nearest(part, vars(found))
+        if not hasattr(target, part):
+            hint = nearest(part, vars(target))
             raise UsageError(f"{flag}={text}: {module} has no {name!r}{hint}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise UsageError(f"{flag}={text}: expected a function, received {type(found).__name__}")
-    function: Callable[..., Any] = found
+        target = getattr(target, part)
+    if not callable(target):
+        raise UsageError(f"{flag}={text}: expected a function, received {type(target).__name__}")
+    function: Callable[..., Any] = target
     if mismatch := _mismatch(function, arguments, named):
         called = ", ".join([*arguments, *(f"{argument}=..." for argument in named)])
-        raise UsageError(f"{flag}={text}: is called as {name}({called}): {mismatch}")
+        raise UsageError(f"{flag}={text}: is called as {name}({called}), which does not fit its signature: {mismatch}")
     return function
 
 
-def _look_in(places: list[str]) -> None:
-    """Let imports look there first, and nowhere that an earlier program's did.
+def _look_in(folders: list[str]) -> None:
+    """Put folders at the front of Python's path, in place of those of an earlier program.
 
-    What was imported for that one makes room for a module of the same name here.
+    Modules of the user that were imported from an earlier program's folders are forgotten if these folders have a
+    module of the same name, so that it is imported from here.
     """
-    sys.path[:] = places + [path for path in PATH if path not in places]
-    own = {Path(entry).stem for place in reversed(places) for entry in os.listdir(place)}
+    sys.path[:] = folders + [path for path in PATH if path not in folders]
+    own = {Path(entry).stem for folder in reversed(folders) for entry in os.listdir(folder)}
     for name in own & {name.partition(".")[0] for name in sys.modules}:
-        known = getattr(sys.modules.get(name), "__file__", None)
-        found = PathFinder.find_spec(name, places)
-        if known and found and found.origin and known != found.origin and ownership.owner(known) == "user":
-            for each in [each for each in sys.modules if f"{each}.".startswith(f"{name}.")]:
-                del sys.modules[each]
+        imported = getattr(sys.modules.get(name), "__file__", None)
+        spec = PathFinder.find_spec(name, folders)
+        if imported and spec and spec.origin and imported != spec.origin and ownership.owner(imported) == "user":
+            for module in [module for module in sys.modules if f"{module}.".startswith(f"{name}.")]:
+                del sys.modules[module]
 
 
 def _mismatch(function: Callable[..., Any], arguments: tuple[str, ...], named: Collection[str]) -> str:
-    """Why a function cannot be called so; "" if it can, or if nothing is known of what it takes."""
+    """Return why a function cannot be called with these arguments, or "" if it can or its signature is unknown."""
     try:
         inspect.signature(function).bind(*arguments, **dict.fromkeys(named))
     except TypeError as error:
         return str(error)
-    except ValueError:  # some functions written in C do not say
+    except ValueError:  # some functions written in C have no signature
         return ""
     return ""

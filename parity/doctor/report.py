@@ -1,4 +1,4 @@
-"""The doctor's report: what ran on what, each finding with its line and its fix, where the time goes."""
+"""The doctor's report: which devices the program ran on, each finding with its line and fix, and where time goes."""
 
 import textwrap
 from collections import Counter
@@ -13,39 +13,39 @@ from parity.report.console import Console
 
 SCHEMA = 1
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
-PIPE_WIDTH = 100  # columns where there is no terminal
+PIPE_WIDTH = 100  # columns if the output is not a terminal
 PARTS = ("forward", "loss", "backward", "update", "copies")
-UNBROKEN: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # paths are to be copied
+UNBROKEN: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # so that paths can be copied
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
-def show(findings: list[Finding], seen: list[Evidence], file: TextIO) -> None:
-    """Print what ran, what was found, the times and the count."""
+def show(findings: list[Finding], evidences: list[Evidence], file: TextIO) -> None:
+    """Print what ran, the findings, the times and the number of findings."""
     console = Console(file, PIPE_WIDTH)
-    for line in dict.fromkeys(map(_headline, seen)):
+    for line in dict.fromkeys(map(_headline, evidences)):
         console.print(line, style="dim")
     for finding in findings:
         console.print()
         _block(finding, console)
     if findings:
         console.print()
-    for evidence in seen:
+    for evidence in evidences:
         for time in evidence.times:
             _fold(f"{_rank(evidence)}{_timed(time)}", console)
-    for evidence in seen:
+    for evidence in evidences:
         if evidence.profile:
             console.print(f"{_rank(evidence)}profile: {evidence.profile}")
     console.print(_count(findings), style="bold")
 
 
-def document(findings: list[Finding], seen: list[Evidence]) -> dict[str, Any]:
-    """The same for programs."""
+def document(findings: list[Finding], evidences: list[Evidence]) -> dict[str, Any]:
+    """Return the report as JSON values."""
     return {
         "schema": SCHEMA,
         "findings": [msgspec.to_builtins(finding) for finding in findings],
         "times": [
             {"side": evidence.side, "case": evidence.case, "rank": evidence.rank, **msgspec.to_builtins(time)}
-            for evidence in seen
+            for evidence in evidences
             for time in evidence.times
         ],
         "environment": [
@@ -56,30 +56,30 @@ def document(findings: list[Finding], seen: list[Evidence]) -> dict[str, Any]:
                 "devices": _devices(evidence),
                 "profile": evidence.profile,
             }
-            for evidence in seen
+            for evidence in evidences
         ],
     }
 
 
 def _headline(evidence: Evidence) -> str:
-    """A side, its processes, and what the devices are that its program knows."""
+    """Return a line with the side, the number of processes and the devices that the program sees."""
     kinds: dict[str, list[str]] = {}
     for device, kind in _devices(evidence).items():
         kinds.setdefault(kind, []).append(device)
-    said = "; ".join(f"{', '.join(names)}{f': {kind}' if kind else ''}" for kind, names in kinds.items())
+    devices = "; ".join(f"{', '.join(names)}{f': {kind}' if kind else ''}" for kind, names in kinds.items())
     ranks = f", {evidence.ranks} ranks" if evidence.ranks > 1 else ""
     steps = f", {len(evidence.steps)} steps observed" if len(evidence.steps) != 1 else ", 1 step observed"
-    return f"{_program(evidence)}{ranks}{steps} on {said or 'the host'}"
+    return f"{_program(evidence)}{ranks}{steps} on {devices or 'the host'}"
 
 
 def _devices(evidence: Evidence) -> dict[str, str]:
-    """Each device, and what it is; "" where that is not known."""
-    known = evidence.physical + [""] * len(evidence.devices)
-    return dict(zip(evidence.devices, known, strict=False))
+    """Return each device with what it is physically; "" where that is not known."""
+    physical = evidence.physical + [""] * len(evidence.devices)
+    return dict(zip(evidence.devices, physical, strict=False))
 
 
 def _block(finding: Finding, console: Console) -> None:
-    """A finding: what and where, what was seen, the fix."""
+    """Print a finding: its id and place, what was observed, and the fix."""
     at = [part for part in (finding.where, finding.source) if part]
     head = Text.assemble((f"{finding.severity}: {finding.id}", f"bold {COLOURS[finding.severity]}"))
     names = " ".join(part for part in (finding.side, finding.case) if part)
@@ -88,12 +88,12 @@ def _block(finding: Finding, console: Console) -> None:
     for line in finding.message.splitlines():
         _fold(f"  {line}", console)
     if finding.fix:
-        # Its own lines are not folded: code is to be copied.
+        # Not folded, so that the code can be copied.
         console.print(Text(f"  fix: {finding.fix}", style="bold"), soft_wrap=True)
 
 
 def _fold(line: str, console: Console) -> None:
-    """Print it as lines of the console's width, indented alike."""
+    """Print a line folded to the console's width, with its indentation."""
     indent = " " * (len(line) - len(line.lstrip()))
     lines = textwrap.wrap(line, console.width, subsequent_indent=indent, **UNBROKEN)
     console.print("\n".join(lines), soft_wrap=True)
@@ -104,13 +104,13 @@ def _rank(evidence: Evidence) -> str:
 
 
 def _program(evidence: Evidence) -> str:
-    """The side, and the case if it is one."""
+    """Return the side, and the case if it is a built-in one."""
     return " ".join(part for part in (evidence.side, evidence.case) if part)
 
 
 def _timed(time: Time) -> str:
-    """A step's time and what it is made of, in one unit."""
-    scale, unit = next((known for known in UNITS if time.step >= known[0]), UNITS[-1])
+    """Return a step's time and its parts, all in the same unit."""
+    scale, unit = next((candidate for candidate in UNITS if time.step >= candidate[0]), UNITS[-1])
     parts = [f"{part} {value / scale:.3g}" for part in PARTS if (value := getattr(time, part)) is not None]
     split = f": {', '.join(parts)}" if parts else ""
     return f"step {time.step / scale:.3g} {unit} on {time.device}, median of {time.steps}{split}"
@@ -120,7 +120,7 @@ def _count(findings: list[Finding]) -> str:
     if not findings:
         return "no findings"
     counts = Counter(finding.severity for finding in findings)
-    said = [
+    parts = [
         f"{counts[severity]} {severity}{'s' * (counts[severity] > 1)}" for severity in SEVERITIES if counts[severity]
     ]
-    return f"{len(findings)} finding{'s' * (len(findings) > 1)}: {', '.join(said)}"
+    return f"{len(findings)} finding{'s' * (len(findings) > 1)}: {', '.join(parts)}"

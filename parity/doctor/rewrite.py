@@ -1,7 +1,7 @@
-"""The user's line as it should read: the expression that runs is found in its file, and another one put in its place.
+"""Rewrite the user's line of code that runs: look up its expression in the source file and replace a part of it.
 
-Python knows of every instruction which columns of the source it came from. What a finding advises is made of the
-user's own line that way, with the user's own names. Nothing is found by looking at sources: only what ran is looked up.
+Python knows for every instruction the columns of the source that it comes from. So the fix that a finding advises is
+made from the user's own line, with the user's own names. Sources are never searched: only what ran is looked up.
 """
 
 import ast
@@ -15,19 +15,32 @@ from typing import Any, NamedTuple
 
 from parity.doctor.evidence import Code
 
+# Nodes that can be followed by a dot without parentheses.
 ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)
 
 
 class Spot(NamedTuple):
-    """An instruction of a frame, kept without the frame."""
+    """An instruction of a frame, without a reference to the frame.
+
+    Attributes:
+        code: the code object.
+        instruction: the offset of the instruction.
+        names: the globals, and the modules among the locals.
+    """
 
     code: CodeType
     instruction: int
-    names: dict[str, Any]  # the globals
+    names: dict[str, Any]
 
 
 class Expression(NamedTuple):
-    """An expression or statement of a file."""
+    """An expression or statement in a source file.
+
+    Attributes:
+        file: the file.
+        node: its AST node.
+        names: the names that it can refer to (`Spot.names`).
+    """
 
     file: str
     node: Any
@@ -35,40 +48,40 @@ class Expression(NamedTuple):
 
     @property
     def function(self) -> str:
-        """The last name of the function that is called; "" if it is no call."""
+        """The last name of the function that is called; "" if this is no call."""
         called = getattr(self.node, "func", None)
         return getattr(called, "attr", getattr(called, "id", ""))
 
     def operand(self) -> Any:
-        """The node that a call or an attribute is applied to: x of f(x), x.f() and x.f."""
+        """Return the node that a call or an attribute applies to: x of f(x), x.f() and x.f."""
         function = getattr(self.node, "func", self.node)
         if isinstance(function, ast.Attribute) and not isinstance(self.names.get(_root(function)), ModuleType):
             return function.value
-        given = getattr(self.node, "args", ())
-        return given[0] if given else None
+        arguments = getattr(self.node, "args", ())
+        return arguments[0] if arguments else None
 
     def keyword(self, name: str) -> Any:
-        """The node of a call's argument by that name."""
-        given = getattr(self.node, "keywords", ())
-        return next((each.value for each in given if each.arg == name), None)
+        """Return the node of a call's keyword argument, or None."""
+        arguments = getattr(self.node, "keywords", ())
+        return next((argument.value for argument in arguments if argument.arg == name), None)
 
     def text(self, node: Any = None) -> str:
-        """The source of the expression, or of a node of it; "" if it is longer than a line."""
+        """Return the source of the expression, or of a node in it; "" if it spans several lines."""
         node = self.node if node is None else node
         line = _bytes(self.file, node.lineno)
         return line[node.col_offset : node.end_col_offset].decode() if node.lineno == node.end_lineno else ""
 
     def behind(self) -> str:
-        """The rest of the expression's last line."""
+        """Return the rest of the expression's last line."""
         return _bytes(self.file, self.node.end_lineno)[self.node.end_col_offset :].decode()
 
     def atom(self, node: Any) -> str:
-        """The same, to be followed by a dot."""
+        """Return the source of a node, in parentheses if that is needed before a dot."""
         text = self.text(node)
         return text if isinstance(node, ATOMS) or not text else f"({text})"
 
     def with_text(self, node: Any, text: str) -> Code | None:
-        """The line with this in place of a node; None if that is longer than a line, or there is nothing to put."""
+        """Return the line with `text` in place of a node; None if the node spans lines or there is no text."""
         if node is None or not text or node.lineno != node.end_lineno:
             return None
         line = _bytes(self.file, node.lineno)
@@ -76,7 +89,7 @@ class Expression(NamedTuple):
         return Code(source=shown(self.file, node.lineno), fix=fixed.decode().strip())
 
     def with_keyword(self, name: str, value: str, place: int | None = None) -> Code | None:
-        """The call with an argument of that name, which may be given by its place instead."""
+        """Return the call with an argument set, by its name or, if it was given so, by its position `place`."""
         node = self.keyword(name)
         if node is None and place is not None and len(self.node.args) > place:
             node = self.node.args[place]
@@ -86,83 +99,83 @@ class Expression(NamedTuple):
         return self.with_text(self.node, f"{self.text()[:-1]}{separator}{name}={value})" if self.text() else "")
 
     def squeezed(self, first: bool, template: str) -> Code | None:
-        """The line with the first or second operand of an operator or a call put through `template`, {} being it."""
-        given = [getattr(self.node, side) for side in ("left", "right") if hasattr(self.node, side)]
-        given = given or list(getattr(self.node, "args", ()))
-        node = given[0 if first else 1] if len(given) > 1 else None
+        """Return the line with one operand of an operator or call replaced by `template`, {} being the operand."""
+        operands = [getattr(self.node, side) for side in ("left", "right") if hasattr(self.node, side)]
+        operands = operands or list(getattr(self.node, "args", ()))
+        node = operands[0 if first else 1] if len(operands) > 1 else None
         return self.with_text(node, template.format(self.atom(node))) if node is not None and self.atom(node) else None
 
     def unwrapped(self) -> Code | None:
-        """The line without the call: f(x), x.f() and x.f become x."""
+        """Return the line without the call: f(x), x.f() and x.f become x."""
         return self.with_text(self.node, self.atom(self.operand()) if self.operand() is not None else "")
 
 
 def spot(frame: FrameType) -> Spot:
-    """What a frame is at."""
+    """Return the instruction that a frame is executing."""
     imported = {key: value for key, value in frame.f_locals.items() if isinstance(value, ModuleType)}
     return Spot(frame.f_code, frame.f_lasti, {**frame.f_globals, **imported} if imported else frame.f_globals)
 
 
 def expression(at: Spot | None) -> Expression | None:
-    """What runs there; None if its source is not at hand."""
+    """Return the expression at an instruction, or None if its source is not available."""
     if at is None:
         return None
     positions = list(at.code.co_positions())[at.instruction // 2]
-    found = _nodes(at.code.co_filename).get(positions)
-    return Expression(at.code.co_filename, found, at.names) if found is not None else None
+    node = _nodes(at.code.co_filename).get(positions)
+    return Expression(at.code.co_filename, node, at.names) if node is not None else None
 
 
 def statement(at: Spot | None) -> Expression | None:
-    """The statement of one line in which that stands."""
+    """Return the one-line statement that contains an instruction, or None."""
     if at is None:
         return None
     line = list(at.code.co_positions())[at.instruction // 2][0]
-    found = _statements(at.code.co_filename).get(line)
-    return Expression(at.code.co_filename, found, at.names) if found else None
+    node = _statements(at.code.co_filename).get(line)
+    return Expression(at.code.co_filename, node, at.names) if node else None
 
 
-def name(frame: FrameType | None, wanted: Any) -> str:
-    """What the function of a frame calls an object: a variable or an attribute of one; "" if that is unknown."""
+def name(frame: FrameType | None, target: Any) -> str:
+    """Return what a frame's function calls an object: a variable or an attribute of one; "" if that is not known."""
     if frame is None:
         return ""
     for names in (frame.f_locals, frame.f_globals):
-        found = next((key for key, value in names.items() if value is wanted), "")
-        if found := found or next((f"{key}.{part}" for key, part in _attributes(names, wanted)), ""):
-            return found
+        variable = next((key for key, value in names.items() if value is target), "")
+        if variable := variable or next((f"{key}.{part}" for key, part in _attributes(names, target)), ""):
+            return variable
     return ""
 
 
-def _attributes(names: dict[str, Any], wanted: Any) -> Iterator[tuple[str, str]]:
-    """Variables, and those of their attributes that are an object; modules and classes are none of the program's."""
+def _attributes(names: dict[str, Any], target: Any) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of a variable and an attribute that hold an object; not of modules and classes."""
     for key, value in list(names.items()):
         if not isinstance(value, (ModuleType, type)):
             with contextlib.suppress(AttributeError, TypeError):  # objects without attributes, or with odd ones
-                held = object.__getattribute__(value, "__dict__")
-                yield from ((key, name) for name, part in list(held.items()) if part is wanted)
+                attributes = object.__getattribute__(value, "__dict__")
+                yield from ((key, name) for name, part in list(attributes.items()) if part is target)
 
 
 def call_with(frame: FrameType | None, function: str, argument: str) -> Expression | None:
-    """The call of a method with a variable alone, in the function that runs in a frame."""
+    """Return the call of a method with a variable as its only argument, in the function that runs in a frame."""
     for node in _of_function(frame):
         called = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == function
-        if called and [getattr(each, "id", "") for each in node.args] == [argument]:
+        if called and [getattr(given, "id", "") for given in node.args] == [argument]:
             return _expression(frame, node)
     return None
 
 
 def assigned(frame: FrameType | None, variable: str) -> Expression | None:
-    """What was assigned to a variable last, above the line that a frame is at."""
-    found = [
+    """Return the value last assigned to a variable above the line that a frame is executing."""
+    assigned_values = [
         node.value
         for node in _of_function(frame)
         if isinstance(node, ast.Assign) and frame and node.lineno < frame.f_lineno
         if isinstance(node.targets[0], ast.Name) and node.targets[0].id == variable
     ]
-    return _expression(frame, max(found, key=lambda node: node.lineno)) if found else None
+    return _expression(frame, max(assigned_values, key=lambda node: node.lineno)) if assigned_values else None
 
 
 def _of_function(frame: FrameType | None) -> list[Any]:
-    """The nodes in the lines of the function that runs in a frame."""
+    """Return the nodes in the lines of the function that runs in a frame."""
     if frame is None:
         return []
     lines = {line for *_, line in frame.f_code.co_lines() if line is not None}
@@ -174,15 +187,15 @@ def _expression(frame: FrameType | None, node: Any) -> Expression | None:
 
 
 def code(at: Spot | None, change: Callable[[Expression], Code | None]) -> Code | None:
-    """The changed line of what runs there, if its source is at hand."""
-    found = expression(at)
-    return change(found) if found else None
+    """Return the line at an instruction as `change` rewrites it, or None if its source is not available."""
+    running = expression(at)
+    return change(running) if running else None
 
 
 def shown(file: str, number: int) -> str:
-    """Return "file:line", from the working directory where the file is below it."""
-    path, here = Path(file).absolute(), Path.cwd()
-    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{number}"
+    """Return "file:line", relative to the working directory if the file is below it."""
+    path, folder = Path(file).absolute(), Path.cwd()
+    return f"{path.relative_to(folder) if path.is_relative_to(folder) else path}:{number}"
 
 
 def _root(node: Any) -> str:
@@ -193,13 +206,13 @@ def _root(node: Any) -> str:
 
 @cache
 def _nodes(file: str) -> dict[tuple[int | None, ...], Any]:
-    """Every statement and expression of a file by its first and last line and column; of equal ones the innermost."""
+    """Return the statements and expressions of a file by position; of several at one position the innermost."""
     return {_position(node): node for node in _walk(file) if not isinstance(node, ast.Expr)}
 
 
 @cache
 def _statements(file: str) -> dict[int | None, Any]:
-    """The statements of one line, by that; of several in a line the last."""
+    """Return the one-line statements of a file by line; of several in a line the last."""
     return {node.lineno: node for node in _walk(file) if isinstance(node, ast.stmt) and node.lineno == node.end_lineno}
 
 

@@ -10,12 +10,12 @@ from parity.core.arrays import Array
 from parity.core.precision import ROUNDOFF
 from parity.diagnose.observation import (
     Gradient,
+    InitialParameter,
     Input,
     LossValue,
     Reduction,
     Samples,
     Seen,
-    Start,
     Updates,
     seen,
 )
@@ -136,9 +136,9 @@ def gradient(
     return Gradient(name, other, before, case, {"gradient": seen(value)})
 
 
-def start(case: schema.Case, name: str, drawn: Array, value: Array, kind: str = "linear") -> Start:
+def start(case: schema.Case, name: str, drawn: Array, value: Array, kind: str = "linear") -> InitialParameter:
     """A parameter before training."""
-    return Start(name, kind, drawn, case, {"parameter": seen(value)})
+    return InitialParameter(name, kind, drawn, case, {"parameter": seen(value)})
 
 
 def samples(case: schema.Case, size: int, plan: list[list[Any]]) -> Samples:

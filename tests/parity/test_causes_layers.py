@@ -291,9 +291,9 @@ def attention() -> Iterator[Example]:
         ("attention.packing", "q,k,v", "k,q,v", made(swapped)),
         ("attention.heads", "(heads, head_dim)", "(head_dim, heads)", made(_interleaved(parameters))),
         ("attention.mask", "none", "causal", made(mask=causal)),
-        ("attention.mask", "none", "causal, without itself", made(mask=np.tril(causal, -1))),
-        ("attention.mask", "none", "causal, and the next", made(mask=np.tri(length, k=1))),
-        ("attention.mask", "none", "only ahead", made(mask=causal.T)),
+        ("attention.mask", "none", "causal, excluding itself", made(mask=np.tril(causal, -1))),
+        ("attention.mask", "none", "causal, including the next", made(mask=np.tri(length, k=1))),
+        ("attention.mask", "none", "itself and later", made(mask=causal.T)),
         ("attention.softmax_axis", "keys", "queries", made(axis=0)),
         ("attention.bias", "added", "left out", made({name: 0 * parameters[name] for name in BIASES})),
         ("attention.bias", "added", "only the input's", made({"out_proj.bias": np.zeros(d)})),
@@ -349,7 +349,7 @@ def dropout() -> Iterator[Example]:
     for cause, mine, theirs, output in (
         ("dropout.rate", 0.1, 0.2, x * kept(rate=0.2) / 0.8),
         ("dropout.rate", 0.1, 0.37, x * kept(rate=0.37) / 0.63),
-        ("dropout.scale", "times 1 / (1 - rate)", "as it is", x * kept()),
+        ("dropout.scale", "scaled by 1 / (1 - rate)", "not scaled", x * kept()),
         ("dropout.active", True, False, x),
         ("dropout.replicas", 1, 0, x * kept(replica=0) / 0.9),
         ("dropout.step", 2, 0, x * kept(step=0) / 0.9),
@@ -357,7 +357,7 @@ def dropout() -> Iterator[Example]:
         yield Example(cause, base, with_output(base, output), mine, theirs)
     own = np.random.default_rng(1).random(x.shape) > 0.1
     digest = f"another: {hashlib.blake2b(own.tobytes(), digest_size=4).hexdigest()}"
-    yield Example("dropout.generator", base, with_output(base, x * own / 0.9), "the shared source", digest)
+    yield Example("dropout.generator", base, with_output(base, x * own / 0.9), "the shared generator", digest)
     evaluated = call("dropout", x, x, **fields | {"training": False})
     yield Example("dropout.active", evaluated, with_output(evaluated, x * kept() / 0.9), False, True)
 
@@ -381,7 +381,7 @@ def dropped_attention() -> Iterator[Example]:
     for cause, mine, theirs, output in (
         ("dropout.active", True, False, made(rate=0.0)),
         ("dropout.rate", 0.1, 0.2, made(rate=0.2)),
-        ("dropout.scale", "times 1 / (1 - rate)", "as it is", made(factor=1.0)),
+        ("dropout.scale", "scaled by 1 / (1 - rate)", "not scaled", made(factor=1.0)),
         ("dropout.replicas", 1, 0, made(replica=0)),
         ("dropout.step", 2, 0, made(step=0)),
     ):

@@ -21,7 +21,7 @@ from parity.data.batches import Dataset
 from parity.diagnose import explain, gradients, initial_parameters, inputs, losses, optimizers, reductions, samples
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED, Formula
-from parity.diagnose.observation import Gradient, Input, LossValue, Reduction, Samples, Start, Updates
+from parity.diagnose.observation import Gradient, InitialParameter, Input, LossValue, Reduction, Samples, Updates
 
 
 class Example(NamedTuple):
@@ -40,7 +40,13 @@ def formula(observation: Any) -> Formula[Any]:
             return optimizers.formula(observation.case)
         case LossValue():
             return losses.formula(observation.case)
-    own = {Reduction: reductions, Gradient: gradients, Start: initial_parameters, Samples: samples, Input: inputs}
+    own = {
+        Reduction: reductions,
+        Gradient: gradients,
+        InitialParameter: initial_parameters,
+        Samples: samples,
+        Input: inputs,
+    }
     return own[type(observation)].FORMULA
 
 
@@ -135,7 +141,9 @@ def of_optimizers() -> Iterator[Example]:
     yield Example("weight_decay.value", plain, of_sgd(decay=0.0), 0.01, 0.0)
     yield Example("weight_decay.excludes_bias", of_sgd(**bias), of_sgd(decay=0.0, **bias), "all", "matrices")
     yield Example("constant.precision", plain, of_sgd(fp32), "float64", "rate")
-    yield Example("update.frozen", plain, observations.updates(SGD, unmoved, 0.05), "no", "with its state")
+    yield Example(
+        "update.frozen", plain, observations.updates(SGD, unmoved, 0.05), "no", "parameter and optimizer state"
+    )
     yield Example("update.sign", plain, observations.updates(SGD, upwards, 0.05), 1, -1)
     yield Example("optimizer.kind", plain, observations.updates(SGD, adam(0.05, decay=0.01), 0.05), "sgd", "adam")
     yield Example("adam.learning_rate", usual, of_adam(0.0003), 0.001, 0.0003)
@@ -253,12 +261,12 @@ def of_reductions() -> Iterator[Example]:
     yield Example("gradient.reduction", right, of_parts(3 * WHOLE["a"]), 1.0, 3.0)
     yield Example("gradient.double_scaling", right, of_parts(WHOLE["a"] / 3), 1.0, 1 / 3)
     yield Example("gradient.double_reduction", right, of_parts(9 * WHOLE["a"]), 1.0, 9.0)
-    yield Example("gradient.unreduced", right, of_parts(3 * first[1]), "all", "mean of 1")
-    yield Example("gradient.unreduced", right, of_parts(first[2]), "all", "share of 2")
+    yield Example("gradient.unreduced", right, of_parts(3 * first[1]), "all", "mean of replica 1")
+    yield Example("gradient.unreduced", right, of_parts(first[2]), "all", "share of replica 2")
     two = {"a": first[:2]}
     weighed = observations.reduction(UNEVEN, two, (5, 4), first[0] + first[1])
     equal = observations.reduction(UNEVEN, two, (5, 4), first[0] * 0.9 + first[1] * 1.125)
-    yield Example("batch.uneven", weighed, equal, "by samples", "equally")
+    yield Example("batch.uneven", weighed, equal, "by number of samples", "equally")
     total = norm(*WHOLE.values())
     clipped = of_parts(WHOLE["a"] * (0.5 / (total + 1e-6)), CLIPPED)
     own = of_parts(WHOLE["a"] * (0.5 / (norm(WHOLE["a"]) + 1e-6)), CLIPPED)
@@ -281,7 +289,7 @@ def of_gradient(factor: float | Array = 1.0, own: schema.Case = PASSES, name: st
 
 
 def of_gradients() -> Iterator[Example]:
-    same, flows = "as the other's", "flows"
+    same, flows = "as on the other side", "flows"
     row = np.array([1.0, 1.0, 0.0, 1.0])[:, None]
     embedding, local = {"name": "embedding.weight"}, {"own": UNEVEN, "name": "linear1.weight@local"}
     yield Example("gradient.stopped", of_gradient(), of_gradient(0.0), same, "stopped")
@@ -294,7 +302,10 @@ def of_gradients() -> Iterator[Example]:
     yield Example("embedding.padding_idx", untrained, trained, same, "2 flows")
     yield Example("gradient.sign", of_gradient(), of_gradient(-1.0), 1.0, -1.0)
     own, before = WHOLE["a"], np.roll(WHOLE["a"], 1)
-    for made, told in ((own + before, "on top of the step before's"), (own - before, "without the step before's")):
+    for made, told in (
+        (own + before, "added to that of the step before"),
+        (own - before, "without that of the step before"),
+    ):
         both = (observations.gradient(PASSES, own, value, before=before) for value in (own, made))
         yield Example("gradient.kept", *both, same, told)
     yield Example("accumulation.normalisation", of_gradient(), of_gradient(5.0), 1.0, 5.0)
@@ -316,7 +327,7 @@ TRANSFORMER = case("transformer/single", model={"d_model": 8, "heads": 2})
 PACKED = "transformer.encoder.layers.0.self_attn.in_proj_weight"
 
 
-def of_start(value: Array, drawn: Array, name: str = "linear1.weight", kind: str = "linear") -> Start:
+def of_start(value: Array, drawn: Array, name: str = "linear1.weight", kind: str = "linear") -> InitialParameter:
     return observations.start(TRANSFORMER, name, drawn, value, kind)
 
 
@@ -387,26 +398,36 @@ def of_samples() -> Iterator[Example]:
     twice = [[step[0], step[0], step[2]] for step in plan]
     yield Example("shard.rotated", right, of_plan(twice), (0, 1, 2), (0, 0, 2))
     in_turn = [[np.concatenate(step)[replica::3] for replica in range(3)] for step in plan]
-    yield Example("sampler.order", right, of_plan(in_turn), "a row of the batch", "in turn")
-    yield Example("sampler.epoch", turned, of_plan(sampled(epochs=1), SAMPLED), "each shuffled anew", "all alike")
+    yield Example("sampler.order", right, of_plan(in_turn), "contiguous parts of each batch", "round robin")
+    yield Example(
+        "sampler.epoch",
+        turned,
+        of_plan(sampled(epochs=1), SAMPLED),
+        "each epoch shuffled anew",
+        "the same order in each epoch",
+    )
     unshuffled = of_plan(sampled(sorted), SAMPLED)
     yield Example("sampler.shuffle", turned, unshuffled, "shuffled", "not shuffled")
-    yield Example("sampler.repeated", right, of_plan(plan[:1] * 4), "each its own", "the first again")
+    yield Example(
+        "sampler.repeated", right, of_plan(plan[:1] * 4), "new samples in each step", "the first step's samples again"
+    )
     later = dealt(case("two_linear/ddp", devices=3, data={"batch": 9}, steps=5))[1:]
     yield Example("sampler.offset", right, of_plan(later), 0, 1)
     one = case("two_linear/single", data={"batch": 9}, steps=3)
     fewer = of_plan([[step[0][:-1]] for step in dealt(one)], one)
-    yield Example("sampler.drop_last", of_plan(dealt(one), one), fewer, "all", "all but the last")
+    yield Example("sampler.drop_last", of_plan(dealt(one), one), fewer, "all", "all but the last sample")
     filled = [step for step in sampled(steps=9) if len(step[0]) == 5]
     yield Example("sampler.drop_last", turned, of_plan(filled, SAMPLED), "all", "whole batches only")
     mixed = [[np.roll(part, 1) for part in step] for step in plan]
-    yield Example("sampler.arranged", right, of_plan(mixed), "as dealt", "otherwise")
+    yield Example("sampler.arranged", right, of_plan(mixed), "as planned", "in another order")
     left_out = [[step[0][:1], step[1][:1]] if len(step[0]) == 2 else step for step in epoch]
-    yield Example("sampler.padding", turned, of_plan(left_out, SAMPLED), "repeated from the start", "the last left out")
+    yield Example(
+        "sampler.padding", turned, of_plan(left_out, SAMPLED), "first samples repeated", "last samples left out"
+    )
 
 
 def of_inputs() -> Iterator[Example]:
-    same = "as the other's"
+    same = "as on the other side"
     images, ids = normal(2, 3, 4, 4), np.random.default_rng(0).integers(1, 9, (5, 4))
     image, words = (observations.tensor(array, array) for array in (images, ids))
     turned = observations.tensor(images, images.swapaxes(2, 3))
@@ -423,7 +444,7 @@ def of_inputs() -> Iterator[Example]:
     yield Example("input.shift", words, moved, same, "one later along axis 0")
     target = observations.tensor(ids, ids, "target")
     rolled = observations.tensor(ids, np.roll(ids, -1, axis=0), "target")
-    yield Example("input.shift", target, rolled, same, "one earlier along axis 0, round")
+    yield Example("input.shift", target, rolled, same, "one earlier along axis 0, cyclic")
 
 
 ALL = [

@@ -167,21 +167,21 @@ def divergence(kind: str, name: str) -> Divergence:
 )
 def test_what_happens_between_modules_is_the_fault_of_the_one_around_them(inputs, owner):
     unequal = [Unequal(0, 0, "input", name) for name in inputs]
-    guilty = place.guilty(divergence("input", inputs[0]), unequal, MODULES)
-    assert (guilty.kind, guilty.name) == ("activation", owner)
-    assert inputs[0] in guilty.reason
+    moved = place.responsible_module(divergence("input", inputs[0]), unequal, MODULES)
+    assert (moved.kind, moved.name) == ("activation", owner)
+    assert inputs[0] in moved.reason
 
 
 @pytest.mark.parametrize("first", [("input", "input"), ("activation", f"{LAYER}.norm"), ("loss", "loss")])
 def test_anything_else_is_guilty_itself(first):
     found = divergence(*first)
-    assert place.guilty(found, [], MODULES) == found
+    assert place.responsible_module(found, [], MODULES) == found
 
 
 def test_noise_is_placed_where_it_began():
     noisier = {"keras": ["activation/a", "activation/b", "gradient/w"]}
-    assert place.noisy(divergence("activation", "b"), noisier).name == "a"
-    assert place.noisy(divergence("activation", "c"), noisier).name == "c"
+    assert place.start_of_noise(divergence("activation", "b"), noisier).name == "a"
+    assert place.start_of_noise(divergence("activation", "c"), noisier).name == "c"
 
 
 @pytest.mark.parametrize(

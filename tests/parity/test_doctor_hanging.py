@@ -45,7 +45,7 @@ def test_another_order() -> None:
     finding = found([SHARE, REDUCE], [REDUCE, SHARE], waiting=[waits(0, 9), waits(1, 7)])
     assert (finding.id, finding.source) == ("collective.order", "train.py:7")
     assert (
-        "rank 1 calls all_reduce of float32[8] at train.py:7, rank 0 broadcast of float32[] at train.py:9"
+        "rank 1 calls all_reduce of float32[8] at train.py:7, rank 0 calls broadcast of float32[] at train.py:9"
         in finding.message
     )
     assert finding.fix.startswith("dist.broadcast(")
@@ -69,7 +69,7 @@ def test_another_shape_or_type(other: dict) -> None:
 def test_a_rank_that_left(waiting: Waiting) -> None:
     finding = found([REDUCE, REDUCE], [REDUCE], waiting=[waits(0), waiting])
     assert (finding.id, finding.source) == ("collective.left", "train.py:7")
-    assert "rank 1 does not reach: it has left after 1 call." in finding.message
+    assert "rank 1 does not reach: it has ended after 1 call." in finding.message
 
 
 def test_a_rank_that_is_held_up_elsewhere() -> None:

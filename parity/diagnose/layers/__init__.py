@@ -1,4 +1,4 @@
-"""What modules of each kind compute, and the conventions by which they may differ: a formula for each kind."""
+"""One formula for each kind of module: what it computes, and the conventions in which implementations may differ."""
 
 from typing import Final
 

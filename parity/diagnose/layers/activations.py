@@ -1,4 +1,4 @@
-"""Causes in activation functions: another function, a leak, a cap, another form of GELU, another axis of a softmax."""
+"""Causes in activation functions: another function, a slope below zero, a cap, another GELU, another softmax axis."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -16,23 +16,23 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def gelu(x: Array, precision: str = "float64") -> Array:
-    """x times the normal distribution's cumulative probability. `precision`: of the constant."""
+    """Return x times the normal distribution's cumulative probability, with sqrt(1/2) rounded to `precision`."""
     return np.asarray(0.5 * x * (1.0 + _erf(x * constant(math.sqrt(0.5), precision))))
 
 
 def gelu_tanh(x: Array, precision: str = "float64") -> Array:
-    """Hendrycks and Gimpel's approximation."""
+    """Return GELU by Hendrycks and Gimpel's tanh approximation (arXiv:1606.08415)."""
     cubic = constant(0.044715, precision) * x**3
     return np.asarray(0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + cubic))))
 
 
 def gelu_sigmoid(x: Array, precision: str = "float64") -> Array:
-    """And a coarser one."""
+    """Return GELU by Hendrycks and Gimpel's coarser approximation, x sigmoid(1.702 x)."""
     return np.asarray(x * sigmoid(constant(1.702, precision) * x))
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), which does not overflow."""
+    """Return 1 / (1 + exp(-x)), computed so that exp does not overflow."""
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1.0, small) / (1.0 + small)
 
@@ -52,7 +52,7 @@ FUNCTIONS: Final[dict[str, Callable[[Array], Array]]] = {
 
 
 def _others(function: str) -> tuple[str, ...]:
-    """A function, and all but the identity beside it."""
+    """Return a function's name, then the names of the functions that may stand in its place."""
     return function, *(name for name in FUNCTIONS if name not in (function, "identity"))
 
 
@@ -66,7 +66,7 @@ def _relu(call: Call, dropped: bool, function: str, slope: float, cap: float) ->
 
 
 def _slopes(call: Call, settings: Settings) -> Iterator[float]:
-    """How steep it is below zero."""
+    """Yield the slopes below zero to try: none, and the one that the output shows."""
     yield 0.0
     below = call.inputs[0] < 0
     slope = solve.scale(call.inputs[0][below], output(call)[below])
@@ -75,7 +75,7 @@ def _slopes(call: Call, settings: Settings) -> Iterator[float]:
 
 
 def _caps(call: Call, settings: Settings) -> Iterator[float]:
-    """Where it ends: at the largest output, if several elements have it."""
+    """Yield the upper limits to try: none, and the largest output if several elements have it."""
     yield math.inf
     y = output(call)
     largest = float(y.max(initial=0.0))
@@ -89,15 +89,15 @@ def _gelu(call: Call, form: str, function: str, constants: str) -> dict[str, Arr
 
 
 def softmax(x: Array, axis: int) -> Array:
-    """Probabilities along an axis."""
-    made = np.exp(x - x.max(axis, keepdims=True))
-    return np.asarray(made / made.sum(axis, keepdims=True))
+    """Return the softmax along an axis."""
+    exponentials = np.exp(x - x.max(axis, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis, keepdims=True))
 
 
 def log_softmax(x: Array, axis: int) -> Array:
-    """Their logarithm, without taking it."""
-    made = x - x.max(axis, keepdims=True)
-    return np.asarray(made - np.log(np.exp(made).sum(axis, keepdims=True)))
+    """Return the logarithm of the softmax, computed without taking the softmax."""
+    shifted = x - x.max(axis, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis, keepdims=True)))
 
 
 def _softmax(call: Call, axis: int, log: bool, scale: float) -> dict[str, Array]:
@@ -106,18 +106,18 @@ def _softmax(call: Call, axis: int, log: bool, scale: float) -> dict[str, Array]
 
 
 def _axes(call: Call, settings: Settings) -> range:
-    """The last first."""
+    """Return the axes, the last first."""
     return range(call.inputs[0].ndim - 1, -1, -1)
 
 
 def _scales(call: Call, settings: Settings) -> Iterator[float]:
-    """What the input is multiplied by: differences of logarithms over those of inputs."""
+    """Yield factors on the input: 1, and the slope of the output's logarithm over the input."""
     yield 1.0
     x, y, axis = call.inputs[0], output(call), settings["axis"]
     if x.shape != y.shape or not x.size:
         return
-    made = y if settings["log"] else np.log(np.maximum(y, np.finfo(np.float64).tiny))
-    scale = solve.scale(_centred(x, axis), _centred(made, axis))
+    logs = y if settings["log"] else np.log(np.maximum(y, np.finfo(np.float64).tiny))
+    scale = solve.scale(_centred(x, axis), _centred(logs, axis))
     if scale is not None:
         yield scale
 

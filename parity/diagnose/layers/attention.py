@@ -1,7 +1,7 @@
-"""Causes in multi-head attention: its scale, how its weights are packed, its heads, masks, axes and dropout.
+"""Causes in multi-head attention: scale, packing of its weights, heads, masks, axes and dropout.
 
-Shapes: T queries, S keys, N sequences, h heads, d features. Sequence-first outside; in here samples come
-first, since each is attended to by itself, and the first of them tells whether settings are far off.
+Shapes: T queries, S keys, N sequences, h heads, d features. Recorded tensors have the sequence axis first; in this file
+the samples come first, because a single sample is enough to reject settings that are far off.
 """
 
 import itertools
@@ -21,18 +21,18 @@ from parity.diagnose.layers.evidence import PRECISIONS, constant, far, output
 from parity.diagnose.observation import Call
 
 BY_KEY_DIM: Final = "1 / sqrt(key_dim)"
-NO_MASK, CAUSAL, STRICT = "none", "causal", "causal, without itself"
-NEXT, AHEAD = "causal, and the next", "only ahead"
+NO_MASK, CAUSAL, STRICT = "none", "causal", "causal, excluding itself"
+NEXT, AHEAD = "causal, including the next", "itself and later"
 BATCH_FIRST: Final = "batch first"
-PER_HEAD: Final = "(heads, qkv, head_dim)"  # one block of queries, keys and values for each head
+PER_HEAD: Final = "(heads, qkv, head_dim)"  # a block with queries, keys and values for each head in turn
 WEIGHTS: Final = ("(out, in)", "input transposed", "output transposed", "input and output transposed")
 ORDERS: Final = tuple(",".join(order) for order in itertools.permutations("qkv"))
-STARTS: Final = tuple(2.0**power for power in range(-4, 5))  # where to look for a scale, times the usual one
+STARTS: Final = tuple(2.0**power for power in range(-4, 5))  # multiples of the usual scale to start solving from
 FIRST: Final = slice(0, 1)
 
 
 class Scored(NamedTuple):
-    """Every query times every key of its head, (N, h, T, S), and the values, (N, h, S, d / h)."""
+    """The product of every query with every key of its head, (N, h, T, S), and the values, (N, h, S, d / h)."""
 
     scores: Array
     values: Array
@@ -46,15 +46,17 @@ def _predict(call: Call, **settings: Any) -> dict[str, Array]:
 
 
 def _samples_first(x: Array, settings: Settings) -> Array:
-    """And back."""
+    """Return x with the first two axes exchanged, unless the layout has the samples first already; its own inverse."""
     return x if settings["layout"] == BATCH_FIRST else x.swapaxes(0, 1)
 
 
 def _attended(call: Call, samples: slice, settings: Settings) -> Array:
+    """Return the module's output for some samples, samples first."""
     return _finished(call, _scored(call, samples, settings), samples, settings)
 
 
 def _scored(call: Call, samples: slice, settings: Settings) -> Scored:
+    """Return the scores, not yet scaled, and the values for some samples."""
     inputs = (_samples_first(x, settings)[samples] for x in call.inputs)
     blocks = zip(inputs, *_packed(call, settings), strict=True)
     queries, keys, values = (_split(x @ weight.T + bias, settings) for x, weight, bias in blocks)
@@ -62,7 +64,7 @@ def _scored(call: Call, samples: slice, settings: Settings) -> Scored:
 
 
 def _packed(call: Call, settings: Settings) -> tuple[Array, Array]:
-    """The weights and biases of queries, keys and values."""
+    """Return the weights and the biases of queries, keys and values."""
     weight = call.parameters["in_proj_weight"]
     bias = call.parameters.get("in_proj_bias", np.zeros(len(weight)))
     if settings["bias"] in ("left out", "only the output's"):
@@ -72,16 +74,16 @@ def _packed(call: Call, settings: Settings) -> tuple[Array, Array]:
 
 
 def _blocks(packed: Array, settings: Settings) -> Array:
-    """Queries', keys' and values' of what in_proj holds, stacked."""
+    """Return the three blocks of in_proj, stacked in the order queries, keys, values."""
     if settings["packing"] == PER_HEAD:
-        parted = packed.reshape(settings["heads"], 3, -1, *packed.shape[1:])
-        return parted.swapaxes(0, 1).reshape(3, -1, *packed.shape[1:])
+        blocks = packed.reshape(settings["heads"], 3, -1, *packed.shape[1:])
+        return blocks.swapaxes(0, 1).reshape(3, -1, *packed.shape[1:])
     names = settings["packing"].split(",")
     return packed.reshape(3, -1, *packed.shape[1:])[[names.index(name) for name in "qkv"]]
 
 
 def _split(x: Array, settings: Settings) -> Array:
-    """(N, T, d) to (N, h, T, d / h)."""
+    """Return x of shape (N, T, d) split into heads: (N, h, T, d / h)."""
     n, t, d = x.shape
     heads = settings["heads"]
     if settings["order"] == "(heads, head_dim)":
@@ -90,39 +92,42 @@ def _split(x: Array, settings: Settings) -> Array:
 
 
 def _joined(x: Array, settings: Settings) -> Array:
-    """And back."""
+    """Return the heads of shape (N, h, T, d / h) joined: (N, T, d)."""
     n, heads, t, size = x.shape
     axes = (0, 2, 1, 3) if settings["order"] == "(heads, head_dim)" else (0, 2, 3, 1)
     return x.transpose(axes).reshape(n, t, heads * size)
 
 
 def _finished(call: Call, scored: Scored, samples: slice, settings: Settings) -> Array:
+    """Return the module's output from the scores and values."""
     return _projected(call, _heads(call, scored, samples, settings), settings)
 
 
 def _heads(call: Call, scored: Scored, samples: slice, settings: Settings) -> Array:
-    """What the heads come to, joined."""
+    """Return the outputs of all heads, joined, before the output projection."""
     weights = _weights(scored.scores * _scale(call, settings), settings)
-    return _joined(weights * _kept(call, samples, weights.shape, settings) @ scored.values, settings)
+    return _joined(weights * _dropout_factors(call, samples, weights.shape, settings) @ scored.values, settings)
 
 
-def _projected(call: Call, made: Array, settings: Settings) -> Array:
+def _projected(call: Call, heads: Array, settings: Settings) -> Array:
+    """Return the joined heads after the output projection."""
     if settings["out_proj"] == "left out":
-        return made
+        return heads
     weight = call.parameters["out_proj.weight"]
-    made = made @ (weight if "output" in settings["weight"] else weight.T)
+    heads = heads @ (weight if "output" in settings["weight"] else weight.T)
     added = settings["bias"] in ("added", "only the output's") and "out_proj.bias" in call.parameters
-    return made + call.parameters["out_proj.bias"] if added else made
+    return heads + call.parameters["out_proj.bias"] if added else heads
 
 
 def with_rounded_heads(call: Call, settings: Settings, to: Callable[[Array], Array]) -> Array:
-    """The output, if what the heads come to is rounded before it is projected."""
-    every = slice(None)
-    made = to(_heads(call, _scored(call, every, settings), every, settings))
-    return _samples_first(_projected(call, made, settings), settings)
+    """Return the module's output if the heads' outputs are rounded by `to` before the output projection."""
+    all_samples = slice(None)
+    heads = to(_heads(call, _scored(call, all_samples, settings), all_samples, settings))
+    return _samples_first(_projected(call, heads, settings), settings)
 
 
 def _scale(call: Call, settings: Settings) -> float:
+    """Return the factor on the scores."""
     d = call.inputs[0].shape[-1]
     if settings["scale"] != BY_KEY_DIM:
         return float(settings["scale"])
@@ -131,32 +136,32 @@ def _scale(call: Call, settings: Settings) -> float:
 
 
 def _weights(scores: Array, settings: Settings) -> Array:
-    """Probabilities, masked."""
-    seen = _mask(scores.shape[2:], settings["mask"])
-    weights = softmax(np.where(seen, scores, -np.inf), 3 if settings["softmax_axis"] == "keys" else 2)
+    """Return the attention weights: the masked softmax of the scores."""
+    visible = _mask(scores.shape[2:], settings["mask"])
+    weights = softmax(np.where(visible, scores, -np.inf), 3 if settings["softmax_axis"] == "keys" else 2)
     if settings["fully_masked_row"] == "NaN":
         return weights
-    blind = 0.0 if settings["fully_masked_row"] == "zeros" else 1.0 / scores.shape[3]
-    return np.where(seen.any(1, keepdims=True), weights, blind)
+    masked_row = 0.0 if settings["fully_masked_row"] == "zeros" else 1.0 / scores.shape[3]
+    return np.where(visible.any(1, keepdims=True), weights, masked_row)
 
 
 def _mask(shape: tuple[int, ...], mask: str) -> Array:
-    """Which keys each query may look at: (T, S)."""
-    every = np.ones(shape, np.bool_)
-    below = {CAUSAL: 0, STRICT: -1, NEXT: 1}
-    if mask in below:
-        return np.tril(every, below[mask])
-    return every if mask == NO_MASK else np.triu(every)
+    """Return which keys each query may attend to: booleans of shape (T, S)."""
+    allowed = np.ones(shape, np.bool_)
+    diagonals = {CAUSAL: 0, STRICT: -1, NEXT: 1}
+    if mask in diagonals:
+        return np.tril(allowed, diagonals[mask])
+    return allowed if mask == NO_MASK else np.triu(allowed)
 
 
-def _kept(call: Call, samples: slice, shape: tuple[int, ...], settings: Settings) -> Array:
-    """What dropout multiplies the weights by."""
+def _dropout_factors(call: Call, samples: slice, shape: tuple[int, ...], settings: Settings) -> Array:
+    """Return the factors of dropout on the attention weights."""
     count = _samples_first(call.inputs[0], settings).shape[0]
     return dropout.factors(call, (count, *shape[1:]), settings)[samples]
 
 
 def _masks(call: Call, settings: Settings) -> tuple[str, ...]:
-    """The causal one is the decoder's self-attention's."""
+    """Return the masks to try; the causal one first in the self-attention of a causal decoder."""
     own = "decoder" in call.name and call.name.endswith("self_attn")
     model = call.case.model
     causal = own and isinstance(model, schema.Transformer) and model.causal
@@ -164,8 +169,8 @@ def _masks(call: Call, settings: Settings) -> tuple[str, ...]:
     return *usual, STRICT, NEXT, AHEAD
 
 
-def _blind(call: Call, settings: Settings) -> tuple[str, ...]:
-    """What a query comes to that may look at nothing."""
+def _fully_masked(call: Call, settings: Settings) -> tuple[str, ...]:
+    """Return what may be returned for a query that may attend to no key."""
     return ("NaN", "zeros", "mean") if settings["mask"] == STRICT else ("NaN",)
 
 
@@ -175,7 +180,7 @@ def _layouts(call: Call, settings: Settings) -> tuple[str, ...]:
 
 
 def _counts(call: Call, settings: Settings) -> Iterator[int]:
-    """The model's heads, or some others that divide the features; all of those, if the model does not say."""
+    """Yield the number of heads of the case's model and some others; any that divides d if the case does not say."""
     d, model = call.inputs[0].shape[-1], call.case.model
     likely: Iterable[int] = range(1, d + 1)
     if isinstance(model, schema.Transformer):
@@ -184,19 +189,19 @@ def _counts(call: Call, settings: Settings) -> Iterator[int]:
 
 
 def _scales(call: Call, settings: Settings) -> Iterator[str | float]:
-    """The usual one, and the one that reproduces the first sample."""
+    """Yield the usual scale, and the one that reproduces the first sample."""
     yield BY_KEY_DIM
-    seen = call.seen["output"]
-    first = call._replace(seen={"output": seen._replace(value=_samples_first(seen.value, settings)[FIRST])})
+    recorded = call.seen["output"]
+    first = call._replace(seen={"output": recorded._replace(value=_samples_first(recorded.value, settings)[FIRST])})
     scored = _scored(call, FIRST, settings)
     usual = _scale(call, {**settings, "scale": BY_KEY_DIM})
 
     def predict(_: Call, **trial: Any) -> dict[str, Array]:
         return {"output": _finished(call, scored, FIRST, trial)}
 
-    found = solve.constant(predict, first, settings, "scale", [usual * start for start in STARTS])
-    if found is not None:
-        yield found
+    scale = solve.constant(predict, first, settings, "scale", [usual * start for start in STARTS])
+    if scale is not None:
+        yield scale
 
 
 def _rates(call: Call, settings: Settings) -> tuple[float, ...]:
@@ -209,7 +214,7 @@ ATTENTION = Formula(
         Trait("heads", "attention.num_heads", _counts),
         Trait("key_dim", "attention.key_dim", choices("d / heads", "d")),
         Trait("mask", "attention.mask", _masks),
-        Trait("fully_masked_row", "attention.fully_masked_row", _blind),
+        Trait("fully_masked_row", "attention.fully_masked_row", _fully_masked),
         Trait("packing", "attention.packing", choices(*ORDERS, PER_HEAD)),
         Trait("order", "attention.heads", choices("(heads, head_dim)", "(head_dim, heads)")),
         Trait("layout", "attention.batch_first", _layouts),

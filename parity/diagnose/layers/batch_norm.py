@@ -1,7 +1,7 @@
-"""Causes in batch norm: whose statistics it normalises by, and what becomes of the running ones.
+"""Causes in batch norm: the statistics that it normalises by, and the update of its running statistics.
 
-A replica's micro-batches update the running statistics in turn. PyTorch's conventions: the momentum is
-the weight of the new, and the running variance is unbiased.
+A replica's micro-batches update the running statistics one after another. Settings follow PyTorch's conventions: the
+momentum is the weight of the new statistics, and the running variance is unbiased.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,76 +17,83 @@ from parity.diagnose.layers.evidence import output
 from parity.diagnose.layers.norms import Axes, Moments
 from parity.diagnose.observation import Call
 
-MOMENTA: Final = (0.1, 0.01, 0.9, 0.99, 0.001)  # PyTorch's default, Keras's, either one as the weight of the old
+# PyTorch's default, Keras's default (0.99 as the weight of the old statistics), both with the weights exchanged, and
+# one more in use.
+MOMENTA: Final = (0.1, 0.01, 0.9, 0.99, 0.001)
 STATISTICS: Final = ("running_mean", "running_var")
 BATCH, RUNNING = "batch statistics", "running statistics"
 OWN, ALL, FIRST = "this replica's", "all replicas'", "replica 0's"
-ALL_AS_OWN: Final = "all replicas', corrected as this one's"  # the running variance, as if of so few samples
+# Statistics of all replicas, but with the correction n / (n - 1) of the running variance for the n of one replica.
+ALL_AS_OWN: Final = "all replicas', corrected as this one's"
 
 
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["skipped"]:
         return {"output": call.inputs[0]}
-    made = norms.normalised(_moments(call, settings), norms.affine(call, _shape(call.inputs[0]), settings), settings)
-    return {"output": made} | _running(call, **settings)
+    result = norms.normalised(
+        _moments(call, settings), norms.affine(call, _broadcast_shape(call.inputs[0]), settings), settings
+    )
+    return {"output": result} | _running(call, **settings)
 
 
 def _axes(x: Array) -> Axes:
-    """All but the channels."""
+    """Return all axes but that of the channels."""
     return tuple(axis for axis in range(x.ndim) if axis != 1)
 
 
-def _shape(x: Array) -> Axes:
+def _broadcast_shape(x: Array) -> Axes:
+    """Return the shape in which a vector of channels broadcasts."""
     return tuple(-1 if axis == 1 else 1 for axis in range(x.ndim))
 
 
 def _moments(call: Call, settings: Settings) -> Moments:
-    """What the first call normalises by."""
+    """Return the statistics that the first call normalises by."""
     x = call.inputs[0]
     if settings["mode"] == RUNNING:
-        mean, variance = (np.reshape(_before(call, settings)[name], _shape(x)) for name in STATISTICS)
+        mean, variance = (np.reshape(_before(call, settings)[name], _broadcast_shape(x)) for name in STATISTICS)
         return Moments(mean, x - mean, variance, 0)
-    known = norms.moments(x, _axes(x)) if settings["scope"] == OWN else _together(call)
-    return known._replace(centred=x - known.mean)
+    statistics = norms.moments(x, _axes(x)) if settings["scope"] == OWN else _over_all_replicas(call)
+    return statistics._replace(centred=x - statistics.mean)
 
 
-def _together(call: Call) -> Moments:
+def _over_all_replicas(call: Call) -> Moments:
+    """Return the statistics over all replicas."""
     whole = np.concatenate([inputs[0] for inputs in call.replicas])
     return norms.moments(whole, _axes(whole))
 
 
 def _running(call: Call, **settings: Any) -> dict[str, Array]:
-    """The running statistics after the step."""
+    """Return the running statistics after the step."""
     old = _before(call, settings)
     if not set(STATISTICS) <= set(old) or settings["mode"] == RUNNING or settings["frozen"]:
         return {name: old[name] for name in STATISTICS if name in old}
     mean, variance = (old[name] for name in STATISTICS)
-    for known in _updating(call, settings):
-        unbiased = known.size / max(known.size - 1, 1) if settings["running_variance"] == "unbiased" else 1.0
-        mean = mean + settings["momentum"] * (known.mean.ravel() - mean)
-        variance = variance + settings["momentum"] * (known.variance.ravel() * unbiased - variance)
+    for batch in _update_statistics(call, settings):
+        unbiased = batch.size / max(batch.size - 1, 1) if settings["running_variance"] == "unbiased" else 1.0
+        mean = mean + settings["momentum"] * (batch.mean.ravel() - mean)
+        variance = variance + settings["momentum"] * (batch.variance.ravel() * unbiased - variance)
     return {"running_mean": mean, "running_var": variance}
 
 
 def _before(call: Call, settings: Settings) -> Mapping[str, Array]:
-    """The running statistics before the step."""
-    held = {_of(replica): buffers for replica, buffers in enumerate(call.held)}
-    return held.get(settings["before"], call.buffers)
+    """Return the running statistics before the step."""
+    by_setting = {_replicas_own(replica): buffers for replica, buffers in enumerate(call.held)}
+    return by_setting.get(settings["before"], call.buffers)
 
 
-def _updating(call: Call, settings: Settings) -> list[Moments]:
-    """The statistics that update the running ones, call by call."""
+def _update_statistics(call: Call, settings: Settings) -> list[Moments]:
+    """Return the statistics that update the running ones, one for each call."""
     if settings["scope"] != OWN:
-        known = _together(call)
-        own = known.size * len(call.inputs[0]) // sum(len(inputs[0]) for inputs in call.replicas)
-        return [known if settings["scope"] == ALL else known._replace(size=own)]
+        batch = _over_all_replicas(call)
+        own = batch.size * len(call.inputs[0]) // sum(len(inputs[0]) for inputs in call.replicas)
+        return [batch if settings["scope"] == ALL else batch._replace(size=own)]
     if settings["buffers"] == OWN:
         return [norms.moments(inputs[0], _axes(inputs[0])) for inputs in call.calls]
-    each = [norms.moments(inputs[0], _axes(inputs[0])) for inputs in call.replicas]
+    by_replica = [norms.moments(inputs[0], _axes(inputs[0])) for inputs in call.replicas]
     if settings["buffers"] == FIRST:
-        return each[:1]
-    mean, variance = (np.mean(every, axis=0) for every in zip(*(known[:3:2] for known in each), strict=True))
-    return [each[0]._replace(mean=mean, variance=variance)]
+        return by_replica[:1]
+    mean, variance = (np.mean(values, axis=0) for values in zip(*(batch[:3:2] for batch in by_replica), strict=True))
+    return [by_replica[0]._replace(mean=mean, variance=variance)]
 
 
 def _modes(call: Call, settings: Settings) -> tuple[str, ...]:
@@ -103,28 +110,31 @@ def _holders(call: Call, settings: Settings) -> tuple[str, ...]:
 
 
 def _befores(call: Call, settings: Settings) -> tuple[str, ...]:
-    """nn.parallel.DistributedDataParallel sends replica 0's to the others, unless it is told not to."""
-    others = [_of(replica) for replica in range(len(call.held)) if replica != call.replica]
+    """Return whose running statistics a replica may start the step from, the expected first.
+
+    nn.parallel.DistributedDataParallel sends those of replica 0 to the others unless broadcast_buffers is off.
+    """
+    others = [_replicas_own(replica) for replica in range(len(call.held)) if replica != call.replica]
     sent = call.case.strategy == "ddp" and not call.case.local_buffers and call.replica > 0
     return (FIRST, OWN, *others[1:]) if sent and others else (OWN, *others)
 
 
-def _of(replica: int) -> str:
+def _replicas_own(replica: int) -> str:
     return f"replica {replica}'s"
 
 
 def _epsilons(call: Call, settings: Settings) -> Iterator[float]:
     x = call.inputs[0]
-    by = norms.affine(call, _shape(x), settings)
-    return norms.epsilons(_moments(call, settings), by, _axes(x), output(call), settings)
+    transform = norms.affine(call, _broadcast_shape(x), settings)
+    return norms.epsilons(_moments(call, settings), transform, _axes(x), output(call), settings)
 
 
 def _momenta(call: Call, settings: Settings) -> Iterator[float]:
     yield from MOMENTA
     if "running_mean" in call.seen and settings["mode"] == BATCH:
-        found = solve.constant(_running, call, settings, "momentum", MOMENTA, among="running_mean")
-        if found is not None:
-            yield found
+        momentum = solve.constant(_running, call, settings, "momentum", MOMENTA, among="running_mean")
+        if momentum is not None:
+            yield momentum
 
 
 BATCH_NORM = Formula(

@@ -1,6 +1,6 @@
-"""Causes in convolutions, transposed ones too: where the windows lie, the kernel's axes, bias and activation.
+"""Causes in convolutions, transposed ones included: windows, dilation, the kernel's axes, bias, fused activation.
 
-A convolution is a sum over the places of the kernel: each is one product of matrices.
+A convolution is a sum over the positions in the kernel, of one matrix product each.
 """
 
 import itertools
@@ -30,34 +30,35 @@ AS_IS, FLIPPED, TURNED, SWAPPED = "as in PyTorch", "flipped", "height and width 
 def _conv2d(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["padding"] not in _paddings(call, settings):
         return {}
-    return _made(_convolved, call, settings)
+    return _unless_far(_convolved, call, settings)
 
 
-def _made(function: Callable[[Call, Array, Settings], Array], call: Call, settings: Settings) -> dict[str, Array]:
-    """The output, if that of the first sample is near."""
+def _unless_far(function: Callable[[Call, Array, Settings], Array], call: Call, settings: Settings) -> dict[str, Array]:
+    """Return the output of `function`, or {} as soon as that for the first sample is far off."""
     if None in settings.values() or far(function(call, call.inputs[0][:1], settings), output(call)[:1]):
         return {}
     return {"output": function(call, call.inputs[0], settings)}
 
 
 def _convolved(call: Call, x: Array, settings: Settings) -> Array:
+    """Return the convolution of x."""
     kernel, stride, dilation = _kernel(call, settings), settings["stride"], settings["dilation"]
     groups, count = x.shape[1] // kernel.shape[1], _size(output(call))
     x = np.pad(x, windows.margins(x, settings["padding"]), MODES[settings["padding_mode"]])
     x, kernel = _grouped(x, groups), kernel.reshape(groups, -1, *kernel.shape[1:])
-    made = np.zeros(())
-    for i, j in _places(kernel):
+    total = np.zeros(())
+    for i, j in _positions(kernel):
         pixels = windows.strided(x, (i * dilation, j * dilation), count, stride)
-        made = made + kernel[..., i, j] @ pixels.reshape(*x.shape[:2], -1)
-    return _finished(call, made.reshape(groups, -1, x.shape[2], *count), settings)
+        total = total + kernel[..., i, j] @ pixels.reshape(*x.shape[:2], -1)
+    return _finished(call, total.reshape(groups, -1, x.shape[2], *count), settings)
 
 
 def _grouped(x: Array, groups: int) -> Array:
-    """(groups, channels of a group, samples, height, width)"""
+    """Return x in the shape (groups, channels of a group, samples, height, width)."""
     return np.moveaxis(x.reshape(len(x), groups, -1, *x.shape[2:]), 0, 2)
 
 
-def _places(kernel: Array) -> Iterator[tuple[int, ...]]:
+def _positions(kernel: Array) -> Iterator[tuple[int, ...]]:
     return itertools.product(*map(range, _size(kernel)))
 
 
@@ -66,6 +67,7 @@ def _size(x: Array) -> tuple[int, int]:
 
 
 def _kernel(call: Call, settings: Settings) -> Array:
+    """Return the kernel in the orientation that the settings say."""
     kernel = call.parameters["weight"]
     return {
         AS_IS: kernel,
@@ -75,26 +77,26 @@ def _kernel(call: Call, settings: Settings) -> Array:
     }[settings["weight"]]
 
 
-def _finished(call: Call, made: Array, settings: Settings) -> Array:
-    """Back in order, with bias and activation."""
-    made = np.moveaxis(made, 2, 0).reshape(made.shape[2], -1, *made.shape[3:])
+def _finished(call: Call, result: Array, settings: Settings) -> Array:
+    """Return grouped channels in the order (samples, channels, height, width), with bias and activation."""
+    result = np.moveaxis(result, 2, 0).reshape(result.shape[2], -1, *result.shape[3:])
     if "bias" in call.parameters:
-        made = made + TIMES[settings["bias"]] * call.parameters["bias"].reshape(-1, 1, 1)
-    return FUNCTIONS[settings["activation"]](made)
+        result = result + TIMES[settings["bias"]] * call.parameters["bias"].reshape(-1, 1, 1)
+    return FUNCTIONS[settings["activation"]](result)
 
 
 def _orientations(call: Call, settings: Settings) -> Iterator[str]:
-    """Those that leave the kernel's shape as it is."""
+    """Yield the orientations of the kernel that keep its shape."""
     yield from (AS_IS, FLIPPED)
-    one, other, height, width = call.parameters["weight"].shape
+    outputs, inputs, height, width = call.parameters["weight"].shape
     if height == width:
         yield TURNED
-    if one == other:
+    if outputs == inputs:
         yield SWAPPED
 
 
 def _window(call: Call, dilation: int) -> tuple[int, ...]:
-    """The kernel's size, its gaps included."""
+    """Return the extent of the kernel on the image, with the gaps of dilation."""
     return tuple((size - 1) * dilation + 1 for size in _size(call.parameters["weight"]))
 
 
@@ -104,8 +106,8 @@ def _dilations(call: Call, settings: Settings) -> tuple[int, ...]:
 
 def _strides(call: Call, settings: Settings) -> list[int]:
     size, count, window = _size(call.inputs[0]), _size(output(call)), _window(call, settings["dilation"])
-    each = [windows.strides(*axis) for axis in zip(size, count, window, strict=True)]
-    return [stride for stride in each[0] if stride in each[1]]
+    by_axis = [windows.strides(*axis) for axis in zip(size, count, window, strict=True)]
+    return [stride for stride in by_axis[0] if stride in by_axis[1]]
 
 
 def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
@@ -116,29 +118,29 @@ def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
 
 
 def _conv_transpose2d(call: Call, **settings: Any) -> dict[str, Array]:
-    return _made(_spread, call, settings)
+    return _unless_far(_transposed_convolved, call, settings)
 
 
-def _spread(call: Call, x: Array, settings: Settings) -> Array:
-    """Every pixel times the kernel, added up; then cropped."""
+def _transposed_convolved(call: Call, x: Array, settings: Settings) -> Array:
+    """Return the transposed convolution of x: every pixel times the kernel, summed up and then cropped."""
     kernel, stride = _kernel(call, settings), settings["stride"]
     groups = output(call).shape[1] // kernel.shape[1]
     x, kernel = _grouped(x, groups), kernel.reshape(groups, -1, *kernel.shape[1:])
     count = _size(x)
     whole = ((n - 1) * stride + k for n, k in zip(count, _size(kernel), strict=True))
-    made = np.zeros((groups, kernel.shape[2], x.shape[2], *whole))
-    for i, j in _places(kernel):
+    total = np.zeros((groups, kernel.shape[2], x.shape[2], *whole))
+    for i, j in _positions(kernel):
         pixels = kernel[..., i, j].swapaxes(1, 2) @ x.reshape(*x.shape[:2], -1)
-        windows.strided(made, (i, j), count, stride)[...] += pixels.reshape(groups, -1, *x.shape[2:])
-    return _finished(call, _cropped(made, settings["padding"], _size(output(call))), settings)
+        windows.strided(total, (i, j), count, stride)[...] += pixels.reshape(groups, -1, *x.shape[2:])
+    return _finished(call, _cropped(total, settings["padding"], _size(output(call))), settings)
 
 
-def _cropped(made: Array, padding: tuple[int, ...], size: tuple[int, int]) -> Array:
-    """`size` pixels of it, zeros where there are none."""
+def _cropped(whole: Array, padding: tuple[int, ...], size: tuple[int, int]) -> Array:
+    """Return `size` pixels from the corner that the padding gives, zeros where there are none."""
     top, _, left, _ = padding
-    missing = [max(start + n - m, 0) for start, n, m in zip((top, left), size, _size(made), strict=True)]
-    made = np.pad(made, windows.margins(made, (0, missing[0], 0, missing[1])))
-    return made[..., top : top + size[0], left : left + size[1]]
+    missing = [max(start + n - m, 0) for start, n, m in zip((top, left), size, _size(whole), strict=True)]
+    whole = np.pad(whole, windows.margins(whole, (0, missing[0], 0, missing[1])))
+    return whole[..., top : top + size[0], left : left + size[1]]
 
 
 def _spread_strides(call: Call, settings: Settings) -> list[int]:
@@ -149,7 +151,10 @@ def _spread_strides(call: Call, settings: Settings) -> list[int]:
 
 
 def _spread_paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
-    """What is cut off at the top, bottom, left and right; less than nothing is PyTorch's output_padding."""
+    """Yield what may be cropped at the top, bottom, left and right.
+
+    A negative crop is PyTorch's output_padding.
+    """
     if settings["stride"] is None:
         return
     axes = zip(_size(call.inputs[0]), _size(output(call)), _size(call.parameters["weight"]), strict=True)
@@ -158,7 +163,7 @@ def _spread_paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]
 
 
 def _crops(size: int, count: int, kernel: int, stride: int) -> list[tuple[int, int]]:
-    """Along an axis: at both ends by PyTorch's rule, then all of it spread in another way."""
+    """Return the crops at both ends of an axis: those of PyTorch's rule first, then others of the same total."""
     whole = (size - 1) * stride + kernel
     excess = whole - count
     torch = [(p, excess - p) for p in range(kernel) if 0 <= 2 * p - excess < stride]
@@ -167,6 +172,7 @@ def _crops(size: int, count: int, kernel: int, stride: int) -> list[tuple[int, i
 
 
 def _traits(kind: str, weight: str, *where: Trait[Call]) -> tuple[Trait[Call], ...]:
+    """Return the traits of a convolution, with those of its windows in the middle."""
     return (
         Trait("weight", weight, _orientations),
         *where,

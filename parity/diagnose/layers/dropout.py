@@ -1,7 +1,7 @@
-"""Causes in dropout: its rate and scale, and which masks it draws.
+"""Causes in dropout: its rate, its scale, and which masks it draws.
 
-Masks come from the shared source (parity.core.random.keep), keyed by module, replica, step and call; attention
-drops its weights by the same rule.
+Masks come from the shared generator (parity.core.random.keep), keyed by module, replica, step and call. Attention drops
+its weights by the same rule.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.evidence import output
 from parity.diagnose.observation import Call
 
-SHARED: Final = "the shared source"
+SHARED: Final = "the shared generator"
 RATES: Final = (0.1, 0.2, 0.25, 0.3, 0.5)
-SIGMAS: Final = 6.0  # by which the share of what is dropped may miss the rate
+SIGMAS: Final = 6.0  # standard deviations by which the number of dropped elements may miss the rate
 
 
 def factors(call: Call, shape: tuple[int, ...], settings: Settings) -> Array:
-    """What is multiplied by, with a mask of the shared source."""
+    """Return the factors that dropout multiplies by, with a mask from the shared generator."""
     if not (settings["active"] and settings["rate"]):
         return np.ones(shape)
     seed, name, rate = call.case.seed, call.name, settings["rate"]
@@ -32,7 +32,7 @@ def factors(call: Call, shape: tuple[int, ...], settings: Settings) -> Array:
 
 
 def _scale(settings: Settings) -> float:
-    return 1.0 / (1.0 - settings["rate"]) if settings["kept"] == "times 1 / (1 - rate)" else 1.0
+    return 1.0 / (1.0 - settings["rate"]) if settings["kept"] == "scaled by 1 / (1 - rate)" else 1.0
 
 
 def _active(call: Call, settings: Settings) -> tuple[bool, bool]:
@@ -40,12 +40,12 @@ def _active(call: Call, settings: Settings) -> tuple[bool, bool]:
 
 
 def _replicas(call: Call, settings: Settings) -> tuple[int, ...]:
-    """Whose masks: its own, or those of replica 0."""
+    """Return whose masks to try: its own, or those of replica 0."""
     return (call.replica, 0) if call.replica else (0,)
 
 
 def _steps(call: Call, settings: Settings) -> tuple[int, ...]:
-    """Which step's masks: this one's, or those of the first."""
+    """Return which step's masks to try: its own, or those of the first."""
     return (call.step, 0) if call.step else (0,)
 
 
@@ -53,25 +53,28 @@ def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     x, kept = call.inputs[0], output(call) != 0
     if settings["generator"] == SHARED or not settings["active"]:
         return {"output": x * factors(call, x.shape, settings)}
-    if settings["generator"] != _another(call) or not _plausible(kept, x, settings["rate"]):
+    if settings["generator"] != _mask_name(call) or not _plausible(kept, x, settings["rate"]):
         return {}
     return {"output": x * kept * _scale(settings)}
 
 
-def _another(call: Call) -> str:
-    """The mask that is seen, by its digest: two that are not of the shared source are not the same therefore."""
+def _mask_name(call: Call) -> str:
+    """Return a name for the recorded mask, made of its digest.
+
+    Neither side's mask may come from the shared generator; that must not make two different masks count as the same.
+    """
     return f"another: {hashlib.blake2b((output(call) != 0).tobytes(), digest_size=4).hexdigest()}"
 
 
 def _plausible(kept: Array, x: Array, rate: float) -> bool:
-    """Whether about so many of the elements are dropped, and enough of them to tell."""
+    """Return whether the number of dropped elements is likely for the rate, and large enough to tell."""
     count, dropped = np.count_nonzero(x), np.count_nonzero((x != 0) & ~kept)
     spread = SIGMAS * np.sqrt(count * rate * (1 - rate))
     return bool(dropped >= solve.ENOUGH and abs(dropped - count * rate) <= spread)
 
 
 def _rates(call: Call, settings: Settings) -> Iterator[float]:
-    """The model's, then what the scale of the kept elements says, then the usual ones."""
+    """Yield the case's rate, then the one that the scale of the kept elements implies, then usual ones."""
     yield call.case.dropout
     x, y = call.inputs[0], output(call)
     kept = y != 0
@@ -82,15 +85,15 @@ def _rates(call: Call, settings: Settings) -> Iterator[float]:
 
 
 def _generators(call: Call, settings: Settings) -> tuple[str, str]:
-    return SHARED, _another(call)
+    return SHARED, _mask_name(call)
 
 
 def traits(rates: Callable[[Call, Settings], Iterable[float]]) -> tuple[Trait[Call], ...]:
-    """Of whatever drops."""
+    """Return the traits of every module that drops elements."""
     return (
         Trait("active", "dropout.active", _active),
         Trait("rate", "dropout.rate", rates),
-        Trait("kept", "dropout.scale", choices("times 1 / (1 - rate)", "as it is")),
+        Trait("kept", "dropout.scale", choices("scaled by 1 / (1 - rate)", "not scaled")),
         Trait("replica", "dropout.replicas", _replicas),
         Trait("step", "dropout.step", _steps),
     )

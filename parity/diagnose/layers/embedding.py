@@ -23,13 +23,13 @@ def _predict(call: Call, ids: str, padding_idx: int | None, scale: float) -> dic
         rows = rows.clip(0, len(table) - 1)
     if rows.size and not 0 <= rows.min() <= rows.max() < len(table):
         return {}
-    made = table[rows] * scale
-    made[rows == padding_idx] = 0.0
-    return {"output": made}
+    vectors = table[rows] * scale
+    vectors[rows == padding_idx] = 0.0
+    return {"output": vectors}
 
 
 def _padding(call: Call, settings: Settings) -> Iterator[int | None]:
-    """The one id whose vectors are zero though its row is not."""
+    """Yield padding indices to try: none, and the only id whose vectors are all zero."""
     yield None
     ids = call.inputs[0].astype(np.int64)
     zero = np.unique(ids[~output(call).any(-1)])
@@ -40,8 +40,8 @@ def _padding(call: Call, settings: Settings) -> Iterator[int | None]:
 def _scales(call: Call, settings: Settings) -> Iterator[float]:
     yield 1.0
     yield math.sqrt(call.parameters["weight"].shape[1])
-    made = _predict(call, settings["ids"], settings["padding_idx"], 1.0).get("output")
-    scale = None if made is None else solve.scale(made, output(call))
+    unscaled = _predict(call, settings["ids"], settings["padding_idx"], 1.0).get("output")
+    scale = None if unscaled is None else solve.scale(unscaled, output(call))
     if scale is not None:
         yield scale
 

@@ -1,4 +1,4 @@
-"""What the modules' formulas have in common: their output, and a quick look at whether settings are far off."""
+"""Helpers for the modules' formulas: the recorded output, and a quick test whether settings are far off."""
 
 from typing import Final
 
@@ -7,23 +7,23 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.diagnose.observation import Call
 
-PRECISIONS: Final = ("float64", "float32")  # that a constant may have passed through
-FAR: Final = 2.0**-6  # of the largest value: no rounding leads so far away, not even that to bfloat16
+PRECISIONS: Final = ("float64", "float32")  # to which a constant may have been rounded
+FAR: Final = 2.0**-6  # fraction of the largest value; no rounding moves a value that far, not even to bfloat16
 
 
 def output(call: Call) -> Array:
-    """What the module returned."""
+    """Return what the module returned."""
     return call.seen["output"].value
 
 
 def constant(value: float, precision: str) -> float:
-    """As it is after passing through a precision."""
+    """Return the value as it is after rounding to a precision."""
     return float(np.dtype(precision).type(value))
 
 
-def far(made: Array, wanted: Array) -> bool:
-    """Whether a part of the output is nothing like what was seen, so that the rest need not be computed."""
-    if made.shape != wanted.shape:
+def far(computed: Array, recorded: Array) -> bool:
+    """Return whether part of a computed output is so far off that the rest need not be computed."""
+    if computed.shape != recorded.shape:
         return True
-    apart = np.abs(made - wanted).max(initial=0.0)
-    return bool(apart > FAR * np.abs(wanted).max(initial=0.0))
+    difference = np.abs(computed - recorded).max(initial=0.0)
+    return bool(difference > FAR * np.abs(recorded).max(initial=0.0))

@@ -1,4 +1,4 @@
-"""Causes in linear layers: a square weight that was not transposed, the bias, an activation fused in."""
+"""Causes in linear layers: a square weight that was not transposed, the bias, a fused activation."""
 
 from typing import Any, Final
 
@@ -8,8 +8,8 @@ from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.layers.evidence import far, output
 from parity.diagnose.observation import Call
 
-ROWS: Final = 16  # that are looked at first
-TIMES: Final = {"added": 1.0, "left out": 0.0, "added twice": 2.0}  # what a bias is multiplied by
+ROWS: Final = 16  # rows that are computed first, to reject settings that are far off
+TIMES: Final = {"added": 1.0, "left out": 0.0, "added twice": 2.0}  # factor of a bias, by setting
 
 
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
@@ -23,10 +23,10 @@ def _predict(call: Call, **settings: Any) -> dict[str, Array]:
 
 def _applied(call: Call, rows: Array, settings: Settings) -> Array:
     weight = call.parameters["weight"]
-    made = rows @ (weight if settings["weight"] == "transposed" else weight.T)
+    result = rows @ (weight if settings["weight"] == "transposed" else weight.T)
     if "bias" in call.parameters:
-        made += TIMES[settings["bias"]] * call.parameters["bias"]
-    return FUNCTIONS[settings["activation"]](made)
+        result += TIMES[settings["bias"]] * call.parameters["bias"]
+    return FUNCTIONS[settings["activation"]](result)
 
 
 def _orientations(call: Call, settings: Settings) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ def _orientations(call: Call, settings: Settings) -> tuple[str, ...]:
 
 
 def biases(call: Call, settings: Settings) -> tuple[str, ...]:
-    """What may become of a bias, if there is one."""
+    """Return the settings of a bias to try, if there is one."""
     return tuple(TIMES) if "bias" in call.parameters else ("added",)
 
 

@@ -1,4 +1,4 @@
-"""Causes in layer norm and group norm: the epsilon and its place, the variance, what is left out, the axes.
+"""Causes in layer norm and group norm: epsilon and its place, the variance, a part left out, the axes.
 
 `batch_norm.py` shares the formula.
 """
@@ -15,13 +15,17 @@ from parity.diagnose.formula import Formula, Settings, Trait, choices
 from parity.diagnose.layers.evidence import output
 from parity.diagnose.observation import Call
 
-USUAL: Final = (1e-5, 1e-3, 1e-6, 0.0)  # epsilons: PyTorch's, Keras's, others'
+USUAL: Final = (1e-5, 1e-3, 1e-6, 0.0)  # the default epsilon of PyTorch, of Keras, and others in use
 LEFT_OUT: Final = "left out"
 Axes = tuple[int, ...]
 
 
 class Moments(NamedTuple):
-    """An input without its mean, and its variance. `size`: of the elements that they were taken over."""
+    """Mean and variance of an input, and the input without its mean.
+
+    Attributes:
+        size: the number of elements that each mean was taken over.
+    """
 
     mean: Array
     centred: Array
@@ -30,20 +34,20 @@ class Moments(NamedTuple):
 
 
 class Affine(NamedTuple):
-    """Weight and bias, in shapes that broadcast."""
+    """Weight and bias, in shapes that broadcast with the input."""
 
     weight: Array
     bias: Array
 
 
 def moments(x: Array, axes: Axes) -> Moments:
-    """Over the given axes."""
+    """Return the moments over the given axes."""
     mean = x.mean(axes, keepdims=True)
     return Moments(mean, x - mean, np.square(x - mean).mean(axes, keepdims=True), _size(x, axes))
 
 
 def uncentred(x: Array, axes: Axes) -> Moments:
-    """The root mean square's: the mean stays."""
+    """Return moments as the root mean square norm takes them: nothing is subtracted."""
     return Moments(np.zeros(1), x, np.square(x).mean(axes, keepdims=True), _size(x, axes))
 
 
@@ -52,7 +56,7 @@ def _size(x: Array, axes: Axes) -> int:
 
 
 def affine(call: Call, shape: Axes, settings: Settings) -> Affine:
-    """The module's weight and bias, as far as the settings say that they are applied."""
+    """Return the module's weight and bias, as the settings say that they are applied."""
     weight = np.reshape(call.parameters["weight"], shape) if "weight" in call.parameters else np.ones(1)
     bias = np.reshape(call.parameters["bias"], shape) if "bias" in call.parameters else np.zeros(1)
     if settings["weight"] != "applied":
@@ -60,61 +64,68 @@ def affine(call: Call, shape: Axes, settings: Settings) -> Affine:
     return Affine(weight, bias if settings["bias"] == "added" else np.zeros(1))
 
 
-def normalised(known: Moments, by: Affine, settings: Settings) -> Array:
-    """The formula of all norms."""
-    variance, epsilon = _variance(known, settings), settings["epsilon"]
+def normalised(statistics: Moments, transform: Affine, settings: Settings) -> Array:
+    """Return the input normalised: the formula that all norms share."""
+    variance, epsilon = _variance(statistics, settings), settings["epsilon"]
     inside = settings["epsilon_placement"] == "inside the root"
     root = np.sqrt(variance + epsilon) if inside else np.sqrt(variance) + epsilon
-    return np.asarray(known.centred / root * by.weight + by.bias)
+    return np.asarray(statistics.centred / root * transform.weight + transform.bias)
 
 
-def epsilons(known: Moments, by: Affine, axes: Axes, y: Array, settings: Settings) -> Iterator[float]:
-    """The usual ones, and the one that the output tells."""
+def epsilons(statistics: Moments, transform: Affine, axes: Axes, y: Array, settings: Settings) -> Iterator[float]:
+    """Yield the usual epsilons, and the one that the output implies."""
     yield from USUAL
-    if y.shape == known.centred.shape and y.size >= solve.ENOUGH:
+    if y.shape == statistics.centred.shape and y.size >= solve.ENOUGH:
         with np.errstate(all="ignore"):
-            epsilon = _epsilon(known, by, axes, y, settings)
+            epsilon = _epsilon(statistics, transform, axes, y, settings)
         if np.isfinite(epsilon):
             yield epsilon
 
 
-def _epsilon(known: Moments, by: Affine, axes: Axes, y: Array, settings: Settings) -> float:
-    """Each group of elements tells the root that it was divided by; the mean of what the groups say."""
-    made, wanted = known.centred * by.weight, np.broadcast_to(y - by.bias, y.shape)
-    made = np.broadcast_to(made, y.shape)
-    squares = np.square(made).sum(axes, keepdims=True)
-    root = squares / (made * wanted).sum(axes, keepdims=True)
-    variance = _variance(known, settings)
+def _epsilon(statistics: Moments, transform: Affine, axes: Axes, y: Array, settings: Settings) -> float:
+    """Return the epsilon that the output implies.
+
+    Each group of elements (over `axes`) shows the root that it was divided by, and thus an epsilon. They are averaged
+    with the weights 1 / error^2.
+    """
+    scaled, target = statistics.centred * transform.weight, np.broadcast_to(y - transform.bias, y.shape)
+    scaled = np.broadcast_to(scaled, y.shape)
+    squares = np.square(scaled).sum(axes, keepdims=True)
+    root = squares / (scaled * target).sum(axes, keepdims=True)
+    variance = _variance(statistics, settings)
     if settings["epsilon_placement"] == "inside the root":
-        found, error = np.square(root) - variance, np.square(root)
+        epsilon, error = np.square(root) - variance, np.square(root)
     else:
-        found, error = root - np.sqrt(variance), root
-    told = np.isfinite(found) & (root > 0) & (squares > 0)
-    # What is left of large numbers tells less.
-    error = error * (1.0 + _lost(known.mean, known.centred, axes) + _lost(by.bias, wanted, axes))
-    trust = np.where(told, 1.0 / np.square(error), 0.0)
-    return float((np.where(told, found, 0.0) * trust).sum() / trust.sum())
+        epsilon, error = root - np.sqrt(variance), root
+    valid = np.isfinite(epsilon) & (root > 0) & (squares > 0)
+    # Subtracting a large offset cancels leading digits, so that what remains is less precise.
+    error = error * (
+        1.0 + _cancellation(statistics.mean, statistics.centred, axes) + _cancellation(transform.bias, target, axes)
+    )
+    weight = np.where(valid, 1.0 / np.square(error), 0.0)
+    return float((np.where(valid, epsilon, 0.0) * weight).sum() / weight.sum())
 
 
-def _lost(offset: Array, values: Array, axes: Axes) -> Array:
-    """How large an offset was that was taken away, in units of what is left."""
+def _cancellation(offset: Array, values: Array, axes: Axes) -> Array:
+    """Return how large an offset was that was subtracted, relative to what remains."""
     return np.asarray(np.abs(offset).max() / np.sqrt(np.square(values).mean(axes, keepdims=True)))
 
 
-def _variance(known: Moments, settings: Settings) -> Array:
+def _variance(statistics: Moments, settings: Settings) -> Array:
+    """Return the variance, biased or unbiased."""
     if settings["variance"] == "biased":
-        return known.variance
-    return known.variance * (known.size / max(known.size - 1, 1))
+        return statistics.variance
+    return statistics.variance * (statistics.size / max(statistics.size - 1, 1))
 
 
-def traits(kind: str, found: Callable[[Call, Settings], Iterator[float]]) -> tuple[Trait[Call], ...]:
-    """What all norms have in common. `found`: the epsilons to try."""
+def traits(kind: str, candidates: Callable[[Call, Settings], Iterator[float]]) -> tuple[Trait[Call], ...]:
+    """Return the traits that all norms have in common, with the given function for the epsilons to try."""
     return (
         Trait("variance", f"{kind}.variance", choices("biased", "unbiased")),
         Trait("epsilon_placement", f"{kind}.epsilon_placement", choices("inside the root", "outside the root")),
         Trait("weight", f"{kind}.weight", choices("applied", LEFT_OUT, "1 + weight")),
         Trait("bias", f"{kind}.bias", choices("added", LEFT_OUT)),
-        Trait("epsilon", f"{kind}.epsilon", found),
+        Trait("epsilon", f"{kind}.epsilon", candidates),
     )
 
 
@@ -134,16 +145,19 @@ def _elementwise(call: Call, settings: Settings) -> Affine:
 
 
 def _layer_epsilons(call: Call, settings: Settings) -> Iterator[float]:
-    known, by = _features(call, settings), _elementwise(call, settings)
-    return epsilons(known, by, settings["axes"], output(call), settings)
+    statistics, transform = _features(call, settings), _elementwise(call, settings)
+    return epsilons(statistics, transform, settings["axes"], output(call), settings)
 
 
 def _axes(call: Call, settings: Settings) -> Iterator[Axes]:
-    """The last ones, as many as the weight has; then any other one, or all but one."""
-    every = tuple(range(call.inputs[0].ndim))
+    """Yield axes to normalise over.
+
+    First the last ones, as many as the weight has; then each single axis; then all but one.
+    """
+    all_axes = tuple(range(call.inputs[0].ndim))
     count = call.parameters["weight"].ndim if "weight" in call.parameters else 1
-    others = [(axis,) for axis in every] + [tuple(axis for axis in every if axis != kept) for kept in every]
-    yield from dict.fromkeys([every[-count:], *(axes for axes in others if axes)])
+    others = [(axis,) for axis in all_axes] + [tuple(axis for axis in all_axes if axis != kept) for kept in all_axes]
+    yield from dict.fromkeys([all_axes[-count:], *(axes for axes in others if axes)])
 
 
 def _is_final(call: Call) -> bool:
@@ -161,26 +175,26 @@ def _skipped(call: Call, settings: Settings) -> tuple[bool, ...]:
 def _group_norm(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["skipped"]:
         return {"output": call.inputs[0]}
-    known, by = _groups(call, settings)
-    return {"output": normalised(known, by, settings).reshape(call.inputs[0].shape)}
+    statistics, transform = _groups(call, settings)
+    return {"output": normalised(statistics, transform, settings).reshape(call.inputs[0].shape)}
 
 
 def _groups(call: Call, settings: Settings) -> tuple[Moments, Affine]:
-    """In the shape (samples, groups, channels of a group, pixels)."""
+    """Return moments and affine in the shape (samples, groups, channels of a group, pixels)."""
     x, count = call.inputs[0], settings["groups"]
-    parted = x.reshape(len(x), count, x.shape[1] // count, -1)
-    return moments(parted, (2, 3)), affine(call, (1, count, -1, 1), settings)
+    grouped = x.reshape(len(x), count, x.shape[1] // count, -1)
+    return moments(grouped, (2, 3)), affine(call, (1, count, -1, 1), settings)
 
 
 def _counts(call: Call, settings: Settings) -> list[int]:
-    """All that divide the channels: how many groups there are is not recorded."""
+    """Return all numbers of groups that divide the channels, since the number is not recorded."""
     channels = call.inputs[0].shape[1]
     return [count for count in range(1, channels + 1) if channels % count == 0]
 
 
 def _group_epsilons(call: Call, settings: Settings) -> Iterator[float]:
-    known, by = _groups(call, settings)
-    return epsilons(known, by, (2, 3), output(call).reshape(known.centred.shape), settings)
+    statistics, transform = _groups(call, settings)
+    return epsilons(statistics, transform, (2, 3), output(call).reshape(statistics.centred.shape), settings)
 
 
 LAYER_NORM = Formula(

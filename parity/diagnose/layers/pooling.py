@@ -1,6 +1,6 @@
-"""Causes in pooling and flattening: where the windows lie, the average for the maximum, the order of the axes.
+"""Causes in pooling and flattening: where the windows lie, averages instead of maxima, the order of the axes.
 
-Neither kernel nor stride is recorded: those that fit the shapes are tried.
+Neither kernel size nor stride is recorded: all that fit the shapes are tried.
 """
 
 import itertools
@@ -17,38 +17,39 @@ from parity.diagnose.layers.evidence import output
 from parity.diagnose.observation import Call
 
 KERNELS: Final = (2, 3, 4, 5)
-LETTERS: Final = "NCHW"  # of the axes of an image
+LETTERS: Final = "NCHW"  # names of the axes of a batch of images
 
 
 def _max_pool2d(call: Call, window: tuple[int, int], padding: tuple[int, ...], kind: str) -> dict[str, Array]:
+    """Return the maxima, or the averages, over the windows."""
     if padding not in _paddings(call, {"window": window}):
         return {}
     kernel, stride = window
     fill = -math.inf if kind == "maximum" else 0.0
     x = np.pad(call.inputs[0], windows.margins(call.inputs[0], padding), constant_values=fill)
     count = output(call).shape[2:]
-    taps = (windows.strided(x, place, count, stride) for place in itertools.product(range(kernel), repeat=2))
+    taps = (windows.strided(x, offset, count, stride) for offset in itertools.product(range(kernel), repeat=2))
     if kind == "maximum":
         return {"output": np.maximum.reduce(list(taps))}
-    return {"output": np.sum(list(taps), axis=0) / _counted(call, window, padding, kind)}
+    return {"output": np.sum(list(taps), axis=0) / _window_sizes(call, window, padding, kind)}
 
 
-def _counted(call: Call, window: tuple[int, int], padding: tuple[int, ...], kind: str) -> Array:
-    """How many pixels each average is taken over."""
+def _window_sizes(call: Call, window: tuple[int, int], padding: tuple[int, ...], kind: str) -> Array:
+    """Return the number of pixels that each average is taken over."""
     kernel, stride = window
     inside = np.ones(call.inputs[0].shape[2:])
     inside = np.pad(inside, windows.margins(inside, padding), constant_values=float(kind == "average"))
-    places = itertools.product(range(kernel), repeat=2)
-    return np.asarray(sum(windows.strided(inside, place, output(call).shape[2:], stride) for place in places))
+    offsets = itertools.product(range(kernel), repeat=2)
+    return np.asarray(sum(windows.strided(inside, offset, output(call).shape[2:], stride) for offset in offsets))
 
 
 def _windows(call: Call, settings: Settings) -> Iterator[tuple[int, int]]:
-    """Kernel and stride, those first that are alike."""
+    """Yield pairs of kernel size and stride that fit the shapes, the likeliest first."""
     size, count = call.inputs[0].shape[2:], output(call).shape[2:]
     fitting = []
     for kernel in KERNELS:
-        each = [windows.strides(*axis, kernel) for axis in zip(size, count, strict=True)]
-        fitting += [(kernel, stride) for stride in each[0] if stride in each[1] and stride <= kernel]
+        by_axis = [windows.strides(*axis, kernel) for axis in zip(size, count, strict=True)]
+        fitting += [(kernel, stride) for stride in by_axis[0] if stride in by_axis[1] and stride <= kernel]
     yield from sorted(fitting, key=lambda window: (abs(window[1] - size[0] / count[0]), window[0]))
 
 
@@ -57,31 +58,32 @@ def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
         kernel, stride = settings["window"]
         size, count = call.inputs[0].shape[2:], output(call).shape[2:]
         yield from (
-            each
-            for each in windows.paddings(size, count, (kernel, kernel), stride)
-            if 2 * min(each) <= kernel  # PyTorch takes no more than half a window
+            padding
+            for padding in windows.paddings(size, count, (kernel, kernel), stride)
+            if 2 * min(padding) <= kernel  # PyTorch takes no more than half a window
         )
 
 
 def _flatten(call: Call, order: str) -> dict[str, Array]:
-    names = _names(call)
+    names = _axis_names(call)
     x = call.inputs[0].transpose(0, *(names.index(name) for name in order.split(",")))
     return {"output": x.reshape(len(x), -1)}
 
 
-def _names(call: Call) -> list[str]:
+def _axis_names(call: Call) -> list[str]:
+    """Return a name for each axis: a letter of NCHW for images, else its number."""
     count = call.inputs[0].ndim
     return list(LETTERS) if count == len(LETTERS) else [str(axis) for axis in range(count)]
 
 
 def _orders(call: Call, settings: Settings) -> Iterator[str]:
-    return (",".join(order) for order in itertools.permutations(_names(call)[1:]))
+    return (",".join(order) for order in itertools.permutations(_axis_names(call)[1:]))
 
 
 MAX_POOL2D = Formula(
     _max_pool2d,
     (
-        Trait("kind", "pool.kind", choices("maximum", "average", "average of what is inside")),
+        Trait("kind", "pool.kind", choices("maximum", "average", "average without padding")),
         Trait("window", "max_pool.window", _windows),
         Trait("padding", "max_pool.padding", _paddings),
     ),

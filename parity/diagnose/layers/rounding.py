@@ -1,8 +1,8 @@
-"""Causes that exist at the run precision only: the float64 run of a module is right, and the float32 run is not.
+"""Causes at the run precision only: a module is right in the float64 run and wrong in the float32 run.
 
-Either something was rounded to fewer bits on the way, or the float32 run follows another convention. A
-float32 run is reproduced in float64 and so to about 22 of its 24 bits, less where a sum on the edge between
-two neighbours was rounded to the other one; therefore nine of ten elements decide.
+Either something was rounded to fewer bits on the way, or the float32 run follows another convention. A float32 run is
+recomputed in float64, so it is reproduced to about 22 of its 24 bits; fewer where a sum on the boundary between two
+float32 values was rounded to the other one. Such elements are rare, so the agreement of nine in ten decides.
 """
 
 import itertools
@@ -21,37 +21,45 @@ from parity.diagnose.layers import attention
 from parity.diagnose.layers.evidence import output
 from parity.diagnose.observation import Call
 
-RUN: Final = "float32"  # the only run precision that is looked into
-HONEST: Final = 16.0  # bits to which the float32 run is reproduced at the least, if nothing is wrong with it
-SHARE: Final = 0.9  # of the elements
+RUN: Final = "float32"  # the only run precision that is examined
+HONEST: Final = 16.0  # bits to which a correct float32 run is reproduced at least
+SHARE: Final = 0.9  # fraction of the elements that decides
 PRODUCTS: Final = ("linear", "conv2d", "conv_transpose2d")
 Rounding = Callable[[Array], Array]
 
 
 def at_run_precision(formula: Formula[Call], high: Call, low: Call) -> Change | None:
-    """What the float32 run of a module does that its float64 run does not."""
-    known = explain.explain(formula, high)
-    if known is None or low.case.precision != RUN or output(low).size < solve.ENOUGH:
+    """Return what the float32 run of a module does and its float64 run does not, or None.
+
+    Args:
+        formula: the formula of the module's kind.
+        high: the module's first call in the high (float64) run.
+        low: the same call in the low run.
+    """
+    explanation = explain.explain(formula, high)
+    if explanation is None or low.case.precision != RUN or output(low).size < solve.ENOUGH:
         return None
-    low = _widened(low)
-    before = _bits(low, _predicted(formula, low, known.settings))
+    low = _as_float64(low)
+    before = _bits(low, _predicted(formula, low, explanation.settings))
     if before >= HONEST:
         return None
-    found = itertools.chain(_rounded(formula, low, known.settings), _otherwise(formula, low, known.settings))
-    return next((change._replace(before=before) for change in found if change.bits >= NEEDED), None)
+    changes = itertools.chain(
+        _rounded(formula, low, explanation.settings), _other_conventions(formula, low, explanation.settings)
+    )
+    return next((change._replace(before=before) for change in changes if change.bits >= NEEDED), None)
 
 
 def _rounded(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[Change]:
-    """Fewer bits at some place."""
-    for name, place, to in PLACES:
-        if name == "tf32" and low.kind not in (*PRODUCTS, "attention"):  # which is for products
+    """Yield each way of rounding to fewer bits, with how well it reproduces the low run."""
+    for name, compute, to in ROUNDINGS:
+        if name == "tf32" and low.kind not in (*PRODUCTS, "attention"):  # TF32 exists for matrix products only
             continue
-        bits = _bits(low, place(formula, low, settings, to))
+        bits = _bits(low, compute(formula, low, settings, to))
         yield Change("precision", f"precision.{name}", RUN, name, bits, 0.0)
 
 
-def _otherwise(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[Change]:
-    """Another convention."""
+def _other_conventions(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[Change]:
+    """Yield each other convention, with how well it reproduces the low run."""
     for trait in formula.traits:
         for value in values(trait, low, settings):
             bits = _bits(low, _predicted(formula, low, {**settings, trait.name: value}))
@@ -62,66 +70,78 @@ def _predicted(formula: Formula[Call], call: Call, settings: Settings) -> Array 
     return predicted(formula, call, settings).get("output")
 
 
-def _bits(low: Call, made: Array | None) -> float:
-    """To how many bits of the largest value most elements are reproduced."""
-    seen = output(low)
-    if made is None or made.shape != seen.shape:
+def _bits(low: Call, recomputed: Array | None) -> float:
+    """Return to how many bits of the largest value nine in ten elements are reproduced."""
+    recorded = output(low)
+    if recomputed is None or recomputed.shape != recorded.shape:
         return 0.0
-    apart = float(np.quantile(np.abs(made - seen), SHARE))
-    largest = float(np.abs(seen).max())
-    if not (math.isfinite(apart) and largest):
+    difference = float(np.quantile(np.abs(recomputed - recorded), SHARE))
+    largest = float(np.abs(recorded).max())
+    if not (math.isfinite(difference) and largest):
         return 0.0
-    return min(max(math.log2(largest / apart), 0.0), 24.0) if apart else 24.0
+    return min(max(math.log2(largest / difference), 0.0), 24.0) if difference else 24.0
 
 
 def _result(formula: Formula[Call], low: Call, settings: Settings, to: Rounding) -> Array | None:
-    made = _predicted(formula, low, settings)
-    return None if made is None else to(made)
+    """Return the output with the result rounded."""
+    result = _predicted(formula, low, settings)
+    return None if result is None else to(result)
 
 
 def _factors(formula: Formula[Call], low: Call, settings: Settings, to: Rounding) -> Array | None:
+    """Return the output with inputs and weights rounded."""
     return _predicted(formula, _with_factors(low, to), settings)
 
 
 def _whole(formula: Formula[Call], low: Call, settings: Settings, to: Rounding) -> Array | None:
+    """Return the output with inputs, weights and result rounded."""
     return _result(formula, _with_factors(low, to), settings, to)
 
 
 def _product(formula: Formula[Call], low: Call, settings: Settings, to: Rounding) -> Array | None:
-    """Without the bias, which is added afterwards, at the run precision."""
+    """Return the output with inputs, weights and their product rounded, and the bias added at the run precision."""
     bias = low.parameters.get("bias")
     if bias is None or low.kind not in PRODUCTS:
         return None
     added = bias if low.kind == "linear" else bias.reshape(-1, 1, 1)
     rest = {name: value for name, value in low.parameters.items() if name != "bias"}
-    seen = low.seen["output"]._replace(value=output(low) - added)
-    made = _whole(formula, low._replace(parameters=rest, seen={"output": seen}), settings, to)
-    return None if made is None else made + added
+    recorded = low.seen["output"]._replace(value=output(low) - added)
+    product = _whole(formula, low._replace(parameters=rest, seen={"output": recorded}), settings, to)
+    return None if product is None else product + added
 
 
 def _heads(formula: Formula[Call], low: Call, settings: Settings, to: Rounding) -> Array | None:
+    """Return the output of an attention with the heads' outputs rounded before the output projection."""
     return attention.with_rounded_heads(low, settings, to) if low.kind == "attention" else None
 
 
 def _with_factors(low: Call, to: Rounding) -> Call:
-    """Inputs and weights rounded, biases not."""
+    """Return the call with inputs and weights rounded, but not biases."""
     parameters = {name: to(value) if value.ndim > 1 else value for name, value in low.parameters.items()}
     return low._replace(calls=(tuple(map(to, low.inputs)), *low.calls[1:]), parameters=parameters)
 
 
-def _widened(low: Call) -> Call:
-    """Its numbers in float64, the same ones."""
-    seen = low.seen["output"]._replace(value=_wide(output(low)))
-    parameters, buffers = ({name: _wide(x) for name, x in held.items()} for held in (low.parameters, low.buffers))
-    calls, replicas = (tuple(tuple(map(_wide, each)) for each in every) for every in (low.calls, low.replicas))
-    return low._replace(calls=calls, replicas=replicas, parameters=parameters, buffers=buffers, seen={"output": seen})
+def _as_float64(low: Call) -> Call:
+    """Return the call with the same numbers as float64."""
+    recorded = low.seen["output"]._replace(value=_float64(output(low)))
+    parameters, buffers = (
+        {name: _float64(x) for name, x in tensors.items()} for tensors in (low.parameters, low.buffers)
+    )
+    calls, replicas = (
+        tuple(tuple(map(_float64, arguments)) for arguments in all_calls) for all_calls in (low.calls, low.replicas)
+    )
+    return low._replace(
+        calls=calls, replicas=replicas, parameters=parameters, buffers=buffers, seen={"output": recorded}
+    )
 
 
-def _wide(x: Array) -> Array:
+def _float64(x: Array) -> Array:
     return x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x
 
 
 def _cast(name: str) -> Rounding:
+    """Return the rounding of float32 values to a dtype."""
+
     def rounded(x: Array) -> Array:
         if not np.issubdtype(x.dtype, np.floating):
             return x
@@ -131,7 +151,7 @@ def _cast(name: str) -> Rounding:
 
 
 def _ten_bits(x: Array) -> Array:
-    """As TF32 rounds the factors of a product."""
+    """Return x with ten bits of mantissa, as TF32 rounds the factors of a product."""
     if not np.issubdtype(x.dtype, np.floating):
         return x
     bits = (x.astype(np.float32).view(np.int32) + (1 << 12)) & ~((1 << 13) - 1)
@@ -139,8 +159,9 @@ def _ten_bits(x: Array) -> Array:
 
 
 BFLOAT16, FLOAT16 = _cast("bfloat16"), _cast("float16")
-# What is rounded, and how. Factors of ten bits alone are TF32's: float16 has as many, but rounds the product too.
-PLACES: Final = (
+# What is rounded, and how. If only the factors have ten bits, it is TF32: float16 has as many, but rounds the result
+# as well.
+ROUNDINGS: Final = (
     ("tf32", _factors, _ten_bits),
     ("bfloat16", _factors, BFLOAT16),
     *(

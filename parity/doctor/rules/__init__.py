@@ -1,4 +1,4 @@
-"""The rules, which make findings of what the ranks saw: `findings` applies all, `hanging` is for ranks that wait."""
+"""The rules, which turn evidence into findings: `findings` applies all of them, `hanging` those for ranks that wait."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -77,55 +77,62 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
 )
 
 LOST = re.compile("Connection (closed|reset) by peer", re.IGNORECASE)
-# What comes with another finding of the same line.
+# Findings that are consequences of another one (the key) if both are about the same line.
 CONSEQUENCES = {
     "learning.no_gradient": ("sync.numpy", "sync.cpu", "copy.constant"),
     "type.float_ids": ("type.float64_input",),
 }
 
-# What comes with another finding wherever that is.
+# Findings that are consequences of another one wherever they are.
 EVERYWHERE = {"learning.exploding": ("finite.forward", "finite.backward", "learning.zero_gradient")}
 
 
 def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] = ()) -> list[Finding]:
-    """All there are, the worst first; what several ranks or steps show is told once.
+    """Return all findings, the worst first; what several ranks or steps show is reported once.
 
-    `logs`: the collectives of each rank; `waiting`: where the ranks were when the time was over.
+    Args:
+        ranks: the evidence of each rank.
+        logs: the collective calls of each rank.
+        waiting: where the ranks were when the time was over.
     """
-    seen: dict[tuple[str, str, str], tuple[Finding, list[int]]] = {}
+    by_key: dict[tuple[str, str, str], tuple[Finding, list[int]]] = {}
     for evidence in ranks:
         for finding in _of_rank(evidence):
             key = (finding.id, finding.where, finding.source)
-            seen.setdefault(key, (finding, []))[1].append(evidence.rank)
-    for finding, where in seen.values():
-        if len(where) < len(ranks):
-            finding.message += f" On rank {', '.join(map(str, where))} only."
-    told = [finding for finding, _ in seen.values()]
-    return sorted(_with_cause(ranks, told, hanging(logs, waiting)), key=_order)
+            by_key.setdefault(key, (finding, []))[1].append(evidence.rank)
+    for finding, on_ranks in by_key.values():
+        if len(on_ranks) < len(ranks):
+            finding.message += f" On rank {', '.join(map(str, on_ranks))} only."
+    found = [finding for finding, _ in by_key.values()]
+    return sorted(_with_cause(ranks, found, hanging(logs, waiting)), key=_order)
 
 
-def _with_cause(ranks: list[Evidence], told: list[Finding], waits: list[Finding]) -> list[Finding]:
-    """Where ranks do not meet: a connection that is lost is no news, nor that a rank which failed was waited for."""
+def _with_cause(ranks: list[Evidence], found: list[Finding], unmatched: list[Finding]) -> list[Finding]:
+    """Return both lists of findings, without those that follow from others.
+
+    If a rank raised an exception, other ranks waited for it: only calls that do not match are then worth reporting. If
+    the calls do not match, a lost connection is the consequence.
+    """
     failures = [step.failure for evidence in ranks for step in evidence.steps if step.failure]
     if any(not LOST.search(failure.message) for failure in failures):
-        waits = [finding for finding in waits if finding.id in ("collective.order", "collective.shape")]
-    if waits:
-        told = [finding for finding in told if finding.id != "step.raised" or not LOST.search(finding.message)]
-    return told + waits
+        unmatched = [finding for finding in unmatched if finding.id in ("collective.order", "collective.shape")]
+    if unmatched:
+        found = [finding for finding in found if finding.id != "step.raised" or not LOST.search(finding.message)]
+    return found + unmatched
 
 
 def _of_rank(evidence: Evidence) -> list[Finding]:
-    """Those of a rank, each once, and no consequence beside its cause."""
-    every: dict[tuple[str, str, str], Finding] = {}
+    """Return the findings of a rank, each once, without those that another finding explains."""
+    by_key: dict[tuple[str, str, str], Finding] = {}
     for rule in RULES:
         for finding in rule(evidence):
             finding.side = evidence.side
-            every.setdefault((finding.id, finding.where, finding.source), finding)
-    return [finding for finding in every.values() if not any(_explains(cause, finding) for cause in every.values())]
+            by_key.setdefault((finding.id, finding.where, finding.source), finding)
+    return [finding for finding in by_key.values() if not any(_explains(cause, finding) for cause in by_key.values())]
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:
-    """Whether it is told by another finding: by what spoils all behind it, by a cause or a failure of the same line."""
+    """Return whether a finding only follows from another one."""
     if finding.id in EVERYWHERE.get(cause.id, ()):
         return True
     if cause.source != finding.source or cause is finding:

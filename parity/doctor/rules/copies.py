@@ -1,48 +1,49 @@
-"""Copies that a step could do without: constants, parameters, activations that nobody sent."""
+"""Rules about copies that a step could do without: constants, parameters, activations that TensorFlow moves itself."""
 
 from collections.abc import Iterator
 
 from parity.doctor.evidence import Copy, Evidence, Tensor
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import found, host, last, spread
-from parity.doctor.rules.strays import strays
+from parity.doctor.rules.facts import is_host, last, make_finding, spread
+from parity.doctor.rules.strays import misplaced_weights
 
-PASSING = (
+# Origins of tensors that are new in each step, or for which there is another rule.
+NOT_CONSTANT = (
     "input ",
     "output of ",
     "loss",
     "gradient",
     "parameter ",
-)  # what is new in each step, or has a rule of its own
+)
 
 
 def constant(evidence: Evidence) -> Iterator[Finding]:
-    """The same numbers sent from the host in each step."""
-    astray = {stray.weight.name for stray in strays(evidence)}
+    """Report values that do not change and are sent from the host in each step."""
+    misplaced = {entry.weight.name for entry in misplaced_weights(evidence)}
     for copy in last(evidence).copies:
-        to_gpu = host(copy.source) and not host(copy.target)
-        if to_gpu and _fixed(copy, len(evidence.steps)) and _name(copy.tensor) not in astray:
+        to_gpu = is_host(copy.source) and not is_host(copy.target)
+        if to_gpu and _is_constant(copy, len(evidence.steps)) and _name(copy.tensor) not in misplaced:
             message = (
                 f"{words.tensor(copy.tensor)}{words.made(copy.tensor)} is sent to {copy.target} in each step, "
                 f"{words.times(copy.count)} ({words.size(copy.bytes)})."
             )
-            fix = _kept(evidence.side, copy)
-            yield found("warning", "copy.constant", copy.place.module, copy.place.source, message, fix)
+            fix = _kept_on_device(evidence.side, copy)
+            yield make_finding("warning", "copy.constant", copy.place.module, copy.place.source, message, fix)
 
 
-def _fixed(copy: Copy, steps: int) -> bool:
-    """Whether it is the same in each step: made there of nothing, or sent in the step before."""
+def _is_constant(copy: Copy, steps: int) -> bool:
+    """Return whether a copy has the same values in each step: created there as a constant, or sent before as well."""
     if copy.what == "constant":
         return True
     origin = copy.tensor.origin
-    if copy.what != "to" or origin.startswith(PASSING):
+    if copy.what != "to" or origin.startswith(NOT_CONSTANT):
         return False
     return bool(copy.again) or origin == "constant" or (origin.startswith("buffer ") and steps == 1)
 
 
-def _kept(side: str, copy: Copy) -> str:
-    """The line that keeps it on the device."""
+def _kept_on_device(side: str, copy: Copy) -> str:
+    """Return the code that keeps the values on the device."""
     name = _name(copy.tensor)
     if name and side == "torch":
         path = words.code(name)
@@ -53,20 +54,20 @@ def _kept(side: str, copy: Copy) -> str:
 
 
 def _name(tensor: Tensor) -> str:
-    """The name of a weight."""
+    """Return the name of a weight; "" for other tensors."""
     kind, _, name = tensor.origin.partition(" ")
     return name if kind in ("parameter", "buffer") else ""
 
 
 def parameter(evidence: Evidence) -> Iterator[Finding]:
-    """A parameter that goes from device to device in each step."""
+    """Report parameters that go from device to device in each step."""
     if spread(evidence):
         return
-    astray = {stray.weight.name for stray in strays(evidence)}
+    misplaced = {entry.weight.name for entry in misplaced_weights(evidence)}
     lines: dict[str, list[Copy]] = {}
     for copy in last(evidence).copies:
         is_parameter = copy.what == "to" and copy.tensor.origin.startswith("parameter ")
-        if is_parameter and _name(copy.tensor) not in astray:
+        if is_parameter and _name(copy.tensor) not in misplaced:
             lines.setdefault(copy.place.source, []).append(copy)
     for source, copies in lines.items():
         first = copies[0]
@@ -76,7 +77,7 @@ def parameter(evidence: Evidence) -> Iterator[Finding]:
         owner = words.owner(first.tensor)
         layer = words.code(owner)
         fix = f'{layer}.to("{first.target}")' if evidence.side == "torch" else _built(first.target, layer)
-        yield found("warning", "copy.parameter", first.place.module or owner, source, message, fix)
+        yield make_finding("warning", "copy.parameter", first.place.module or owner, source, message, fix)
 
 
 def _goes(copies: list[Copy]) -> str:
@@ -88,44 +89,50 @@ def _built(device: str, layer: str) -> str:
 
 
 def implicit(evidence: Evidence) -> Iterator[Finding]:
-    """What TensorFlow moved between GPUs by itself in the forward pass, those of one line in one finding."""
+    """Report what TensorFlow moves between GPUs by itself in the forward pass, the copies of one line together."""
     for source, copies in _by_line(evidence, ("forward", "loss", "other")).items():
-        first, every = copies[0], sum(copy.count for copy in copies)
+        first, number = copies[0], sum(copy.count for copy in copies)
         message = (
-            f"TensorFlow moved {words.tensor(first.tensor)} to {first.target} by itself, where the op runs that needs "
-            f"it: {words.count(every, 'copy')} in a step ({words.size(sum(copy.bytes for copy in copies))})."
+            f"TensorFlow moved {words.tensor(first.tensor)} to {first.target} on its own, because an op that needs it "
+            f"runs there: {words.count(number, 'copy')} in a step ({words.size(sum(copy.bytes for copy in copies))})."
         )
         module = first.place.module
         layer = words.code(module) if module else "layer"
         fix = f'with tf.device("{first.source}"): x = {layer}(x)'
-        yield found("warning", "copy.implicit", module, source, message, fix)
+        yield make_finding("warning", "copy.implicit", module, source, message, fix)
 
 
 def backward(evidence: Evidence) -> Iterator[Finding]:
-    """A backward pass that runs on another device than its forward; not where the forward is in the wrong place."""
+    """Report a backward pass on another device than its forward, unless the forward itself is misplaced."""
     lines = {} if _by_line(evidence, ("forward",)) else _by_line(evidence, ("backward",))
     for source, copies in lines.items():
-        first, every = copies[0], sum(copy.count for copy in copies)
+        first, number = copies[0], sum(copy.count for copy in copies)
         message = (
-            f"The backward pass runs on {first.target}, the forward of {words.listed(_modules(copies))} ran on "
-            f"{first.source}: {words.count(every, 'copy')} in a step ({words.size(sum(c.bytes for c in copies))})."
+            f"The backward pass runs on {first.target}, but the forward of {words.listed(_modules(copies))} ran on "
+            f"{first.source}: {words.count(number, 'copy')} in a step ({words.size(sum(c.bytes for c in copies))})."
         )
         fix = (
             f'with tf.device("{first.source}"): gradients = tape.gradient(output, variables)  # a tape for each device'
         )
-        yield found(
+        yield make_finding(
             "warning", "placement.backward", first.place.module or words.owner(first.tensor), source, message, fix
         )
 
 
 def _by_line(evidence: Evidence, phases: tuple[str, ...]) -> dict[str, list[Copy]]:
+    """Return the copies between GPUs that TensorFlow makes on its own in some phases of the step, by line.
+
+    Copies that the program intends are left out.
+    """
     lines: dict[str, list[Copy]] = {}
     for copy in [] if spread(evidence) else last(evidence).copies:
-        # Parameters that the program reads outside of the model, it wants where it reads them.
-        meant = not copy.place.module and copy.tensor.origin.startswith("parameter ") and "backward" not in phases
-        # A gradient goes back to where the activation came from; what the forward pass left should not have to move.
-        meant = meant or (copy.place.phase == "backward" and copy.tensor.origin in ("gradient", ""))
-        if copy.tensor.shape and _between_gpus(copy) and copy.place.phase in phases and not meant:
+        # A parameter that the training script itself reads, outside of the model's forward, has to be on the device of
+        # the code that reads it.
+        is_intended = not copy.place.module and copy.tensor.origin.startswith("parameter ") and "backward" not in phases
+        # A gradient has to return to the device that the activation came from. Values that the forward pass saved are
+        # already on the device of their op and should not have to move.
+        is_intended = is_intended or (copy.place.phase == "backward" and copy.tensor.origin in ("gradient", ""))
+        if copy.tensor.shape and _between_gpus(copy) and copy.place.phase in phases and not is_intended:
             lines.setdefault(copy.place.source, []).append(copy)
     return lines
 
@@ -136,4 +143,4 @@ def _modules(copies: list[Copy]) -> list[str]:
 
 
 def _between_gpus(copy: Copy) -> bool:
-    return copy.what == "implicit" and copy.source != copy.target and not (host(copy.source) or host(copy.target))
+    return copy.what == "implicit" and copy.source != copy.target and not (is_host(copy.source) or is_host(copy.target))

@@ -1,4 +1,4 @@
-"""Types that do not go together: float64 among float32, floats for ids, half precision without loss scaling."""
+"""Rules about types that do not go together: float64 among float32, floats as ids, float16 without loss scaling."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,13 +7,22 @@ from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Step, Tensor, Weight
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import FLOATS, backward_ran, found, inputs, module, parameters, root_call, source_of
+from parity.doctor.rules.facts import (
+    FLOATS,
+    backward_ran,
+    inputs,
+    make_finding,
+    module,
+    parameters,
+    root_call,
+    source_of,
+)
 
 DOUBLE = "float64"
 
 
 def float64_parameter(evidence: Evidence) -> Iterator[Finding]:
-    """Parameters of float64 in a program of float32."""
+    """Report float64 parameters in a program of float32."""
     if not mixed_with_float64(evidence):
         return
     for source, weights in _by_line([w for w in parameters(evidence) if w.tensor.dtype == DOUBLE], evidence).items():
@@ -21,17 +30,17 @@ def float64_parameter(evidence: Evidence) -> Iterator[Finding]:
 
 
 def double_parameter(evidence: Evidence, weights: list[Weight], source: str, severity: Severity) -> Finding:
-    """The finding."""
+    """Return the finding for float64 parameters."""
     first, subject = weights[0], words.subject([weight.name for weight in weights], "is", "are")
     size = words.size(sum(weight.tensor.bytes for weight in weights))
-    message = f"{subject} float64 ({size}), the rest of the program is not."
+    message = f"{subject} float64 ({size}), but the rest of the program is not."
     layer = words.code(first.module)
     fix = f"{layer}.float()" if evidence.side == "torch" else 'keras.config.set_dtype_policy("float32")'
-    return found(severity, "type.float64_parameter", first.module or MODEL, source, message, fix)
+    return make_finding(severity, "type.float64_parameter", first.module or MODEL, source, message, fix)
 
 
 def float64_input(evidence: Evidence) -> Iterator[Finding]:
-    """Inputs of float64 in a program of float32."""
+    """Report float64 inputs in a program of float32."""
     if not mixed_with_float64(evidence) or all(w.tensor.dtype == DOUBLE for w in parameters(evidence)):
         return
     for step in evidence.steps:
@@ -43,22 +52,27 @@ def float64_input(evidence: Evidence) -> Iterator[Finding]:
 
 
 def double_input(evidence: Evidence, tensor: Tensor, called: str, severity: Severity) -> Finding:
-    """The finding. `called`: the line that used the tensor; the one that made it so is to be changed."""
+    """Return the finding for a float64 input.
+
+    It points at the line that made the input float64, or else at the line that used it (`called`).
+    """
     after = f"; it goes in at {called}" if tensor.made and called else ""
-    message = f"{words.tensor(tensor)} is float64, the parameters are not: twice the bytes, and slow on a GPU{after}."
+    message = (
+        f"{words.tensor(tensor)} is float64, but the parameters are not: twice the bytes, and slow on a GPU{after}."
+    )
     name = words.variable(tensor)
     fix = words.cast(evidence.side, name) + ("  # or no cast to float64" if tensor.made else "")
-    return found(severity, "type.float64_input", "", tensor.made or called, message, fix)
+    return make_finding(severity, "type.float64_input", "", tensor.made or called, message, fix)
 
 
 def looked_up(evidence: Evidence, step: Step) -> list[Tensor]:
-    """What went into embeddings."""
+    """Return the tensors of ids that went into embeddings."""
     calls = [call for call in step.calls if call.inputs]
     return [call.inputs[0] for call in calls if module(evidence, call.module).kind == "Embedding"]
 
 
 def mixed_with_float64(evidence: Evidence) -> bool:
-    """Whether the parameters and inputs are float64 in part; all of them are the user's choice."""
+    """Return whether some parameters and inputs are float64 and others not; if all are, the user wants that."""
     floats = {weight.tensor.dtype for weight in parameters(evidence)}
     floats |= {tensor.dtype for step in evidence.steps for tensor in inputs(step)}
     floats &= set(FLOATS)
@@ -66,7 +80,7 @@ def mixed_with_float64(evidence: Evidence) -> bool:
 
 
 def mixed_parameters(evidence: Evidence) -> Iterator[Finding]:
-    """Parameters of several float types."""
+    """Report parameters of several float types."""
     types = Counter(
         w.tensor.dtype for w in parameters(evidence) if w.tensor.dtype in FLOATS and w.tensor.dtype != DOUBLE
     )
@@ -75,56 +89,60 @@ def mixed_parameters(evidence: Evidence) -> Iterator[Finding]:
     most = max(types, key=lambda dtype: (dtype == "float32", types[dtype]))
     odd = [weight for weight in parameters(evidence) if weight.tensor.dtype in types and weight.tensor.dtype != most]
     shares = ", ".join(f"{number} {dtype}" for dtype, number in types.most_common())
-    message = f"The parameters are of several types: {shares}; {words.listed([w.name for w in odd])} differ from most."
+    subject = words.subject([weight.name for weight in odd], "differs", "differ")
+    message = f"The parameters are of several types: {shares}; {subject} from most."
     layer = words.code(odd[0].module)
     fix = f"{layer}.to(torch.{most})" if evidence.side == "torch" else f'keras.config.set_dtype_policy("{most}")'
     source = odd[0].tensor.made or source_of(evidence, odd[0].module)
-    yield found("warning", "type.mixed_parameters", MODEL, source, message, fix)
+    yield make_finding("warning", "type.mixed_parameters", MODEL, source, message, fix)
 
 
 def float_ids(evidence: Evidence) -> Iterator[Finding]:
-    """An embedding that takes floats for ids: Keras rounds them silently."""
+    """Report embeddings that get floats as ids, which Keras rounds silently."""
     for step in evidence.steps:
         for call in step.calls:
             ids = call.inputs[0] if call.inputs else None
             if call.outputs and ids and ids.dtype in FLOATS and module(evidence, call.module).kind == "Embedding":
                 given = _as_given(step, ids)
-                if given.dtype in FLOATS:  # else it was Keras that cast them
+                if given.dtype in FLOATS:  # otherwise the program gave integers and Keras itself cast them
                     yield ids_as_floats(evidence, given, call.module, call.source, "warning")
 
 
 def _as_given(step: Step, ids: Tensor) -> Tensor:
-    """As they went into the model, before any cast on the way."""
-    seen = [tensor for call in step.calls for tensor in call.inputs if ids.origin and tensor.origin == ids.origin]
-    return seen[0] if seen else ids
+    """Return the ids as they went into the model, before any cast on the way."""
+    same_input = [tensor for call in step.calls for tensor in call.inputs if ids.origin and tensor.origin == ids.origin]
+    return same_input[0] if same_input else ids
 
 
 def ids_as_floats(evidence: Evidence, ids: Tensor, where: str, called: str, severity: Severity) -> Finding:
-    """The finding, with the only honest remedy: no cast."""
+    """Return the finding for floats as ids.
+
+    The only fix is to leave the cast to floats out: casting back does not restore large ids.
+    """
     cast = f", cast at {ids.made}" if ids.made else ""
     message = (
         f"{where or 'The embedding'} looks up rows by integer ids and got {words.tensor(ids)}{cast}. Ids stay "
-        f"integers: casting them to another float type, as .float() does, is no remedy, and rounds large ids."
+        f"integers: casting them to another float type, as .float() does, is no remedy, because it rounds large ids."
     )
     name = words.variable(ids, "ids")
     dtype = f"{name} = {name}.long()" if evidence.side == "torch" else f"{name} = tf.cast({name}, tf.int32)"
     fix = f"{dtype}  # of the ids as they were: leave the cast to {ids.dtype} out" if ids.made else dtype
-    return found(severity, "type.float_ids", where, ids.made or called, message, fix)
+    return make_finding(severity, "type.float_ids", where, ids.made or called, message, fix)
 
 
 def loss_scaling(evidence: Evidence) -> Iterator[Finding]:
-    """Gradients in float16, whose small ones vanish."""
+    """Report gradients in float16 without loss scaling: small ones become zero."""
     for step in evidence.steps:
         if step.half and not step.loss_scaled and backward_ran(evidence):
             message = "The model computes in float16 and the loss is not scaled: gradients below 6e-8 become 0."
             fix = "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()"
             if evidence.side == "keras":
                 fix = "optimizer = keras.optimizers.LossScaleOptimizer(optimizer)"
-            yield found("warning", "type.loss_scaling", "", step.half, message, fix)
+            yield make_finding("warning", "type.loss_scaling", "", step.half, message, fix)
 
 
 def _by_line(weights: list[Weight], evidence: Evidence) -> dict[str, list[Weight]]:
-    """Weights by the line that gave them their type, or made their module."""
+    """Return weights by the line that gave them their type, or else created their module."""
     lines: dict[str, list[Weight]] = {}
     for weight in weights:
         lines.setdefault(weight.tensor.made or source_of(evidence, weight.module), []).append(weight)

@@ -1,4 +1,4 @@
-"""What rules ask of evidence: which devices are GPUs, which modules lack something altogether."""
+"""Questions that several rules ask of the evidence: which devices are GPUs, which modules a set of parameters fills."""
 
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
@@ -11,44 +11,44 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
-def found(severity: Severity, name: str, where: str, source: str, message: str, fix: str) -> Finding:
-    """A finding, in the order in which it is read."""
+def make_finding(severity: Severity, name: str, where: str, source: str, message: str, fix: str) -> Finding:
+    """Return a finding, with arguments in the order in which a report shows them."""
     return Finding(id=name, severity=severity, where=where, source=source, message=message, fix=fix)
 
 
-def host(device: str) -> bool:
-    """Whether a device is the CPU's memory."""
+def is_host(device: str) -> bool:
+    """Return whether a device is the CPU."""
     return device.lower().startswith("cpu")
 
 
 def gpus(evidence: Evidence) -> list[str]:
-    """The devices that are not the host."""
-    return [device for device in evidence.devices if not host(device)]
+    """Return the devices that are GPUs."""
+    return [device for device in evidence.devices if not is_host(device)]
 
 
 def parameters(evidence: Evidence) -> list[Weight]:
-    """The parameters of the model."""
+    """Return the parameters of the model."""
     return [weight for weight in evidence.weights if weight.kind == "parameter"]
 
 
 def spread(evidence: Evidence) -> bool:
-    """Whether a wrapper or several processes decide what is where, and not the program."""
+    """Return whether a wrapper or several processes decide about placement, instead of the program itself."""
     return evidence.ranks > 1 or any(step.distributed for step in evidence.steps)
 
 
 def home(evidence: Evidence) -> str:
-    """The GPU that holds most parameters; "" if none does."""
-    devices = [weight.tensor.device for weight in parameters(evidence) if not host(weight.tensor.device)]
+    """Return the GPU that holds the most parameters; "" if none does."""
+    devices = [weight.tensor.device for weight in parameters(evidence) if not is_host(weight.tensor.device)]
     return max(devices, key=devices.count, default="")
 
 
 def module(evidence: Evidence, name: str) -> Module:
-    """The module of that name; one without a line if it is not known."""
+    """Return the module of that name, or an empty one if it is not known."""
     return next((module for module in evidence.modules if module.name == name), Module(name=name, kind=""))
 
 
 def source_of(evidence: Evidence, name: str) -> str:
-    """The line that made a module, or else the nearest one around it."""
+    """Return the line that created a module, or else the nearest module around it."""
     while name:
         if source := module(evidence, name).source:
             return source
@@ -57,12 +57,12 @@ def source_of(evidence: Evidence, name: str) -> str:
 
 
 def root_call(step: Step) -> Call | None:
-    """The first call of the model itself."""
+    """Return the first call of the model itself."""
     return next((call for call in step.calls if call.module == MODEL), None)
 
 
 def inputs(step: Step) -> Iterator[Tensor]:
-    """The step's inputs, as modules and the op that failed got them."""
+    """Yield the step's inputs, as modules and the op that failed received them."""
     for call in step.calls:
         yield from (tensor for tensor in call.inputs if is_input(tensor))
     if step.failure:
@@ -70,49 +70,56 @@ def inputs(step: Step) -> Iterator[Tensor]:
 
 
 def is_input(tensor: Tensor) -> bool:
-    """Whether a tensor is one of the step's inputs."""
+    """Return whether a tensor is one of the step's inputs."""
     return tensor.origin.startswith("input ")
 
 
 def last(evidence: Evidence) -> Step:
-    """The last step that was observed: what occurs in it occurs in each."""
+    """Return the last observed step, which is typical: the first may have work that is done only once."""
     return evidence.steps[-1] if evidence.steps else Step()
 
 
 def backward_ran(evidence: Evidence) -> bool:
-    """Whether any step had a backward pass."""
+    """Return whether any step had a backward pass."""
     return any(step.backwards for step in evidence.steps)
 
 
 def below(path: str, name: str) -> bool:
-    """Whether a module is another one, or within it."""
+    """Return whether module `name` is the module `path` or lies within it."""
     return path == MODEL or name == path or name.startswith((f"{path}.", f"{path}["))
 
 
-class Lack(NamedTuple):
-    """A module, and its trained parameters that lack something; `whole` if all of them do."""
+class ModuleParameters(NamedTuple):
+    """A module with those of its trained parameters to which something applies.
+
+    Attributes:
+        whole: whether it applies to all of the module's trained parameters.
+    """
 
     module: str
     names: list[str]
     whole: bool
 
 
-def lacking(names: Collection[str], evidence: Evidence) -> list[Lack]:
-    """The outermost modules all of whose trained parameters are among `names`, and modules some of whose are."""
+def grouped_by_module(names: Collection[str], evidence: Evidence) -> list[ModuleParameters]:
+    """Return parameters grouped by module, for a short report.
+
+    Where all trained parameters of a module are among `names`, the group is the outermost such module.
+    """
     trained = [weight for weight in parameters(evidence) if weight.trained]
-    lacks: dict[str, Lack] = {}
+    groups: dict[str, ModuleParameters] = {}
     for weight in trained:
         if weight.name in names:
             whole = _outermost(weight.module, names, trained)
-            lack = lacks.setdefault(
-                whole or weight.module or MODEL, Lack(whole or weight.module or MODEL, [], bool(whole))
+            group = groups.setdefault(
+                whole or weight.module or MODEL, ModuleParameters(whole or weight.module or MODEL, [], bool(whole))
             )
-            lack.names.append(weight.name)
-    return list(lacks.values())
+            group.names.append(weight.name)
+    return list(groups.values())
 
 
 def _outermost(module: str, names: Collection[str], trained: list[Weight]) -> str:
-    """The outermost module around one all of whose parameters are among `names`; "" if there is none."""
+    """Return the outermost module around a module all of whose parameters are among `names`; "" if there is none."""
     parts = [] if module in ("", MODEL) else module.split(".")
     for path in [MODEL, *(".".join(parts[: end + 1]) for end in range(len(parts)))]:
         if all(weight.name in names for weight in trained if below(path, weight.module)):

@@ -1,4 +1,4 @@
-"""What ended a step, explained: by the first of the explanations that fits, else by the exception itself."""
+"""Explain the exception that ended a step: by the first explanation that fits, or else by the exception itself."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Failure, InPlace, Step, Tensor
 from parity.doctor.finding import Finding
 from parity.doctor.rules import dtypes, learning, mismatches, words
-from parity.doctor.rules.facts import FLOATS, INTEGERS, found, is_input, module
+from parity.doctor.rules.facts import FLOATS, INTEGERS, is_input, make_finding, module
 
 Explanation = Callable[[Evidence, Step, Failure], Finding | None]
 
@@ -17,7 +17,7 @@ NO_GRADIENTS = ("No gradients provided for any variable", "does not require grad
 
 
 def failed(evidence: Evidence) -> Iterator[Finding]:
-    """One finding for the failure of each step."""
+    """Report the failure of each step."""
     later = [Step(failure=evidence.later)] if evidence.later else []
     for step in evidence.steps + later:
         if step.failure:
@@ -28,26 +28,26 @@ def failed(evidence: Evidence) -> Iterator[Finding]:
 def _raised(failure: Failure) -> Finding:
     first = next((line for line in failure.message.splitlines() if line.strip()), "")
     message = f"{failure.exception}: {first}" if first else failure.exception
-    return found("error", "step.raised", failure.place.module, failure.place.source, message, "")
+    return make_finding("error", "step.raised", failure.place.module, failure.place.source, message, "")
 
 
 def in_place(_: Evidence, step: Step, failure: Failure) -> Finding | None:
-    """A tensor that the backward pass needs and that was overwritten."""
+    """Return the finding for an op that overwrote a tensor which the backward pass needs."""
     if "modified by an inplace operation" not in failure.message or not step.in_places:
         return None
     change = max(reversed(step.in_places), key=lambda change: _fits(change, failure.message))
     message = (
-        f"{change.operation} overwrites {change.shape} that {change.made_by or 'an op'} made and needs in the "
-        f"backward pass, which fails at {failure.place.source or 'loss.backward()'}."
+        f"{change.operation} overwrites a tensor {change.shape} that {change.made_by or 'an op'} returned and needs in "
+        f"the backward pass, which fails at {failure.place.source or 'loss.backward()'}."
     )
     name = change.operation.strip("_")
     sign = OUT_OF_PLACE.get(name, "")
     fix = f"out = out {sign} x" if sign else f"out = out.clone().{name}_()" if name else "out = out.clone()"
-    return found("error", "autograd.in_place", change.place.module, change.place.source, message, fix)
+    return make_finding("error", "autograd.in_place", change.place.module, change.place.source, message, fix)
 
 
 def _fits(change: InPlace, message: str) -> int:
-    """How well a change agrees with what PyTorch says of the tensor: its shape, the op that made it."""
+    """Return how well a change fits PyTorch's message, which names the tensor's shape and the op that made it."""
     shape = re.search(r"\[torch\.\w+ \[([\d, ]*)\]\]", message)
     node = re.search(r"output \d+ of (\w+?)Backward\d*", message)
     sizes = [int(size) for size in shape[1].split(",") if size.strip()] if shape else None
@@ -57,36 +57,40 @@ def _fits(change: InPlace, message: str) -> int:
 
 
 def no_gradients(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
-    """Keras's optimizers want one gradient at least, PyTorch's backward pass a loss with a graph."""
+    """Return the finding for a step in which no parameter gets a gradient at all.
+
+    Keras's optimizers then raise, because they need one gradient at least; so does PyTorch's backward pass, because the
+    loss has no graph.
+    """
     if not any(text in failure.message for text in NO_GRADIENTS):
         return None
-    cuts = sorted(step.cuts, key=lambda cut: cut.what == "integers")  # those may be an accuracy's
+    cuts = sorted(step.cuts, key=lambda cut: cut.what == "integers")  # last: argmax may only compute an accuracy
     cut = next(iter(cuts), None)
     source = (cut.mended or cut.place).source if cut else failure.place.source
-    message = f"No gradient reaches any parameter: the line {failure.place.source} has nothing to work with."
+    message = f"No gradient reaches any parameter, so that the line {failure.place.source} fails."
     fix = "with tf.GradientTape() as tape: output = model(x, training=True)  # the forward pass within the tape"
     if cut and cut.mended:
         fix = cut.mended.fix
     elif evidence.side == "torch":
         fix = "loss = criterion(model(x), target)  # of what the model returned, by differentiable ops alone"
-    return found("error", "learning.no_gradient", MODEL, source, message, fix)
+    return make_finding("error", "learning.no_gradient", MODEL, source, message, fix)
 
 
 def ids_range(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
-    """An id that an embedding has no row for."""
+    """Return the finding for an id that an embedding has no row for."""
     beyond = re.search(r"= (-?\d+) is not in \[0, (\d+)\)", failure.message)
     if not beyond and not (
         failure.exception == "IndexError" and "out of range" in failure.message and _embeds(evidence, failure)
     ):
         return None
     rows = beyond[2] if beyond else str(module(evidence, failure.place.module).facts.get("rows") or _rows(failure))
-    wrong = f"the id {beyond[1]}" if beyond else "an id outside of it"
+    wrong = f"the id {beyond[1]}" if beyond else "an id without a row"
     message = (
-        f"{failure.place.module or 'The embedding'} has {rows or 'too few'} rows, for ids from 0 on, and got {wrong}."
+        f"{failure.place.module or 'The embedding'} has {rows or 'too few'} rows, numbered from 0, but got {wrong}."
     )
     needed = str(int(beyond[1]) + 1) if beyond and int(beyond[1]) >= 0 else "largest_id + 1"
     fix = f"nn.Embedding({needed}, ...)" if evidence.side == "torch" else f"keras.layers.Embedding({needed}, ...)"
-    return found("error", "type.ids_range", failure.place.module, failure.place.source, message, fix)
+    return make_finding("error", "type.ids_range", failure.place.module, failure.place.source, message, fix)
 
 
 def _rows(failure: Failure) -> int | str:
@@ -100,7 +104,7 @@ def _embeds(evidence: Evidence, failure: Failure) -> bool:
 
 
 def float_ids(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
-    """Floats where an embedding needs ids."""
+    """Return the finding for an embedding that received floats as ids."""
     if not _embeds(evidence, failure) or len({tensor.device for tensor in failure.tensors}) > 1:
         return None
     for tensor in failure.tensors:
@@ -115,14 +119,14 @@ def float_ids(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
 
 
 def unused_ddp(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
-    """DistributedDataParallel says so in the step after the one that left parameters out."""
+    """Return the finding for unused parameters; DistributedDataParallel raises in the step after they were left out."""
     if "Expected to have finished reduction" not in failure.message:
         return None
     return next(learning.unused_ddp(evidence), None) or learning.unused_under_ddp(evidence, [])
 
 
 def types(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
-    """An op that got tensors of two types."""
+    """Return the finding for an op that received tensors of two types."""
     tensors = [tensor for tensor in failure.tensors if tensor.dtype in FLOATS + INTEGERS]
     if len({tensor.dtype for tensor in tensors}) < 2 or not re.search(DTYPES, failure.message):
         return None
@@ -141,22 +145,23 @@ DTYPES = re.compile(r"dtype|scalar type|data type|same type|input type|be a \w+ 
 
 
 def _integers(evidence: Evidence, tensor: Tensor, failure: Failure) -> Finding:
+    """Return the finding for integers where an op computes with floats, or for integers that cannot be ids."""
     place = failure.place
     if _embeds(evidence, failure):
-        message = f"{words.tensor(tensor)} is used as ids: an embedding takes int32 or int64."
+        message = f"{words.tensor(tensor)} is used as ids, but an embedding takes int32 or int64."
         name = words.variable(tensor, "ids")
-        return found(
+        return make_finding(
             "error", "type.integer_input", place.module, tensor.made or place.source, message, _long(evidence, name)
         )
     message = (
-        f"{failure.operation or 'The op'} computes with floats and got {words.tensor(tensor)}{words.made(tensor)}."
+        f"{failure.operation or 'The op'} computes with floats, but got {words.tensor(tensor)}{words.made(tensor)}."
     )
     fix = words.cast(evidence.side, words.variable(tensor))
-    return found("error", "type.integer_input", place.module, place.source, message, fix)
+    return make_finding("error", "type.integer_input", place.module, place.source, message, fix)
 
 
 def _doubles(evidence: Evidence, doubles: list[Tensor], failure: Failure) -> Finding:
-    """An input, or else the parameters or inputs that made what the op got float64."""
+    """Return the finding for a float64 tensor: the input itself, or else what made the op's operand float64."""
     given = next((tensor for tensor in doubles if is_input(tensor)), None)
     if given:
         return dtypes.double_input(evidence, given, failure.place.source, "error")

@@ -1,4 +1,4 @@
-"""The first NaN or infinity, and how such numbers come about."""
+"""Rules about the first NaN or infinity, and the reasons for such values."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -6,11 +6,18 @@ from typing import NamedTuple
 from parity.doctor.evidence import Evidence, NotFinite
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import Lack, found, lacking, source_of
+from parity.doctor.rules.facts import ModuleParameters, grouped_by_module, make_finding, source_of
 
 
 class Reason(NamedTuple):
-    """What an op whose name begins so does not bear, and a line that spares it, in PyTorch and in Keras."""
+    """Why an op makes such values, and code that avoids it.
+
+    Attributes:
+        op: how the names of the ops begin that this is about.
+        why: the reason, to complete a message.
+        torch: the code in PyTorch.
+        keras: the code in TensorFlow or Keras.
+    """
 
     op: str
     why: str
@@ -23,21 +30,26 @@ REASONS = (
         "log_softmax", "inputs that are all -inf have no softmax", "x = x.clamp(min=-1e9)", "x = tf.maximum(x, -1e9)"
     ),
     Reason("softmax", "a row that is all -inf has no softmax", "x = x.clamp(min=-1e9)", "x = tf.maximum(x, -1e9)"),
-    Reason("log1p", "it needs more than -1", "x = x.clamp(min=-0.999999)", "x = tf.maximum(x, -0.999999)"),
-    Reason("log", "it needs more than 0", "x = x.clamp(min=1e-6).log()", "x = tf.math.log(tf.maximum(x, 1e-6))"),
-    Reason("rsqrt", "it needs more than 0", "x = (x + 1e-6).rsqrt()", "x = tf.math.rsqrt(x + 1e-6)"),
+    Reason("log1p", "its input must be greater than -1", "x = x.clamp(min=-0.999999)", "x = tf.maximum(x, -0.999999)"),
     Reason(
-        "sqrt", "its slope at 0 is infinite, and below 0 it has none", "x = (x + 1e-6).sqrt()", "x = tf.sqrt(x + 1e-6)"
+        "log", "its input must be greater than 0", "x = x.clamp(min=1e-6).log()", "x = tf.math.log(tf.maximum(x, 1e-6))"
+    ),
+    Reason("rsqrt", "its input must be greater than 0", "x = (x + 1e-6).rsqrt()", "x = tf.math.rsqrt(x + 1e-6)"),
+    Reason(
+        "sqrt",
+        "its gradient at 0 is infinite, and below 0 it is undefined",
+        "x = (x + 1e-6).sqrt()",
+        "x = tf.sqrt(x + 1e-6)",
     ),
     Reason(
         "norm",
-        "its slope at 0 is undefined",
+        "its gradient at 0 is undefined",
         "x = (x.square().sum(-1) + 1e-6).sqrt()",
         "x = tf.sqrt(tf.reduce_sum(x * x, -1) + 1e-6)",
     ),
     Reason(
         "exp",
-        "float32 ends at exp(88), float16 at exp(11)",
+        "exp overflows above 88 in float32 and above 11 in float16",
         "x = x.clamp(max=80).exp()",
         "x = tf.exp(tf.minimum(x, 80.0))",
     ),
@@ -47,33 +59,33 @@ REASONS = (
     Reason("reciprocal", "it divides by 0", "x = 1 / x.clamp(min=1e-6)", "x = tf.math.reciprocal_no_nan(x)"),
     Reason(
         "pow",
-        "a root of what is below 0, or 0 to a negative power",
+        "it takes the root of a negative number, or 0 to a negative power",
         "x = x.clamp(min=1e-6) ** p",
         "x = tf.maximum(x, 1e-6) ** p",
     ),
     Reason(
         "acos",
-        "it needs -1 to 1",
+        "its input must be between -1 and 1",
         "x = x.clamp(-0.999999, 0.999999).acos()",
         "x = tf.acos(tf.clip_by_value(x, -0.999999, 0.999999))",
     ),
     Reason(
         "asin",
-        "it needs -1 to 1",
+        "its input must be between -1 and 1",
         "x = x.clamp(-0.999999, 0.999999).asin()",
         "x = tf.asin(tf.clip_by_value(x, -0.999999, 0.999999))",
     ),
 )
 OTHER = Reason(
     "",
-    "the numbers are too large for their type, or infinite ones cancel",
+    "the numbers are too large for their type, or infinities cancel",
     "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
     "optimizer = keras.optimizers.SGD(global_clipnorm=1.0)",
 )
 
 
 def not_finite(evidence: Evidence) -> Iterator[Finding]:
-    """The first op that made one, in the forward or in the backward pass."""
+    """Report the first op that made a NaN or an infinity, in the forward or in the backward pass."""
     for step in evidence.steps:
         if step.not_finite:
             yield _first(evidence, step.not_finite)
@@ -83,14 +95,14 @@ def not_finite(evidence: Evidence) -> Iterator[Finding]:
 
 def _first(evidence: Evidence, bad: NotFinite) -> Finding:
     reason = _reason(bad.operation)
-    seen = [f"{value:.6g}" for value in (bad.smallest, bad.largest) if value is not None]
-    between = f" of inputs from {' to '.join(seen)}" if seen else ""
+    range_of_inputs = [f"{value:.6g}" for value in (bad.smallest, bad.largest) if value is not None]
+    between = f" from inputs of {' to '.join(range_of_inputs)}" if range_of_inputs else ""
     backward = bad.place.phase == "backward"
     phase = " in the backward pass" if backward else ""
     message = f"{bad.operation} made {_named(bad.became)}{between}{phase}: {reason.why}."
     fix = reason.torch if evidence.side == "torch" else reason.keras
     name = "finite.backward" if backward else "finite.forward"
-    return found("error", name, bad.place.module, bad.place.source, message, fix)
+    return make_finding("error", name, bad.place.module, bad.place.source, message, fix)
 
 
 def _reason(operation: str) -> Reason:
@@ -103,13 +115,13 @@ def _named(became: str) -> str:
 
 
 def _gradients(evidence: Evidence) -> Iterator[Finding]:
-    """Gradients that are not finite where no op was seen to make them so; under loss scaling they may be at first."""
+    """Report gradients that are not finite, if no op was seen to cause it; under loss scaling they may be at first."""
     steps = [step for step in evidence.steps if not step.loss_scaled]
     names = {g.parameter for step in steps for g in step.gradients if g.state == "not_finite"}
-    lacks: list[Lack] = lacking(names, evidence)
-    if lacks:
-        found_in = words.listed([name for lack in lacks for name in lack.names])
+    parts: list[ModuleParameters] = grouped_by_module(names, evidence)
+    if parts:
+        found_in = words.listed([name for part in parts for name in part.names])
         message = f"The gradients of {found_in} are not finite: {OTHER.why}."
         fix = OTHER.torch if evidence.side == "torch" else OTHER.keras
-        where = lacks[0].module
-        yield found("error", "finite.backward", where, source_of(evidence, where), message, fix)
+        where = parts[0].module
+        yield make_finding("error", "finite.backward", where, source_of(evidence, where), message, fix)

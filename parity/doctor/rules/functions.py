@@ -1,4 +1,4 @@
-"""A tf.function that is traced over and over, or runs in Python after all."""
+"""Rules about tf.functions: traced again and again, or running in Python."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from parity.doctor.evidence import Evidence
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import found
+from parity.doctor.rules.facts import make_finding
 
 EAGER = {
     "py_function": "y = tf.math.square(x)  # TensorFlow's ops in place of tf.py_function",
@@ -16,15 +16,15 @@ EAGER = {
 
 
 def retraced(evidence: Evidence) -> Iterator[Finding]:
-    """Each call with another signature traces the function again."""
+    """Report functions that are traced again: every call with a new signature does that."""
     for retrace in evidence.retraces:
-        change = f": {retrace.change}" if retrace.change else ""
+        change = f"; what differed: {retrace.change}" if retrace.change else ""
         message = f"{retrace.function} was traced {words.times(retrace.count)}{change}."
-        yield found("warning", "function.retraced", "", retrace.source, message, _steady(retrace.change))
+        yield make_finding("warning", "function.retraced", "", retrace.source, message, _steady(retrace.change))
 
 
 def _steady(change: str) -> str:
-    """What gives every call the same signature."""
+    """Return the code that gives every call the same signature."""
     argument, _, differs = change.partition(": ")
     name = argument.partition("[")[0]
     if change.startswith("a new"):
@@ -37,8 +37,10 @@ def _steady(change: str) -> str:
 
 
 def eager(evidence: Evidence) -> Iterator[Finding]:
-    """Parts of a graph that call Python, or a whole function that does."""
+    """Report parts of a graph that call Python, and functions that run in Python as a whole."""
     for part in evidence.eager:
-        message = f"{part.what}: this runs in Python in each step, on the host, and no graph can place or fuse it."
+        message = (
+            f"{part.what}: this runs in Python on the host in each step, where TensorFlow cannot place or fuse its ops."
+        )
         fix = EAGER.get(part.what, "tf.config.run_functions_eagerly(False)")
-        yield found("warning", "function.eager", part.place.module, part.place.source, message, fix)
+        yield make_finding("warning", "function.eager", part.place.module, part.place.source, message, fix)

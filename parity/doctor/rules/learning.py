@@ -1,4 +1,4 @@
-"""Parameters that no gradient reaches, or one of zero: a cut, a send without its backward, a module not called."""
+"""Rules about parameters without a gradient: a cut, a send without backward, a module that is not called."""
 
 from collections.abc import Iterator
 
@@ -6,8 +6,9 @@ from parity.core.names import MODEL
 from parity.doctor.evidence import Cut, Evidence
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import Lack, below, found, lacking, parameters, source_of
+from parity.doctor.rules.facts import ModuleParameters, below, grouped_by_module, make_finding, parameters, source_of
 
+# By kind of cut: what the tensor went through, and what the fixed line does instead.
 CUTS = {
     "detach": (".detach()", "without .detach()"),
     "data": (".data", "without .data"),
@@ -16,31 +17,31 @@ CUTS = {
     "stop_gradient": ("tf.stop_gradient", "without tf.stop_gradient"),
     "stop_recording": ("tape.stop_recording()", "outside of tape.stop_recording()"),
     "no_tape": ("code outside of the tape", "within the tape"),
-    "integers": ("whole numbers, as argmax makes, which have no gradients", "with a loss of the scores"),
+    "integers": ("integers, such as argmax returns, which have no gradients", "with a loss of the scores"),
     "send": ("a send, which has no backward", "and send its gradient back"),
     "receive": ("a receive, which has no backward", "and send its gradient back"),
 }
 SCORES = "loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)"
-LOGGED = ("loss", "gradient")  # cut off to be looked at
+LOGGED = ("loss", "gradient")  # origins of tensors that programs detach in order to log them
 
 
 def no_gradient(evidence: Evidence) -> Iterator[Finding]:
-    """Parameters that no backward pass reached, with the cut that explains it."""
+    """Report parameters that no backward pass reached, with the cut that explains it."""
     if any(step.distributed.startswith("ddp") for step in evidence.steps):
         return
-    groups: dict[str, list[tuple[Lack, Cut | None]]] = {}
-    for lack in lacking(_in_every_step(evidence, ("none",)), evidence):
-        cut = _explains(evidence, lack)
-        groups.setdefault(cut.place.source if cut else lack.module, []).append((lack, cut))
+    groups: dict[str, list[tuple[ModuleParameters, Cut | None]]] = {}
+    for part in grouped_by_module(_in_every_step(evidence, ("none",)), evidence):
+        cut = _explains(evidence, part)
+        groups.setdefault(cut.place.source if cut else part.module, []).append((part, cut))
     for group in groups.values():
-        yield _without_gradient(evidence, [lack for lack, _ in group], group[0][1])
+        yield _without_gradient(evidence, [part for part, _ in group], group[0][1])
 
 
-def _without_gradient(evidence: Evidence, lacks: list[Lack], cut: Cut | None) -> Finding:
-    whole = any(lack.whole for lack in lacks)
-    lacks = sorted(lacks, key=lambda lack: not lack.whole)
-    first, names = lacks[0], [name for lack in lacks for name in lack.names]
-    subject = words.listed([lack.module for lack in lacks if lack.whole]) if whole else words.listed(names)
+def _without_gradient(evidence: Evidence, parts: list[ModuleParameters], cut: Cut | None) -> Finding:
+    whole = any(part.whole for part in parts)
+    parts = sorted(parts, key=lambda part: not part.whole)
+    first, names = parts[0], [name for part in parts for name in part.names]
+    subject = words.listed([part.module for part in parts if part.whole]) if whole else words.listed(names)
     message = f"No gradient reaches {subject} ({words.count(len(names), 'parameter')}) though a backward pass ran"
     called = next((c.source for step in evidence.steps for c in step.calls if below(first.module, c.module)), None)
     if cut:
@@ -49,11 +50,12 @@ def _without_gradient(evidence: Evidence, lacks: list[Lack], cut: Cut | None) ->
         message += "." if called is not None or not whole else ": it is not called in the step."
     source = _source(cut) if cut else called or source_of(evidence, first.module)
     severity: Severity = "error" if whole else "warning"
-    return found(severity, "learning.no_gradient", first.module, source, message, _reached(evidence, first, cut))
+    return make_finding(severity, "learning.no_gradient", first.module, source, message, _reached(evidence, first, cut))
 
 
-def _reached(evidence: Evidence, lack: Lack, cut: Cut | None) -> str:
-    layer = words.code(lack.module)
+def _reached(evidence: Evidence, part: ModuleParameters, cut: Cut | None) -> str:
+    """Return the code with which a gradient reaches the parameters."""
+    layer = words.code(part.module)
     if cut and cut.mended:
         return cut.mended.fix
     if cut and cut.what == "integers":
@@ -69,55 +71,55 @@ def _reached(evidence: Evidence, lack: Lack, cut: Cut | None) -> str:
 
 
 def _source(cut: Cut) -> str:
-    """The line that is to be changed."""
+    """Return the line that should be changed."""
     return cut.mended.source if cut.mended else cut.place.source
 
 
 def _in_every_step(evidence: Evidence, states: tuple[str, ...]) -> set[str]:
-    """The parameters whose gradient was so in each step that had a backward pass."""
-    seen = [
+    """Return the parameters whose gradient had one of the states in each step with a backward pass."""
+    by_step = [
         {gradient.parameter for gradient in step.gradients if gradient.state in states}
         for step in evidence.steps
         if step.backwards and not step.failure
     ]
-    return set.intersection(*seen) if seen else set()
+    return set.intersection(*by_step) if by_step else set()
 
 
-def _explains(evidence: Evidence, lack: Lack) -> Cut | None:
-    """The cut behind a module: of its output, or in it; else the only one there is."""
-    every = [cut for step in evidence.steps for cut in step.cuts]
-    cuts = [cut for cut in every if cut.tensor.origin not in LOGGED and cut.what != "integers"]
-    if lack.module == MODEL and lack.whole and not cuts:
-        cuts = every  # the loss itself is cut off, or made of whole numbers: no accuracy beside it
+def _explains(evidence: Evidence, part: ModuleParameters) -> Cut | None:
+    """Return the cut that explains a module: of its output, or within it; else the only one there is."""
+    all_cuts = [cut for step in evidence.steps for cut in step.cuts]
+    cuts = [cut for cut in all_cuts if cut.tensor.origin not in LOGGED and cut.what != "integers"]
+    if part.module == MODEL and part.whole and not cuts:
+        cuts = all_cuts  # the whole model is without gradient and nothing else is cut, so the loss itself must be
     for cut in cuts:
-        made = words.owner(cut.tensor)
-        if made and made != MODEL and (below(lack.module, made) or below(made, lack.module)):
+        module = words.owner(cut.tensor)
+        if module and module != MODEL and (below(part.module, module) or below(module, part.module)):
             return cut
-    inside = [cut for cut in cuts if cut.place.module not in ("", MODEL) and below(lack.module, cut.place.module)]
+    inside = [cut for cut in cuts if cut.place.module not in ("", MODEL) and below(part.module, cut.place.module)]
     only = cuts if len({cut.place.source for cut in cuts}) == 1 else []
     return next(iter(inside or only), None)
 
 
 def unused_ddp(evidence: Evidence) -> Iterator[Finding]:
-    """Parameters without a gradient under DistributedDataParallel, which waits for all of them."""
+    """Report parameters without a gradient under DistributedDataParallel, which waits for all of them."""
     if any(step.distributed == "ddp" for step in evidence.steps):
         names = {g.parameter for step in evidence.steps if step.backwards for g in step.gradients if g.state == "none"}
-        if lacks := lacking(names, evidence):
-            yield unused_under_ddp(evidence, lacks)
+        if parts := grouped_by_module(names, evidence):
+            yield unused_under_ddp(evidence, parts)
 
 
-def unused_under_ddp(evidence: Evidence, lacks: list[Lack]) -> Finding:
-    """The finding. `lacks`: empty if it is not known what is unused."""
-    names = [name for lack in lacks for name in lack.names]
+def unused_under_ddp(evidence: Evidence, parts: list[ModuleParameters]) -> Finding:
+    """Return the finding; without parts if it is not known which parameters are unused."""
+    names = [name for part in parts for name in part.names]
     what = f"{words.listed(names)} {'has' if len(names) == 1 else 'have'}" if names else "Some parameters have"
     message = f"{what} no gradient under DistributedDataParallel: the next step waits for them and fails."
-    where = lacks[0].module if lacks else MODEL
+    where = parts[0].module if parts else MODEL
     fix = "model = DistributedDataParallel(model, find_unused_parameters=True)"
-    return found("error", "learning.unused_ddp", where, source_of(evidence, where), message, fix)
+    return make_finding("error", "learning.unused_ddp", where, source_of(evidence, where), message, fix)
 
 
 def send_without_backward(evidence: Evidence) -> Iterator[Finding]:
-    """A rank that sent what its parameters made and ran no backward pass on it."""
+    """Report ranks that send activations on and run no backward pass for them."""
     for step in evidence.steps:
         cut = next((cut for cut in step.cuts if cut.what == "send"), None)
         if cut and not step.backwards and not step.failure:
@@ -130,20 +132,20 @@ def send_without_backward(evidence: Evidence) -> Iterator[Finding]:
             if evidence.side == "keras":
                 fix = "gradients = tape.gradient(output, variables, output_gradients=gradient)"
             where = cut.place.module
-            yield found("error", "learning.send_without_backward", where, cut.place.source, message, fix)
+            yield make_finding("error", "learning.send_without_backward", where, cut.place.source, message, fix)
 
 
 def zero_gradient(evidence: Evidence) -> Iterator[Finding]:
-    """Modules all of whose gradients are zero in every step."""
-    lacks = [lack for lack in lacking(_in_every_step(evidence, ("zero",)), evidence) if lack.whole]
-    if lacks:
-        number = sum(len(lack.names) for lack in lacks)
-        modules = words.listed([lack.module for lack in lacks])
+    """Report modules all of whose gradients are zero in every step."""
+    parts = [part for part in grouped_by_module(_in_every_step(evidence, ("zero",)), evidence) if part.whole]
+    if parts:
+        number = sum(len(part.names) for part in parts)
+        modules = words.listed([part.module for part in parts])
         message = (
-            f"All gradients of {modules} ({words.count(number, 'parameter')}) are 0: mostly a ReLU behind it that is "
-            "never positive, or a weight or mask of zero."
+            f"All gradients of {modules} ({words.count(number, 'parameter')}) are 0. Usual reasons are a ReLU after it "
+            "that is never positive, or a weight or mask of zeros."
         )
         layer = "nn.LeakyReLU()" if evidence.side == "torch" else "keras.layers.LeakyReLU()"
         fix = f"x = {layer}(x)  # where a ReLU is never positive"
-        first = lacks[0].module
-        yield found("warning", "learning.zero_gradient", first, source_of(evidence, first), message, fix)
+        first = parts[0].module
+        yield make_finding("warning", "learning.zero_gradient", first, source_of(evidence, first), message, fix)

@@ -1,51 +1,54 @@
-"""Losses that get other numbers than they expect, or targets of other samples."""
+"""Rules about losses that get other values than they expect, or targets of other samples."""
 
 from collections.abc import Iterator
 
 from parity.doctor.evidence import Evidence, LossCall
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import found
+from parity.doctor.rules.facts import make_finding
 
-SLACK = 1e-2  # of what sums to 1 in half precision
+SLACK = 1e-2  # error of probabilities and their sums, which is this large in half precision
 TWICE = {
-    "softmax": "a cross entropy that computes the softmax itself: it does so twice, and what is learned is too flat",
-    "sigmoid": "a loss that computes the sigmoid itself: it does so twice, and what is learned is too flat",
+    "softmax": "a cross entropy that applies the softmax itself: applied twice, it makes what is learned too flat",
+    "sigmoid": "a loss that applies the sigmoid itself: applied twice, it makes what is learned too flat",
 }
 
 
 def activated_twice(evidence: Evidence) -> Iterator[Finding]:
-    """Probabilities in a loss that takes logits: by what made them, or because each sample's sum to 1."""
+    """Report probabilities in a loss that expects logits.
+
+    They are recognised by the op that made them, or because those of each sample sum to 1.
+    """
     for step in evidence.steps:
         for call in step.losses:
             activation = call.activation or ("softmax" if _sum_to_one(call) else "")
             if call.takes == "logits" and activation in TWICE:
                 message = (
-                    f"{call.function} gets probabilities ({activation}, {_range(call)}); it is {TWICE[activation]}."
+                    f"{call.function} gets probabilities ({activation}, {_range(call)}), but it is {TWICE[activation]}."
                 )
                 yield _finding(f"loss.{activation}_twice", call, message, f"{call.function}(logits, target)")
 
 
 def not_logarithms(evidence: Evidence) -> Iterator[Finding]:
-    """Numbers above 0 where logarithms of probabilities belong."""
+    """Report positive values where logarithms of probabilities belong."""
     for step in evidence.steps:
         for call in step.losses:
             if call.takes == "log_probabilities" and call.largest is not None and call.largest > SLACK:
                 message = (
-                    f"{call.function} takes logarithms of probabilities, which are at most 0, and gets {_range(call)}: "
-                    "it is no likelihood, and has no lower bound."
+                    f"{call.function} takes logarithms of probabilities, which are at most 0, but gets {_range(call)}: "
+                    "the result is no likelihood and has no lower bound."
                 )
                 yield _finding("loss.not_logarithms", call, message, f"{call.function}(log_probabilities, target)")
 
 
 def raw_logits(evidence: Evidence) -> Iterator[Finding]:
-    """Numbers outside of 0 to 1 where probabilities belong."""
+    """Report values outside of 0 to 1 where probabilities belong."""
     for step in evidence.steps:
         for call in step.losses:
             if call.takes == "probabilities" and _leaves_0_to_1(call):
                 message = (
-                    f"{call.function} takes probabilities (from_logits=False) and gets {_range(call)}: it clips them, "
-                    "and most gradients are 0 or wrong."
+                    f"{call.function} takes probabilities (from_logits=False), but gets {_range(call)}: it clips "
+                    "them, and most gradients are 0 or wrong."
                 )
                 yield _finding("loss.raw_logits", call, message, "from_logits=True")
 
@@ -56,7 +59,7 @@ def _leaves_0_to_1(call: LossCall) -> bool:
 
 
 def shuffled_apart(evidence: Evidence) -> Iterator[Finding]:
-    """Targets in another order than the samples that the model got, and no loss whose targets are in that order."""
+    """Report targets in another order than the samples, unless another loss of the step has them in that order."""
     for step in evidence.steps:
         apart = [call for call in step.losses if call.rows == "apart"]
         if apart and not any(call.rows == "together" for call in step.losses):
@@ -68,7 +71,7 @@ def shuffled_apart(evidence: Evidence) -> Iterator[Finding]:
             line = call.reordered
             source = line.source if line and line.source else call.place.source
             fix = (line.fix if line else "") or _one_order(evidence)
-            yield found("error", "loss.shuffled_apart", call.place.module, source, message, fix)
+            yield make_finding("error", "loss.shuffled_apart", call.place.module, source, message, fix)
 
 
 def _one_order(evidence: Evidence) -> str:
@@ -88,7 +91,7 @@ def _range(call: LossCall) -> str:
 
 
 def _finding(name: str, call: LossCall, message: str, generic: str) -> Finding:
-    """At the line that is to be changed, if it is known, else at that of the loss."""
+    """Return the finding, at the line that should be changed if that is known, else at the loss."""
     line = call.mended
     source = line.source if line else call.place.source
-    return found("error", name, call.place.module, source, message, line.fix if line else generic)
+    return make_finding("error", name, call.place.module, source, message, line.fix if line else generic)

@@ -1,4 +1,4 @@
-"""Where the weights are: all on one device, lopsided, astray, or on none at all."""
+"""Rules about where the weights are: all on one device, unevenly distributed, or on none of the GPUs."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,74 +7,92 @@ from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Weight
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import found, gpus, host, last, parameters, source_of, spread
+from parity.doctor.rules.facts import gpus, is_host, last, make_finding, parameters, source_of, spread
 
-UNEVEN = 3  # times as much
-NOT_SOFT = "tf.config.set_soft_device_placement(False)  # then it fails where it cannot be as asked"
+UNEVEN = 3  # ratio of the largest share of parameters to the smallest that counts as uneven
+NOT_SOFT = "tf.config.set_soft_device_placement(False)  # then it raises instead"
 
 
 def one_device(evidence: Evidence) -> Iterator[Finding]:
-    """Every parameter on one GPU though there are several."""
-    held = bytes_on(parameters(evidence))
+    """Report that every parameter is on one GPU though there are several."""
+    bytes_by_device = bytes_on(parameters(evidence))
     modules = {weight.module for weight in parameters(evidence)}
     devices = gpus(evidence)
-    if len(devices) < 2 or len(held) != 1 or host(*held) or len(modules) < 2 or spread(evidence) or _shared(evidence):
+    if (
+        len(devices) < 2
+        or len(bytes_by_device) != 1
+        or is_host(*bytes_by_device)
+        or len(modules) < 2
+        or spread(evidence)
+        or _others_compute(evidence)
+    ):
         return
-    (only,) = held
-    shares = ", ".join(f"{device} {words.size(held.get(device, 0))}" for device in devices)
+    (only,) = bytes_by_device
+    shares = ", ".join(f"{device} {words.size(bytes_by_device.get(device, 0))}" for device in devices)
     number = words.count(len(modules), "module")
-    message = f"All {number} with parameters are on {only}, of {len(devices)} GPUs: {shares}."
+    message = f"All {number} with parameters are on {only}, though there are {len(devices)} GPUs: {shares}."
     parts = [move for move in evidence.moves if not move.whole] or evidence.moves
     source = parts[0].source if parts else source_of(evidence, MODEL)
     severity: Severity = "warning" if _meant_to_spread(evidence) else "note"
     if severity == "note" and not evidence.asked:
         return
-    yield found(severity, "placement.one_device", MODEL, source, message, _dealt(evidence.side, len(devices)))
+    yield make_finding(
+        severity, "placement.one_device", MODEL, source, message, _distributed(evidence.side, len(devices))
+    )
 
 
-def _shared(evidence: Evidence) -> bool:
-    """Whether modules without parameters run on other GPUs."""
+def _others_compute(evidence: Evidence) -> bool:
+    """Return whether modules without parameters run on other GPUs."""
     ran = {output.device for step in evidence.steps for call in step.calls for output in call.outputs}
-    return len(ran - {device for device in ran if host(device)}) > 1
+    return len(ran - {device for device in ran if is_host(device)}) > 1
 
 
 def _meant_to_spread(evidence: Evidence) -> bool:
-    """Whether the program places parts, or names several devices, or places all by itself and has no own step."""
+    """Return whether the program seems to be meant for several GPUs.
+
+    It places parts of the model, or names several devices, or does all the placing itself and has no step of its own.
+    """
     parts = [move for move in evidence.moves if not move.whole]
-    several = len({move.device for move in evidence.moves if not host(move.device)}) > 1
+    several = len({move.device for move in evidence.moves if not is_host(move.device)}) > 1
     alone = not evidence.own_step and not evidence.moved and bool(evidence.moves)
     return several or (evidence.asked and (len(parts) >= 2 or alone))
 
 
-def _dealt(side: str, devices: int) -> str:
+def _distributed(side: str, devices: int) -> str:
+    """Return the code that distributes the layers over the devices."""
     if side == "torch":
         return f'layer = layer.to(f"cuda:{{i % {devices}}}")'
     return f'with tf.device(f"GPU:{{i % {devices}}}"): layer.build(input_shape)'
 
 
 def lopsided(evidence: Evidence) -> Iterator[Finding]:
-    """One GPU holds several times as much as another, and the modules could be dealt out better."""
-    weights = [weight for weight in parameters(evidence) if not host(weight.tensor.device)]
-    held = bytes_on(weights)
-    # A whole model on one GPU and a branch of it on another is no split of it.
-    if len(held) < 2 or spread(evidence) or any(move.whole for move in evidence.moves):
+    """Report a GPU with several times as many parameters as another, if the modules could be distributed better."""
+    weights = [weight for weight in parameters(evidence) if not is_host(weight.tensor.device)]
+    bytes_by_device = bytes_on(weights)
+    # A program that moves the whole model to one GPU and a branch to another does not try to distribute it.
+    if len(bytes_by_device) < 2 or spread(evidence) or any(move.whole for move in evidence.moves):
         return
-    most, least = max(held, key=held.__getitem__), min(held, key=held.__getitem__)
-    if held[most] <= UNEVEN * held[least] or not _avoidable(weights, len(held)):
+    most, least = (
+        max(bytes_by_device, key=bytes_by_device.__getitem__),
+        min(bytes_by_device, key=bytes_by_device.__getitem__),
+    )
+    if bytes_by_device[most] <= UNEVEN * bytes_by_device[least] or not _avoidable(weights, len(bytes_by_device)):
         return
-    shares = ", ".join(f"{device} {words.size(held[device])}" for device in sorted(held))
-    message = f"{most} holds {held[most] / held[least]:.1f} times the parameters of {least}: {shares}."
+    shares = ", ".join(f"{device} {words.size(bytes_by_device[device])}" for device in sorted(bytes_by_device))
+    message = (
+        f"{most} holds {bytes_by_device[most] / bytes_by_device[least]:.1f} times the parameters of {least}: {shares}."
+    )
     biggest = max((w for w in weights if w.tensor.device == most), key=lambda weight: weight.tensor.bytes)
     source = next((move.source for move in evidence.moves if move.device == most), source_of(evidence, biggest.module))
     name = words.code(biggest.module)
     fix = (
         f'{name}.to("{least}")' if evidence.side == "torch" else f'with tf.device("{least}"): {name}.build(input_shape)'
     )
-    yield found("warning", "placement.lopsided", MODEL, source, message, fix)
+    yield make_finding("warning", "placement.lopsided", MODEL, source, message, fix)
 
 
 def _avoidable(weights: list[Weight], devices: int) -> bool:
-    """Whether the modules, the largest first and each to the emptiest device, come out more even."""
+    """Return whether the modules would be more even if each, from the largest on, went to the emptiest device."""
     modules: Counter[str] = Counter()
     for weight in weights:
         modules[weight.module] += weight.tensor.bytes
@@ -85,36 +103,36 @@ def _avoidable(weights: list[Weight], devices: int) -> bool:
 
 
 def unused(evidence: Evidence) -> Iterator[Finding]:
-    """Devices that hold nothing and compute nothing, where two others or more do."""
+    """Report GPUs that hold nothing and compute nothing, while at least two other devices are used."""
     step = last(evidence)
     if spread(evidence) or step.failure:
         return
     used = {weight.tensor.device for weight in evidence.weights}
     used |= {tensor.device for call in step.calls for tensor in call.outputs} | {copy.target for copy in step.copies}
     idle = [device for device in gpus(evidence) if device not in used]
-    if idle and sum(not host(device) for device in used) >= 2:
+    if idle and sum(not is_host(device) for device in used) >= 2:
         message = f"{words.subject(idle, 'holds', 'hold')} no weights and computed nothing."
-        fix = _dealt(evidence.side, len(gpus(evidence)))
-        yield found("note", "placement.unused", "", source_of(evidence, MODEL), message, fix)
+        fix = _distributed(evidence.side, len(gpus(evidence)))
+        yield make_finding("note", "placement.unused", "", source_of(evidence, MODEL), message, fix)
 
 
 def soft(evidence: Evidence) -> Iterator[Finding]:
-    """Ops that TensorFlow ran elsewhere than asked."""
+    """Report ops that TensorFlow ran on another device than the program asked for."""
     for step in evidence.steps:
         for op in step.soft:
             missing = op.asked not in evidence.devices
             why = f"there is no {op.asked}" if missing else f"it cannot run on {op.asked}"
             message = (
                 f"{words.count(op.count, 'op')} of this line ({op.operation} first) ran on {op.ran} and not on "
-                f"{op.asked} as asked: {why}, and TensorFlow does not say so."
+                f"{op.asked} as asked: {why}, and TensorFlow does not report that."
             )
             fix = f'with tf.device("{op.ran}"): x = layer(x)' if missing else NOT_SOFT
-            yield found("warning", "placement.soft", op.place.module, op.place.source, message, fix)
+            yield make_finding("warning", "placement.soft", op.place.module, op.place.source, message, fix)
 
 
 def bytes_on(weights: list[Weight]) -> Counter[str]:
-    """How many bytes each device holds."""
-    held: Counter[str] = Counter()
+    """Return the number of bytes that each device holds."""
+    bytes_by_device: Counter[str] = Counter()
     for weight in weights:
-        held[weight.tensor.device] += weight.tensor.bytes
-    return held
+        bytes_by_device[weight.tensor.device] += weight.tensor.bytes
+    return bytes_by_device

@@ -1,20 +1,20 @@
-"""Shapes that work by accident: a batch taken for a sequence, a loss that broadcasts, classes on a wrong axis."""
+"""Rules about shapes that fit by accident: batch and sequence swapped, a loss that broadcasts, a wrong class axis."""
 
 from collections.abc import Iterator
 
 from parity.doctor.evidence import Broadcast, Call, Code, Evidence, Step, Tensor
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import found, is_input, module, root_call, source_of
+from parity.doctor.rules.facts import is_input, make_finding, module, root_call, source_of
 
 ELEMENTWISE = ("mse", "l1", "huber", "mae", "absolute", "squared")
-# What the flag is given to.
+# The layer whose constructor takes batch_first, for modules that are built from such a layer.
 STACKS = {"TransformerEncoder": "TransformerEncoderLayer", "TransformerDecoder": "TransformerDecoderLayer"}
 CLASSES = ("cross_entropy", "nll_loss")
 
 
 def sequence_first(evidence: Evidence) -> Iterator[Finding]:
-    """Data with the batch first in a module that takes the first axis for the sequence."""
+    """Report batch-first data in a module that takes the first axis for the sequence."""
     for step in evidence.steps:
         for call in step.calls:
             if module(evidence, call.module).facts.get("batch_first") is False and (why := _swapped(step, call)):
@@ -27,12 +27,12 @@ def sequence_first(evidence: Evidence) -> Iterator[Finding]:
                 fix = f"nn.{STACKS.get(kind, kind)}(..., batch_first=True)"
                 if made := source_of(evidence, call.module):
                     fix += f"  # at {made}"
-                yield found("warning", "shape.sequence_first", call.module, call.source, message, fix)
+                yield make_finding("warning", "shape.sequence_first", call.module, call.source, message, fix)
                 return
 
 
 def _swapped(step: Step, call: Call) -> str:
-    """What shows that the first axis is the batch; "" if nothing does."""
+    """Return what shows that the first axis is the batch; "" if nothing does."""
     shape = call.inputs[0].shape if call.inputs else []
     if len(shape) != 3 or shape[0] == shape[1]:
         return ""
@@ -42,15 +42,15 @@ def _swapped(step: Step, call: Call) -> str:
     root = root_call(step)
     output = root.outputs[0].shape if root and root.outputs else []
     if output[:1] == shape[:1] and output[1:2] != shape[1:2]:
-        return f"the model gives one row for each of the {shape[0]}, {output}"
+        return f"the model returns one row for each of the {shape[0]}, {output}"
     return ""
 
 
 def loss_broadcast(evidence: Evidence) -> Iterator[Finding]:
-    """(N, 1) against (N,) in a loss: every prediction is compared with every target."""
+    """Report (N, 1) with (N,) in a loss: every prediction is compared with every target."""
     for step in evidence.steps:
         for call in step.losses:
-            # Keras's own losses take the axis away by themselves.
+            # Keras's own losses remove that axis themselves.
             elementwise = any(word in call.function.lower() for word in ELEMENTWISE)
             if evidence.side == "torch" and elementwise and _stretched(call.input, call.target):
                 yield _all_pairs(evidence, call.function, call.input, call.target, call.place.source, call.squeezed)
@@ -64,7 +64,7 @@ def _in_loss(wide: Broadcast) -> bool:
 
 
 def _stretched(left: Tensor, right: Tensor) -> bool:
-    """Whether one has an axis of 1 behind the other's, which is longer than 1."""
+    """Return whether one shape is the other with an axis of 1 behind it, whose last axis is longer than 1."""
     short, long = sorted((left.shape, right.shape), key=len)
     return bool(short) and long == [*short, 1] and short[-1] > 1
 
@@ -81,20 +81,20 @@ def _all_pairs(
     )
     name = words.variable(column, "target" if words.variable(row, "") == "" and column is right else "output")
     fix = f"{name} = {name}.squeeze(-1)" if evidence.side == "torch" else f"{name} = tf.squeeze({name}, -1)"
-    return found("error", "shape.loss_broadcast", "", source, message, squeezed.fix if squeezed else fix)
+    return make_finding("error", "shape.loss_broadcast", "", source, message, squeezed.fix if squeezed else fix)
 
 
 def class_axis(evidence: Evidence) -> Iterator[Finding]:
-    """A cross entropy that takes axis 1 for the classes, which stand last, and as many there are."""
+    """Report a cross entropy that takes axis 1 for the classes, when they are last and both axes are equally long."""
     for step in evidence.steps:
         for call in step.losses:
             shape = call.input.shape
             fits = len(shape) >= 3 and shape[1] == shape[-1] and call.straight
             if evidence.side == "torch" and fits and call.function in CLASSES:
                 message = (
-                    f"{call.function} takes axis 1 of {words.typed(call.input)} for the classes; a linear layer made "
-                    f"them on the last axis. It passes only because both have {shape[1]}."
+                    f"{call.function} takes axis 1 of {words.typed(call.input)} for the classes, but a linear layer "
+                    f"returned them on the last axis. It passes only because both have {shape[1]}."
                 )
                 generic = f"loss = F.{call.function}(output.transpose(1, -1), target)"
                 fix = call.transposed.fix if call.transposed else generic
-                yield found("warning", "shape.class_axis", call.place.module, call.place.source, message, fix)
+                yield make_finding("warning", "shape.class_axis", call.place.module, call.place.source, message, fix)

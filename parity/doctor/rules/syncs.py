@@ -1,20 +1,20 @@
-"""Where the host waits for the device in each step, and what that costs."""
+"""Rules about lines at which the host waits for the device in each step, and how much time that takes."""
 
 from collections.abc import Iterator
 
 from parity.doctor.evidence import Copy, Evidence
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import found, host, last
+from parity.doctor.rules.facts import is_host, last, make_finding
 
-WORTH = 0.005  # of a step's time
+WORTH = 0.005  # share of a step's time from which it is mentioned
 HOW = {
     "cpu": "copied to the host",
     "item": "read as a Python number",
     "numpy": "read as a NumPy array",
     "print": "printed",
-    "bool": "asked whether it is true",
-    "boolean_index": "indexed by a mask, whose size the host has to know",
+    "bool": "evaluated as a bool",
+    "boolean_index": "indexed by a mask, whose true elements the host has to count",
 }
 TORCH = {
     "cpu": "{name} = {name}.detach()  # stays on {device}",
@@ -35,19 +35,19 @@ KERAS = {
 
 
 def waits(evidence: Evidence) -> Iterator[Finding]:
-    """Every line at which the host waits."""
+    """Report every line at which the host waits."""
     for copy in last(evidence).copies:
-        if copy.what in HOW and not host(copy.source):
+        if copy.what in HOW and not is_host(copy.source):
             message = (
                 f"{words.tensor(copy.tensor)} is {HOW[copy.what]}, {words.times(copy.count)} in a step "
                 f"({words.size(copy.bytes)}): the host waits for {copy.source}{_share(evidence, copy)}."
             )
             fix = copy.mended.fix if copy.mended else _fix(evidence, copy)
-            yield found("warning", f"sync.{copy.what}", copy.place.module, copy.place.source, message, fix)
+            yield make_finding("warning", f"sync.{copy.what}", copy.place.module, copy.place.source, message, fix)
 
 
 def _share(evidence: Evidence, copy: Copy) -> str:
-    """Which part of the step's time that takes, if it is known and worth a word."""
+    """Return the share of the step's time that the wait takes, if it is known and not negligible."""
     step = last(evidence).seconds
     share = min(copy.seconds / step, 1.0) if step else 0.0
     return f", {share:.0%} of the step's time" if share >= WORTH else ""

@@ -1,4 +1,4 @@
-"""From gradients to updates: parameters in no optimizer, or frozen; gradients that add up unasked."""
+"""Rules about what becomes of gradients: parameters without an optimizer, frozen ones, gradients that add up."""
 
 from collections.abc import Iterator
 
@@ -6,31 +6,31 @@ from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import backward_ran, found, lacking, parameters, source_of
+from parity.doctor.rules.facts import backward_ran, grouped_by_module, make_finding, parameters, source_of
 
 
 def no_optimizer(evidence: Evidence) -> Iterator[Finding]:
-    """Parameters with a gradient that no optimizer applies."""
+    """Report parameters with a gradient that no optimizer applies."""
     optimizers = [optimizer for step in evidence.steps for optimizer in step.optimizers if optimizer.stepped]
     if not evidence.own_step or not optimizers:
         return
     held = {name for optimizer in optimizers for name in optimizer.parameters}
     reached = {gradient.parameter for step in evidence.steps for gradient in step.gradients if gradient.state != "none"}
-    lacks = lacking(reached - held, evidence)
-    if not lacks:
+    parts = grouped_by_module(reached - held, evidence)
+    if not parts:
         return
-    names = [name for lack in lacks for name in lack.names]
-    modules = words.listed([lack.module for lack in lacks])
-    message = f"{words.subject(names, 'has', 'have')} a gradient ({modules}), and no optimizer that steps holds "
+    names = [name for part in parts for name in part.names]
+    modules = words.listed([part.module for part in parts])
+    message = f"{words.subject(names, 'has', 'have')} a gradient ({modules}), but no optimizer updates "
     message += "it." if len(names) == 1 else "them."
-    fix = f'optimizer.add_param_group({{"params": {words.code(lacks[0].module)}.parameters()}})'
+    fix = f'optimizer.add_param_group({{"params": {words.code(parts[0].module)}.parameters()}})'
     if evidence.side == "keras":
         fix = "optimizer.apply_gradients(zip(gradients, model.trainable_variables))"
-    yield found("error", "learning.no_optimizer", lacks[0].module, optimizers[0].source, message, fix)
+    yield make_finding("error", "learning.no_optimizer", parts[0].module, optimizers[0].source, message, fix)
 
 
 def frozen(evidence: Evidence) -> Iterator[Finding]:
-    """Whole parts of the model that are not trained, where others are."""
+    """Report whole parts of the model that are not trained while others are."""
     parts: dict[str, list[bool]] = {}
     for weight in parameters(evidence):
         parts.setdefault(weight.module.partition(".")[0] or MODEL, []).append(weight.trained)
@@ -40,11 +40,11 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
         message = f"{words.subject(still, 'is', 'are')} frozen: {number}."
         layer = words.code(still[0])
         fix = f"{layer}.requires_grad_(True)" if evidence.side == "torch" else f"{layer}.trainable = True"
-        yield found("note", "learning.frozen", still[0], source_of(evidence, still[0]), message, fix)
+        yield make_finding("note", "learning.frozen", still[0], source_of(evidence, still[0]), message, fix)
 
 
 def not_cleared(evidence: Evidence) -> Iterator[Finding]:
-    """Gradients of the step before that are still there when the first backward pass of a step adds to them."""
+    """Report gradients of the step before that are still there when the first backward pass of a step adds to them."""
     first, second = (*evidence.steps, Step(), Step())[:2]
     if not evidence.own_step or not second.backwards or not any(optimizer.stepped for optimizer in first.optimizers):
         return
@@ -57,13 +57,13 @@ def not_cleared(evidence: Evidence) -> Iterator[Finding]:
         )
         source = second.backwards[0].source
         fix = f"{second.backwards[0].optimizer or 'optimizer'}.zero_grad()  # before this line"
-        yield found("error", "learning.not_cleared", "", source, message, fix)
+        yield make_finding("error", "learning.not_cleared", "", source, message, fix)
 
 
 def not_normalised(evidence: Evidence) -> Iterator[Finding]:
-    """Several backward passes of one line that add up before one update, none of them scaled."""
+    """Report backward passes of one line that add up before an update without their losses being divided."""
     for step in evidence.steps:
-        # In Keras the program itself adds up what the tapes give.
+        # In Keras the program itself adds up the gradients that its tapes return.
         held = {name for optimizer in step.optimizers if optimizer.stepped for name in optimizer.parameters}
         adding = [b for b in step.backwards[1:] if not b.scaled and (held & {*b.kept} or evidence.side == "keras")]
         together = [b for b in step.backwards if not b.scaled and adding and b.updates == adding[-1].updates]
@@ -72,10 +72,10 @@ def not_normalised(evidence: Evidence) -> Iterator[Finding]:
         if source and any(optimizer.stepped for optimizer in step.optimizers):
             number = lines.count(source)
             message = (
-                f"{number} backward passes add up before the update, and their losses are not divided: "
+                f"{number} backward passes add up before the update, but their losses are not divided by {number}: "
                 f"the gradients are {number} times those of one batch."
             )
             fix = f"(loss / {number}).backward()" if evidence.side == "torch" else f"loss = loss / {number}"
             divided = next((b.divided for b in together if b.source == source and b.divided), "")
             fix = divided.replace("{}", str(number)) or fix
-            yield found("warning", "learning.not_normalised", "", source, message, fix)
+            yield make_finding("warning", "learning.not_normalised", "", source, message, fix)
