@@ -42,7 +42,7 @@ def test_help_has_a_line_for_each_command(flag: str) -> None:
         (["--strict"], "parity: received '--strict', expected one of "),
         (["compare", "--stirct"], "parity compare: unrecognized arguments: --stirct (did you mean '--strict'?); "),
         (["record", "--case=simple_block/single"], "parity record: the following arguments are required: --backend"),
-        (["doctor"], "parity doctor: expected --case, or a program of yours"),
+        (["doctor"], "parity doctor: expected either --case, or your own program"),
         (["selftest", "--fault=nothing", "--clean=0"], "parity selftest: no fault matches 'nothing'"),
     ],
 )
