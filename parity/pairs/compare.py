@@ -1,4 +1,4 @@
-"""One pair, from its file to the verdict."""
+"""Compare one pair, from its file to the verdict."""
 
 import shlex
 from collections.abc import Sequence
@@ -29,21 +29,22 @@ from parity.trace.mapping import PairContext
 
 
 def compared(file: PairFile, backends: Sequence[Backend], folder: Path, varied: bool = True) -> CaseResult:
-    """Both sides recorded into `folder`, and judged. `backends`: torch's and Keras's.
+    """Record both sides of a pair into `folder`, and compare them.
 
-    `varied`: also on variations of the inputs (parity.pairs.vary).
+    `backends` are torch's and Keras's. With `varied`, the models are also run on variations of the inputs
+    (parity.pairs.vary). A side that fails gives a result with the verdict `error`.
 
-    Raises UsageError for what is wrong with the file. A side that fails is a result of verdict error.
+    Raises UsageError for what is wrong with the pair's file.
     """
     try:
         prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
         resources.check(file.case, resources.of_pair(survey.read(Path(prepared.halves.survey))), folder)
     except BackendError as error:
-        return failed(file.case.name, BackendError(f"{error}{_again(file)}"))
+        return failed(file.case.name, BackendError(f"{error}{_rerun_hint(file)}"))
     jobs = {backend: [_job(file, backend.name, folder, prepared, RUNS[backend.name])] for backend in backends}
     answers = {result.backend: result.answer for result in feed(jobs)}
     if failures := [answer.message for answer in answers.values() if answer.status != "done"]:
-        result = CaseResult(case=file.case.name, verdict="error", reason="\n".join(failures) + _again(file))
+        result = CaseResult(case=file.case.name, verdict="error", reason="\n".join(failures) + _rerun_hint(file))
         result.error, result.mapping = error_kind(answers.values()), prepared.halves.mapping
     else:
         result = judged(Trace(folder / "torch"), Trace(folder / "keras"))
@@ -55,7 +56,7 @@ def compared(file: PairFile, backends: Sequence[Backend], folder: Path, varied: 
 
 
 def judged(reference: Trace, candidate: Trace) -> CaseResult:
-    """The verdict on two traces; on those of both sides of a pair with regard to what its file accepts."""
+    """Compare two traces; if they are the two sides of one pair, apply what its file accepts."""
     pair, mapping = reference.case.model, candidate.manifest.mapping
     if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
         return examined(reference, candidate).result
@@ -73,14 +74,17 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
     evidence = Evidence(shown.reference, shown.candidate, found.unequal)
     judge_expected(found, pair.expect, evidence)
     result.suggestions = suggestions(result, list(reference.manifest.modules))
-    known = pair.outputs or (result.matched and result.matched.layouts)
-    if result.verdict == "diverged" and not known and len(outputs := evidence.outputs()) == 1:
-        result.suggestions += [one for key in outputs for one in layout(key, *outputs[key])]
+    has_layout = pair.outputs or (result.matched and result.matched.layouts)
+    if result.verdict == "diverged" and not has_layout and len(outputs := evidence.outputs()) == 1:
+        result.suggestions += [suggestion for key in outputs for suggestion in layout(key, *outputs[key])]
     return result
 
 
 def recorded(file: PairFile, backend: Backend, folder: Path) -> Answer:
-    """One side's trace, with all runs. Keras needs torch's in `folder`. Raises UsageError and BackendError."""
+    """Record the trace of one side, with all runs.
+
+    Keras needs torch's recording in `folder`. Raises UsageError and BackendError.
+    """
     prepared = None
     if backend.name == "torch":
         survey_torch(file, backend, folder)
@@ -91,13 +95,13 @@ def recorded(file: PairFile, backend: Backend, folder: Path) -> Answer:
 
 
 def _job(file: PairFile, side: str, folder: Path, prepared: Prepared | None, runs: list[str]) -> Job:
-    """torch is the reference, and is told of no mapping."""
+    """Return the recording job of one side; torch is the reference, so its job gets no mapping and no matching."""
     halves = prepared.halves if prepared else PairContext(search=file.search, survey=place(folder, "torch"))
     if side == "torch":
         halves = msgspec.structs.replace(halves, mapping=None, matching=None)
     return Job(case=file.case, runs=runs, folder=str((folder / side).absolute()), pair=halves)
 
 
-def _again(file: PairFile) -> str:
+def _rerun_hint(file: PairFile) -> str:
     flags = " ".join(map(shlex.quote, file.flags))
-    return f"\n    again: python -m parity.compare {flags}"
+    return f"\n    to run it again: python -m parity.compare {flags}"

@@ -1,7 +1,8 @@
-"""Tensors that one side of a pair happens not to record: no difference of the computation, whose result is compared.
+"""Hide tensors that only one side of a pair happens to record.
 
-A layer that is called in a graph, or twice where the other framework's is called once and a function does the rest,
-records other tensors than its counterpart. What stands before and behind is judged; what is on one side only is told.
+A layer that is called inside a graph, or twice where the other framework's layer is called once and a function does
+the rest, records other tensors than its counterpart. That is no difference of the computation: the tensors before and
+after it are compared, and the report lists what only one side has.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,9 +19,10 @@ LOW, HIGH = keys.RUNS[:2]
 
 
 class Shown(NamedTuple):
-    """Both traces without what has no counterpart. `alone`: by side the names of modules' tensors that it alone has.
+    """Both traces without the tensors that have no counterpart.
 
-    `told`: in sentences, what else is not compared.
+    `alone` holds, by side, the names of modules' tensors that only this side has. `told` says in sentences what else
+    is not compared.
     """
 
     reference: Trace
@@ -30,47 +32,52 @@ class Shown(NamedTuple):
 
 
 def shown(reference: Trace, candidate: Trace, pair: Pair) -> Shown:
-    """Hide the modules' tensors, and slots of the user's own optimizers, that only one of two traces of a pair has."""
-    sides = reference, candidate
+    """Hide the modules' tensors, and the slots of the user's own optimizers, that only one of a pair's traces has."""
+    traces = reference, candidate
     is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
-    slots = [_slots(trace) if _has_own_optimizer(pair) else set[str]() for trace in sides]
+    slots = [_slots(trace) if _has_own_optimizer(pair) else set[str]() for trace in traces]
     hidden: dict[str, set[str]] = {}
-    alone: dict[str, dict[str, None]] = {trace.backend: {} for trace in sides}
+    alone: dict[str, dict[str, None]] = {trace.backend: {} for trace in traces}
     for stem in reference.stems(HIGH):
         for side, key in _one_sided(reference, candidate, stem, is_comparable):
             hidden.setdefault(stem, set()).add(key)
             alone[side].setdefault(keys.split(key)[1])
-        strange = {key for trace in sides for key in _listed(trace, HIGH, stem) if _slot(key) in slots[0] ^ slots[1]}
-        hidden[stem] = hidden.get(stem, set()) | strange
-    told = [
-        f"{', '.join(sorted(own - other))} of {trace.backend}'s optimizer has no counterpart: every update is compared"
-        for trace, own, other in zip(sides, slots, slots[::-1], strict=True)
-        if own - other
+        one_sided_slots = {
+            key for trace in traces for key in _listed(trace, HIGH, stem) if _slot(key) in slots[0] ^ slots[1]
+        }
+        hidden[stem] = hidden.get(stem, set()) | one_sided_slots
+    sentences = [
+        f"{', '.join(sorted(here - there))} of {trace.backend}'s optimizer has no counterpart: every update is compared"
+        for trace, here, there in zip(traces, slots, slots[::-1], strict=True)
+        if here - there
     ]
     if any(hidden.values()):
-        sides = _Hiding(reference, hidden), _Hiding(candidate, hidden)
-    return Shown(*sides, {side: list(names) for side, names in alone.items() if names}, told)
+        traces = _Hiding(reference, hidden), _Hiding(candidate, hidden)
+    return Shown(*traces, {side: list(names) for side, names in alone.items() if names}, sentences)
 
 
 def _one_sided(
     reference: Trace, candidate: Trace, stem: str, is_comparable: Callable[[str], bool]
 ) -> Iterator[tuple[str, str]]:
-    """The modules' tensors of a step that not every run of both sides has: the side that has them, and their keys."""
+    """Yield side and key of the modules' tensors in a step that are not in every run of both sides."""
     ours = [set(filter(is_comparable, _inner(reference, run, stem))) for run in (HIGH, LOW)]
     theirs = [set(_inner(candidate, run, stem)) for run in (HIGH, LOW)]
     for key in sorted(ours[0].union(*ours, *theirs) - ours[0].intersection(*ours, *theirs)):
-        yield (reference if any(key in found for found in ours) else candidate).backend, key
+        yield (reference if any(key in keys_of_run for keys_of_run in ours) else candidate).backend, key
 
 
 class _Hiding(Trace):
-    """A trace without some tensors. `hidden`: their keys, by the stem of the step."""
+    """A trace without some of its tensors; `hidden` are their keys, by the stem of the step."""
 
     def __init__(self, trace: Trace, hidden: dict[str, set[str]]) -> None:
         vars(self).update(vars(trace))
         self.hidden = hidden
 
     def open(self, run: str, stem: str, replica: int = 0) -> Tensors:
-        """The tensors of one step that are shown. Raises TraceError."""
+        """Return the tensors of one step that are not hidden.
+
+        Raises TraceError.
+        """
         hidden = self.hidden.get(stem, set())
         return {key: array for key, array in super().open(run, stem, replica).items() if key not in hidden}
 
@@ -80,7 +87,7 @@ def _listed(trace: Trace, run: str, stem: str) -> list[str]:
 
 
 def _inner(trace: Trace, run: str, stem: str) -> Iterator[str]:
-    """The keys of what modules were given and returned."""
+    """Yield the keys of what modules were given and returned."""
     for key in _listed(trace, run, stem):
         kind, name = keys.split(key)
         if kind in INNER and not is_output(name) and name.partition("#")[0] not in keys.MODEL_INPUTS:
@@ -92,7 +99,7 @@ def _has_own_optimizer(pair: Pair) -> bool:
 
 
 def _slots(trace: Trace) -> set[str]:
-    """What the optimizer holds of any parameter."""
+    """Return the names of the slots that the optimizer keeps for its parameters."""
     return {slot for stem in trace.stems(HIGH) for key in _listed(trace, HIGH, stem) if (slot := _slot(key))}
 
 
