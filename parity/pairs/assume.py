@@ -142,7 +142,7 @@ def _sentence(group: _Alike, harmless: bool | None) -> str:
     assumption = f"{_taken(group.choice)}{alike}"
     if not group.others:
         moves = sorted({entry.rearrange for entry in group.choice if entry.rearrange})
-        return f"{assumption}, moved by {'; '.join(moves) or 'nothing'}: only running tells"
+        return f"{assumption}, moved by {'; '.join(moves) or 'nothing'}: found by running both models"
     order = "creation" if group.ambiguities[0].counted else "execution"
     why = f"by order of {order}" if group.is_first else f"by what the models return, against the order of {order}"
     alternative = {None: "", True: "; the other way round matches too", False: "; the other way round differs"}[

@@ -60,9 +60,8 @@ def _pattern(entry: Entry) -> str:
 
 
 def _missing(weight: Unplaced) -> str:
-    candidates = (
-        f"as large: {', '.join(weight.candidates)}" if weight.candidates else "the other side has none of this size"
-    )
+    of_this_size = f"of this size on the other side: {', '.join(weight.candidates)}"
+    candidates = of_this_size if weight.candidates else "no weight of the other side has this size"
     note = f"; {weight.note}" if weight.note else ""
     return f"  {weight.side}: {weight.name} {list(weight.shape)}; {candidates}{note}"
 
