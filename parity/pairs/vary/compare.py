@@ -210,20 +210,20 @@ def _branches(
     assert isinstance(file.case.model, Pair)
     trains = file.case.model.train is not None
     surveys = [survey.read(folder / side / "survey") for side in SIDES]
-    compared = {one.name for one in judged if one.verdict in (*PASSED, "diverged")}
+    compared = {comparison.name for comparison in judged if comparison.verdict in (*PASSED, "diverged")}
     for variation in comparisons.chosen:
         by = INPUTS if variation.name == GIVEN or (variation.name == TRAINING and trains) else variation.name
         seen = [facts.branches.get(variation.name, []) for facts in comparisons.facts]
-        modes = [list(by_mode(one, variation.training)) for one in surveys]
+        modes = [list(by_mode(model, variation.training)) for model in surveys]
         matched = [*in_torch_names([*seen[1], *modes[1]], halves.matching)]
         own = [*seen[0], *modes[0], *matched]
-        yield by, own if by == INPUTS or variation.name in compared else [_unreached(one) for one in own]
-    changed = [list(updates(one, trains)) for one in surveys]
+        yield by, own if by == INPUTS or variation.name in compared else [_unreached(branch) for branch in own]
+    changed = [list(updates(model, trains)) for model in surveys]
     yield INPUTS, [*changed[0], *in_torch_names(changed[1], halves.matching)]
     if TRAINING not in {variation.name for variation in comparisons.chosen}:
-        modes = [list(by_mode(one, training=True)) for one in surveys]
+        modes = [list(by_mode(model, training=True)) for model in surveys]
         seen_in_training = [*modes[0], *in_torch_names(modes[1], halves.matching)]
-        yield INPUTS, seen_in_training if trains else [_unreached(one) for one in seen_in_training]
+        yield INPUTS, seen_in_training if trains else [_unreached(branch) for branch in seen_in_training]
 
 
 def _unreached(branch: Seen) -> Seen:

@@ -55,5 +55,5 @@ def _rates(survey: Survey) -> set[float]:
 
 
 def _is_other_kind(kind: str) -> bool:
-    """Return whether a dropout is neither plain nor of whole channels (dropout2d), but of another kind such as AlphaDropout."""
+    """Return whether a dropout is of another kind than plain or channel dropout (dropout2d), as AlphaDropout is."""
     return kind.rstrip("123d").endswith(DROPOUT) and not kind.startswith(DROPOUT)
