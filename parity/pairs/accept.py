@@ -21,11 +21,11 @@ def accept(path: Path, suggested: list[Suggestion]) -> str:
     target = path.resolve()
     try:
         text = target.read_bytes().decode("utf-8")
-        known = _sections(text)
+        existing = _sections(text)
         new = [
             suggestion
             for suggestion in suggested
-            if not all(section in known for section in _sections(suggestion.toml))
+            if not all(section in existing for section in _sections(suggestion.toml))
         ]
         added = "\n".join(suggestion.toml for suggestion in new)
         if added:

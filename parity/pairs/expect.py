@@ -25,7 +25,7 @@ STORED = (keys.UPDATE, "parameter", "optimizer_state")
 NOISE = "precision.noise"
 
 
-def judge_expected(examined: Examined, expected: list[Expect], evidence: Evidence) -> None:
+def apply_expected(examined: Examined, expected: list[Expect], evidence: Evidence) -> None:
     """Change the verdict of a case according to what the user accepts.
 
     The case becomes a match if all of its causes are accepted and every tensor that is not a match is within an
@@ -46,7 +46,7 @@ def judge_expected(examined: Examined, expected: list[Expect], evidence: Evidenc
     if unaccepted := [tensor for tensor in examined.unequal if not accepted.holds(tensor)]:
         _report_unaccepted(result, unaccepted)
         return
-    if undecidable := [tensor for tensor in examined.unequal if not accepted.is_judged(tensor)]:
+    if undecidable := [tensor for tensor in examined.unequal if not accepted.is_decidable(tensor)]:
         _report_undecidable(result, undecidable, accepted)
         return
     result.verdict, result.first_divergence = _verdict(result), None
@@ -126,7 +126,7 @@ class _Accepted:
         """Return whether an unequal tensor is accepted: by its size, or as a consequence of an accepted cause."""
         return self._is_within(tensor) or (bool(self.places) and self._follows(tensor))
 
-    def is_judged(self, tensor: Unequal) -> bool:
+    def is_decidable(self, tensor: Unequal) -> bool:
         """Return whether it can be told if an accepted tensor hides a fault."""
         if tensor.kind in FORWARD or self._is_within(tensor) or self._is_at_cause(tensor):
             return True

@@ -12,7 +12,7 @@ from parity.config import cases, schema
 from parity.config.pair import Pair, PairInput, PairOutput, Train
 from parity.core import inputs
 from parity.core.errors import PairError, UsageError
-from parity.pairs.patterns import halves
+from parity.pairs.patterns import split_sides
 
 Table = dict[str, Any]
 NO_STEPS = 1  # a pair without [train] still runs one forward and one backward pass, without an update
@@ -140,7 +140,7 @@ def _check_layout(where: str, given: PairInput | PairOutput) -> None:
     if not given.keras_layout:
         return
     try:
-        axes, _ = halves(given.keras_layout)
+        axes, _ = split_sides(given.keras_layout)
     except ValueError as error:
         raise UsageError(f"{where} keras_layout: {error}") from None
     if isinstance(given, PairInput) and given.shape and len(axes) != len(given.shape):

@@ -42,7 +42,7 @@ def is_counter(values: Sequence[Array], passes: Sequence[int]) -> bool:
     return bool(growth.size) and bool((growth == growth[0]).all())
 
 
-def known(mapping: Mapping, reference: Trace) -> Mapping:
+def with_changing_buffers(mapping: Mapping, reference: Trace) -> Mapping:
     """Return the mapping with those constants moved to `changing` that torch's trace shows to change.
 
     Buffers that only count the passes stay constants.
@@ -59,7 +59,7 @@ def known(mapping: Mapping, reference: Trace) -> Mapping:
     )
 
 
-def told(candidate: Trace, mapping: Mapping) -> Trace:
+def with_mapping(candidate: Trace, mapping: Mapping) -> Trace:
     """Return Keras's trace with another mapping."""
     changed = copy.copy(candidate)
     changed.manifest = msgspec.structs.replace(candidate.manifest, mapping=mapping)

@@ -19,7 +19,7 @@ class Equation(NamedTuple):
     right: Group = ()
 
 
-def halves(pattern: str) -> tuple[list[Group], list[Group]]:
+def split_sides(pattern: str) -> tuple[list[Group], list[Group]]:
     """Split a pattern into the axes of its left and its right side.
 
     Raises ValueError if it is no pattern, or its sides do not have the same axes.
@@ -41,7 +41,7 @@ def reorders(pattern: str) -> bool:
 
     It does so if the numbers along one axis on the left stand in another order on the right.
     """
-    left, right = halves(pattern)
+    left, right = split_sides(pattern)
     position = {name: number for number, name in enumerate(name for group in right for name in group)}
     orders = ([position[name] for name in group] for group in left)
     return any(order != sorted(order) for order in orders)

@@ -33,11 +33,11 @@ Surveyed = tuple[Survey, dict[str, Array]]
 class Prepared(NamedTuple):
     """What preparing a pair has found.
 
-    `halves` is the context of Keras's job. `undecided` lists the modules whose weights could not be told apart even
-    by running.
+    `context` is that of Keras's job. `undecided` lists the modules whose weights could not be told apart even by
+    running.
     """
 
-    halves: PairContext
+    context: PairContext
     undecided: list[str]
 
 
@@ -100,15 +100,15 @@ def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Sur
     matching = match(reference, values, surveyed, resolved.values, resolved.mapping)
     if file.case.model.train:
         matching = in_training(matching, reference, resolved.survey)
-    halves = PairContext(search=file.search, survey=str(torch), mapping=resolved.mapping, matching=matching)
-    return Prepared(halves, resolved.undecided)
+    context = PairContext(search=file.search, survey=str(torch), mapping=resolved.mapping, matching=matching)
+    return Prepared(context, resolved.undecided)
 
 
 def _survey_keras(file: PairFile, backend: Backend, folder: Path, mapping: Mapping | None) -> Surveyed:
     """Survey Keras's model; with a mapping, after a forward pass with torch's weights."""
-    halves = PairContext(search=file.search, survey=place(folder, "torch"), mapping=mapping)
+    context = PairContext(search=file.search, survey=place(folder, "torch"), mapping=mapping)
     own = place(folder, "keras")
-    _do(backend, SurveyJob(case=file.case, folder=own, pair=halves))
+    _do(backend, SurveyJob(case=file.case, folder=own, pair=context))
     return survey.read(Path(own)), survey.activations(Path(own))
 
 

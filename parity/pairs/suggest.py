@@ -85,11 +85,11 @@ def _alike(causes: list[Cause]) -> Iterator[tuple[Cause, list[str]]]:
         yield group[0], list(dict.fromkeys(str(cause["where"]) for cause in group))
 
 
-def _globs(places: list[str], modules: Collection[str]) -> Iterator[str]:
+def _globs(paths: list[str], modules: Collection[str]) -> Iterator[str]:
     """Yield globs that match these places and no other module; places that differ only in numbers share a glob."""
     groups: dict[str, list[str]] = {}
-    for place in places:
-        groups.setdefault(re.sub(r"\d+", "*", glob.escape(place)), []).append(place)
+    for path in paths:
+        groups.setdefault(re.sub(r"\d+", "*", glob.escape(path)), []).append(path)
     for pattern, group in groups.items():
         fitting = {module for module in modules if fnmatchcase(module, pattern)}
         if len(group) > 1 and fitting <= set(group):

@@ -200,9 +200,9 @@ def _plan(entry: Entry, text: str, whole: Shape, keras: Sequence[Shape]) -> Plan
     if any(shape != result for shape in keras):
         raise ValueError("Keras's variables must have one shape, since torch's array is cut into equal parts")
     first = patterns.expanded(text, len(whole)) if text else _identity(len(whole))
-    left, right = patterns.halves(first)
+    left, right = patterns.split_sides(first)
     each = patterns.expanded(entry.each, _each_rank(entry.each, right)) if entry.each else _identity(len(result))
-    entering, leaving = patterns.halves(_marked(each))
+    entering, leaving = patterns.split_sides(_marked(each))
     drop = count > 1 and len(entering) == len(right) - 1
     equations = (
         patterns.equations(left, whole) + patterns.equations(leaving, result) + _cut(right, entering, count, drop)

@@ -1,4 +1,4 @@
-"""Plant faults and compare clean runs; tell which faults are caught, placed and named, and which clean runs raise alarms.
+"""Plant faults and see whether they are caught, placed and named, and whether clean runs raise no alarm.
 
 Every fault of the catalogue is planted on its side, run like any other case, and compared with the other side's clean
 run. The table also shows what other checks say about the outputs of the same runs.
@@ -29,7 +29,7 @@ from parity.diagnose.diagnosis import explained
 from parity.results import CaseResult
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.job import RUNS, Answer, Job
-from parity.selftest import others, report
+from parity.selftest import other_checks, report
 from parity.selftest.catalogue import ALL, resolve
 from parity.selftest.fault import Fault
 from parity.selftest.outcome import Outcome, outputs
@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
         with running(backends), contextlib.closing(tested.outcomes(backends)) as outcomes_so_far:
             outcomes = list(_shown(outcomes_so_far, len(faults) + len(tested.cases)))
     try:
-        objections = others.say([outcome.outputs for outcome in outcomes], args.torch_python)
+        objections = other_checks.say([outcome.outputs for outcome in outcomes], args.torch_python)
     except BackendError:
         report.show(outcomes, {}, sys.stdout)
         raise

@@ -91,10 +91,12 @@ def _last_part(outputs: Sequence[ModuleOutput], owns: frozenset[int]) -> list[Mo
     return parts[-1:] if frozenset().union(*(output.owns for output in parts)) == owns else []
 
 
-def _candidates(state: Counterparts, ours: list[ModuleOutput], theirs: list[ModuleOutput]) -> Iterator[_Candidate]:
+def _candidates(
+    state: Counterparts, torch_outputs: list[ModuleOutput], keras_outputs: list[ModuleOutput]
+) -> Iterator[_Candidate]:
     """Yield the pairs of a group; if only one side's layer may have its activation built in, also those after it."""
-    for torch in ours:
-        for keras in theirs:
+    for torch in torch_outputs:
+        for keras in keras_outputs:
             if torch.number in state.matched and keras.number in state.taken:
                 continue
             if torch.fused == keras.fused:

@@ -35,7 +35,12 @@ SIDES = ("torch", "keras")
 
 
 def vary(
-    result: CaseResult, file: PairFile, backends: Sequence[Backend], folder: Path, halves: PairContext, given_only: bool
+    result: CaseResult,
+    file: PairFile,
+    backends: Sequence[Backend],
+    folder: Path,
+    context: PairContext,
+    given_only: bool,
 ) -> None:
     """Run the variations of a pair that has passed, and add them and the coverage to its result.
 
@@ -48,13 +53,13 @@ def vary(
     shutil.rmtree(scratch, ignore_errors=True)  # an earlier run that was killed may have left it
     unshared: list[Comparison] = []
     try:
-        if failures := _recorded(file, backends, scratch, halves, given_only):
+        if failures := _recorded(file, backends, scratch, context, given_only):
             result.variations = [Comparison(name="all", verdict="skipped", skipped="; ".join(failures))]
             return
         chosen = variations(file.case, file.search)[: 1 if given_only else None]
         comparisons = _Comparisons(scratch, chosen, survey.read(folder / "torch" / "survey"), bool(result.expected))
         result.variations = [] if given_only else list(comparisons.judged())
-        result.coverage = covered(_branches(file, folder, halves, comparisons, result.variations))
+        result.coverage = covered(_branches(file, folder, context, comparisons, result.variations))
         unshared = comparisons.unshared
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -62,7 +67,7 @@ def vary(
 
 
 def _recorded(
-    file: PairFile, backends: Sequence[Backend], scratch: Path, halves: PairContext, given_only: bool
+    file: PairFile, backends: Sequence[Backend], scratch: Path, context: PairContext, given_only: bool
 ) -> list[str]:
     """Have both sides record all variations, and return the messages of those that failed."""
     jobs = {}
@@ -70,7 +75,7 @@ def _recorded(
         own = scratch / backend.name
         own.mkdir(parents=True)
         runs = RUNS[backend.name]
-        job = VaryJob(case=file.case, runs=runs, folder=str(own.absolute()), pair=halves, given_only=given_only)
+        job = VaryJob(case=file.case, runs=runs, folder=str(own.absolute()), pair=context, given_only=given_only)
         jobs[backend] = [job]
     answers = [(result.backend, result.answer) for result in feed(jobs)]
     return [f"{name}: {answer.message}" for name, answer in answers if answer.status != "done"]
@@ -148,7 +153,7 @@ class _Comparisons:
         ordered = [sorted(draws, key=lambda draw: draw.size) for draws in (torch, keras)]
         if ordered[0] == ordered[1]:
             return None
-        reason = f"torch drops at the rates {masks.told(torch)}, keras {masks.told(keras)}"
+        reason = f"torch drops at the rates {masks.rates_in_words(torch)}, keras {masks.rates_in_words(keras)}"
         if sorted(torch) == sorted(keras):
             return self._left(name, Unshared(f"{reason}: in another order", alike=False))
         return Comparison(name=name, verdict="diverged", reason=reason)
@@ -201,7 +206,7 @@ def _finite(tensors: Tensors) -> int:
 
 
 def _branches(
-    file: PairFile, folder: Path, halves: PairContext, comparisons: _Comparisons, judged: list[Comparison]
+    file: PairFile, folder: Path, context: PairContext, comparisons: _Comparisons, judged: list[Comparison]
 ) -> Iterator[tuple[str, list[Seen]]]:
     """Yield what was reached, with the name of the inputs that reached it.
 
@@ -215,14 +220,14 @@ def _branches(
         by = INPUTS if variation.name == GIVEN or (variation.name == TRAINING and trains) else variation.name
         seen = [facts.branches.get(variation.name, []) for facts in comparisons.facts]
         modes = [list(by_mode(model, variation.training)) for model in surveys]
-        matched = [*in_torch_names([*seen[1], *modes[1]], halves.matching)]
+        matched = [*in_torch_names([*seen[1], *modes[1]], context.matching)]
         own = [*seen[0], *modes[0], *matched]
         yield by, own if by == INPUTS or variation.name in compared else [_unreached(branch) for branch in own]
     changed = [list(updates(model, trains)) for model in surveys]
-    yield INPUTS, [*changed[0], *in_torch_names(changed[1], halves.matching)]
+    yield INPUTS, [*changed[0], *in_torch_names(changed[1], context.matching)]
     if TRAINING not in {variation.name for variation in comparisons.chosen}:
         modes = [list(by_mode(model, training=True)) for model in surveys]
-        seen_in_training = [*modes[0], *in_torch_names(modes[1], halves.matching)]
+        seen_in_training = [*modes[0], *in_torch_names(modes[1], context.matching)]
         yield INPUTS, seen_in_training if trains else [_unreached(branch) for branch in seen_in_training]
 
 

@@ -35,10 +35,10 @@ def unshared(excluded: dict[str, str], torch: Survey, drawn: Sequence[Draw]) -> 
         return Unshared(f"{reason}; torch draws nothing of that kind", alike=False)
     rates, shared = _rates(torch), {round(draw.rate, 6) for draw in drawn}
     alike = bool(shared) and rates <= shared and not any(map(_is_other_kind, _dropping(torch)))
-    return Unshared(reason if alike else f"{reason}; keras drops at the rates {told(drawn)}", alike)
+    return Unshared(reason if alike else f"{reason}; keras drops at the rates {rates_in_words(drawn)}", alike)
 
 
-def told(draws: Iterable[Draw]) -> str:
+def rates_in_words(draws: Iterable[Draw]) -> str:
     """Return the rates of some masks, in words."""
     return ", ".join(f"{draw.rate:g}" for draw in draws) or "nothing"
 

@@ -41,13 +41,13 @@ def align(torch: Sequence[Unit], keras: Sequence[Unit], image: ImageOf) -> list[
     """
     links = _Links(torch, keras, image)
     left = list(range(len(torch))), list(range(len(keras)))
-    found: list[PlacedLink] = []
+    placed_links: list[PlacedLink] = []
     for turn in range(len(torch) + 1):
         steps = _best(*left, links)
         if not steps:
             break
         for torch_positions, keras_positions in steps:
-            found.append(
+            placed_links.append(
                 PlacedLink(links.link(torch_positions, keras_positions), torch_positions[0], keras_positions[0], turn)
             )
         used = (
@@ -58,7 +58,7 @@ def align(torch: Sequence[Unit], keras: Sequence[Unit], image: ImageOf) -> list[
             [position for position in left[0] if position not in used[0]],
             [position for position in left[1] if position not in used[1]],
         )
-    return sorted(found, key=lambda placed: placed.torch)
+    return sorted(placed_links, key=lambda placed: placed.torch)
 
 
 Positions = tuple[int, ...]
@@ -175,21 +175,21 @@ def _size(unit: Unit) -> int:
 _MAIN = ("weight", "recurrent", "depthwise", "pointwise")
 
 
-def _best(ours: list[int], theirs: list[int], links: _Links) -> list[Step]:
+def _best(torch_left: list[int], keras_left: list[int], links: _Links) -> list[Step]:
     """Return the steps of the alignment of two sequences with the highest score, by dynamic programming.
 
-    `ours` and `theirs` are positions of units on torch's and on Keras's side.
+    `torch_left` and `keras_left` are the positions of the units that have no counterpart yet.
     """
-    width = len(theirs) + 1
-    scores = [[0.0] * width for _ in range(len(ours) + 1)]
-    steps_taken: list[list[Step | None]] = [[None] * width for _ in range(len(ours) + 1)]
-    sizes = [links.sizes[0][position] for position in ours], [links.sizes[1][position] for position in theirs]
+    width = len(keras_left) + 1
+    scores = [[0.0] * width for _ in range(len(torch_left) + 1)]
+    steps_taken: list[list[Step | None]] = [[None] * width for _ in range(len(torch_left) + 1)]
+    sizes = [links.sizes[0][position] for position in torch_left], [links.sizes[1][position] for position in keras_left]
     ends = [_ends(sizes[1], count) for count in range(MOST + 1)]
-    for row in range(1, len(ours) + 1):
+    for row in range(1, len(torch_left) + 1):
         possible: dict[int, list[Step]] = {}
         for rows, columns in SIZES:
             for column in ends[columns].get(sum(sizes[0][row - rows : row]), ()) if row >= rows else ():
-                step = tuple(ours[row - rows : row]), tuple(theirs[column - columns : column])
+                step = tuple(torch_left[row - rows : row]), tuple(keras_left[column - columns : column])
                 possible.setdefault(column, []).append(step)
         for column in range(1, width):
             scores[row][column] = max(scores[row - 1][column], scores[row][column - 1])

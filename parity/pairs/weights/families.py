@@ -136,12 +136,12 @@ def _regrouped(torch: Shape, keras: Shape, order: tuple[int, ...]) -> str | None
     torch_axes = [(torch[number], f"a{number}") for number in order]
     keras_axes = [(size, f"b{number}") for number, size in enumerate(keras) if size != 1]
     left, right = {}, {}
-    for ours, theirs in _portions(torch_axes, keras_axes):
-        if len(ours) > 1 and len(theirs) > 1:
+    for torch_run, keras_run in _portions(torch_axes, keras_axes):
+        if len(torch_run) > 1 and len(keras_run) > 1:
             return None
-        names = [name for _, name in (ours if len(theirs) == 1 else theirs)]
-        left.update({name: names if len(ours) == 1 else [name] for _, name in ours})
-        right.update({name: names if len(theirs) == 1 else [name] for _, name in theirs})
+        names = [name for _, name in (torch_run if len(keras_run) == 1 else keras_run)]
+        left.update({name: names if len(torch_run) == 1 else [name] for _, name in torch_run})
+        right.update({name: names if len(keras_run) == 1 else [name] for _, name in keras_run})
     if len(left) != len(torch_axes) or len(right) != len(keras_axes):
         return None
     pattern = f"{_text('a', torch, left)} -> {_text('b', keras, right)}"

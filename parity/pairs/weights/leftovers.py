@@ -18,13 +18,13 @@ def align_single_weights(
     """
     links = [placed_link.link for placed_link in placed]
     whole = {id(unit) for link in links for unit in (*link.torch, *link.keras)}
-    here = _unused(torch, {name for link in links for entry in link.entries for name in entry.torch})
-    there = _unused(keras, {name for link in links for entry in link.entries for name in entry.keras})
-    has_placed_owner = {id(weight): id(owner) in whole for weight, owner in (*here, *there)}
-    found = align([weight for weight, _ in here], [weight for weight, _ in there], lambda unit: ())
+    torch_left = _unused(torch, {name for link in links for entry in link.entries for name in entry.torch})
+    keras_left = _unused(keras, {name for link in links for entry in link.entries for name in entry.keras})
+    has_placed_owner = {id(weight): id(owner) in whole for weight, owner in (*torch_left, *keras_left)}
+    aligned = align([weight for weight, _ in torch_left], [weight for weight, _ in keras_left], lambda unit: ())
     return [
         placed_link
-        for placed_link in found
+        for placed_link in aligned
         if not (has_placed_owner[id(placed_link.link.torch[0])] and has_placed_owner[id(placed_link.link.keras[0])])
     ]
 
@@ -39,11 +39,11 @@ def buffers(
     used = {name for placed_link in placed for entry in placed_link.link.entries for name in entry.keras}
     wanted = [unit for unit, _ in _unused(keras, used) if not unit.weights["weight"].trainable]
     given = [_buffer_unit(weight) for weight in torch.weights if weight.constant and weight.name not in set(skipped)]
-    found = []
+    aligned = []
     for floating in (True, False):
-        here, there = ([unit for unit in side if _is_float(unit) == floating] for side in (given, wanted))
-        found += align(here, there, lambda unit: ())
-    return found
+        torch_units, keras_units = ([unit for unit in side if _is_float(unit) == floating] for side in (given, wanted))
+        aligned += align(torch_units, keras_units, lambda unit: ())
+    return aligned
 
 
 def copied(entries: Iterable[Entry]) -> list[Entry]:
@@ -51,11 +51,11 @@ def copied(entries: Iterable[Entry]) -> list[Entry]:
     by_torch_names: dict[tuple[str, ...], Entry] = {}
     for entry in entries:
         key = tuple(entry.torch)
-        first = by_torch_names.get(key)
-        if first is None:
+        earlier = by_torch_names.get(key)
+        if earlier is None:
             by_torch_names[key] = entry
-        elif len(entry.keras) == 1 and not (entry.order or entry.each or first.order or first.each):
-            by_torch_names[key] = _copy(first, entry)
+        elif len(entry.keras) == 1 and not (entry.order or entry.each or earlier.order or earlier.each):
+            by_torch_names[key] = _copy(earlier, entry)
     return list(by_torch_names.values())
 
 

@@ -64,12 +64,12 @@ def _single(torch: Unit, keras: Unit, image: Shape) -> list[list[Entry]]:
         return [_recurrent(torch, keras)] if torch.family == keras.family else []
     if "weight" not in torch.weights or "weight" not in keras.weights:
         return []
-    here, there = torch.weights["weight"], keras.weights["weight"]
+    torch_weight, keras_weight = torch.weights["weight"], keras.weights["weight"]
     moves = [
         {"rearrange": text, "sizes": families.flattened(text, image)}
         for text in _patterns_of_matrix(torch, keras, image)
     ]
-    main = fitting([here], [there], moves)
+    main = fitting([torch_weight], [keras_weight], moves)
     roles = [role for role in torch.weights if role != "weight"]
     return [
         [choice, *(entry for role in roles for entry in _other_weight(torch, keras, role, choice))]
@@ -85,13 +85,13 @@ def _patterns_of_matrix(torch: Unit, keras: Unit, image: Shape) -> list[str]:
     known = families.layouts(torch, keras, image) if torch.family and keras.family else []
     if known and torch.certain and keras.certain:
         return known
-    here, there = torch.weights["weight"].shape, keras.weights["weight"].shape
+    torch_shape, keras_shape = torch.weights["weight"].shape, keras.weights["weight"].shape
     plain = torch.family in ("norm", "embedding", "prelu") and torch.family == keras.family
-    if plain and here == there and torch.certain and keras.certain:
+    if plain and torch_shape == keras_shape and torch.certain and keras.certain:
         return [""]
-    reshapes = families.reshapes(here, there)
+    reshapes = families.reshapes(torch_shape, keras_shape)
     # A Keras kernel is usually the transpose of torch's weight, so that the identity is tried last.
-    if len(here) == 2 and keras.weights["weight"].role == "kernel":
+    if len(torch_shape) == 2 and keras.weights["weight"].role == "kernel":
         reshapes.sort(key=lambda text: text == "")
     patterns = [*known, *reshapes]
     canonical = [numbered(text) for text in patterns]
@@ -102,10 +102,12 @@ def _other_weight(torch: Unit, keras: Unit, role: str, main: Entry) -> list[Entr
     """Return the entry of another weight of the unit; one with the main weight's shapes moves as that does."""
     if role not in keras.weights:
         return []
-    here, there = torch.weights[role], keras.weights[role]
-    same = here.shape == torch.weights["weight"].shape and there.shape == keras.weights["weight"].shape
-    texts = [main.rearrange] if same else families.reshapes(here.shape, there.shape)
-    return fitting([here], [there], _patterns(texts))[:1]
+    torch_weight, keras_weight = torch.weights[role], keras.weights[role]
+    moves_alike = (
+        torch_weight.shape == torch.weights["weight"].shape and keras_weight.shape == keras.weights["weight"].shape
+    )
+    texts = [main.rearrange] if moves_alike else families.reshapes(torch_weight.shape, keras_weight.shape)
+    return fitting([torch_weight], [keras_weight], _patterns(texts))[:1]
 
 
 def _recurrent(torch: Unit, keras: Unit) -> list[Entry]:

@@ -49,16 +49,18 @@ def _plain(path: str) -> frozenset[str]:
     return frozenset(word for word in words(path) if not word.isdigit())
 
 
-def link_evidence(here: tuple[str, str], there: tuple[str, str]) -> int:
-    """Return what names say of two links, here[0] to there[0] and here[1] to there[1], by what tells their ends apart.
+def link_evidence(torch_names: tuple[str, str], keras_names: tuple[str, str]) -> int:
+    """Return what names say of two links, each from the torch name to the Keras name at the same position.
 
     2: both links connect names that share a word which the other end lacks, or all their numbers. -2: the same holds
     for the links with their ends exchanged. Between these the names are no evidence.
     """
-    ours, theirs = ((_plain(first) - _plain(second), _plain(second) - _plain(first)) for first, second in (here, there))
-    own = bool(ours[0] & theirs[0]) + bool(ours[1] & theirs[1])
-    crossed = bool(ours[0] & theirs[1]) + bool(ours[1] & theirs[0])
-    counts = tuple(map(numbers, here)), tuple(map(numbers, there))
+    torch_words, keras_words = (
+        (_plain(first) - _plain(second), _plain(second) - _plain(first)) for first, second in (torch_names, keras_names)
+    )
+    own = bool(torch_words[0] & keras_words[0]) + bool(torch_words[1] & keras_words[1])
+    crossed = bool(torch_words[0] & keras_words[1]) + bool(torch_words[1] & keras_words[0])
+    counts = tuple(map(numbers, torch_names)), tuple(map(numbers, keras_names))
     if (
         counts[0][0] != counts[0][1]
     ):  # one side may count from 0 and the other from 1, so that a single number is no evidence

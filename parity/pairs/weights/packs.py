@@ -39,9 +39,9 @@ def entry(torch: Iterable[Weight], keras: Iterable[Weight], **fields: Any) -> En
 
 def fitting(torch: Sequence[Weight], keras: Sequence[Weight], moves: Iterable[dict[str, Any]]) -> list[Entry]:
     """Return the entries of these moves that the shapes allow."""
-    found = (entry(torch, keras, **move) for move in moves)
+    candidates = (entry(torch, keras, **move) for move in moves)
     shapes = [weight.shape for weight in torch], [weight.shape for weight in keras]
-    return [candidate for candidate in found if fits(candidate, *shapes)]
+    return [candidate for candidate in candidates if fits(candidate, *shapes)]
 
 
 def cut(torch: Unit, keras: Sequence[Unit]) -> list[list[Entry]]:

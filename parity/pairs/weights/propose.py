@@ -68,11 +68,13 @@ def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
         for placed_link in rest
         if placed_link.link.ambiguities
     ]
-    found = [entry for placed_link in [*placed, *rest] for entry in _entries(placed_link, placed)]
-    entries = leftovers.copied([rule.entry for rule in rules] + found)
+    found_entries = [entry for placed_link in [*placed, *rest] for entry in _entries(placed_link, placed)]
+    entries = leftovers.copied([rule.entry for rule in rules] + found_entries)
     order = execution(torch)
     ambiguities = [
-        Ambiguity(place=choice.place, choices=leftovers.with_copies(choice.choices, found), counted=choice.counted)
+        Ambiguity(
+            place=choice.place, choices=leftovers.with_copies(choice.choices, found_entries), counted=choice.counted
+        )
         for choice in ambiguous_units
     ]
     ambiguities.sort(key=lambda ambiguity: order.get(ambiguity.place, (0, 0)))

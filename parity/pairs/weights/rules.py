@@ -55,7 +55,11 @@ class _Weights:
         """
         if name in self.names:
             return self.names[name]
-        matches = {own for known, own in self.names.items() if self.side == "keras" and known.endswith(f"/{name}")}
+        matches = {
+            name_of_weight
+            for alias, name_of_weight in self.names.items()
+            if self.side == "keras" and alias.endswith(f"/{name}")
+        }
         if len(matches) == 1:
             return matches.pop()
         if matches:
@@ -86,9 +90,9 @@ def ruled(torch: Survey, keras: Survey, rules: Iterable[WeightRule]) -> list[Rul
     """
     surveys, sides = (torch, keras), (_Weights(torch), _Weights(keras))
     completed = [
-        _complete(_entry(rule, ours, theirs), not rule.rearrange, surveys, sides)
+        _complete(_entry(rule, torch_names, keras_names), not rule.rearrange, surveys, sides)
         for rule in rules
-        for ours, theirs in _expanded(rule, *sides)
+        for torch_names, keras_names in _expanded(rule, *sides)
     ]
     for side in ("torch", "keras"):
         names = sorted(name for rule_applied in completed for name in getattr(rule_applied.entry, side))

@@ -88,8 +88,8 @@ def units(survey: Survey, taken: Iterable[str] = ()) -> list[Unit]:
         by_module.setdefault(weight.module, []).append(weight)
     order = execution(survey)
     paths = sorted(by_module, key=lambda path: order.get(path, (len(order), 0)))
-    found = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
-    return [replace(unit, defined=defined.get(unit.module, 0)) for unit in found]
+    unsorted = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
+    return [replace(unit, defined=defined.get(unit.module, 0)) for unit in unsorted]
 
 
 def bare(unit: Unit) -> Iterator[Unit]:

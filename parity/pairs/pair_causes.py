@@ -1,4 +1,4 @@
-"""Add to the result of a pair what was assumed, and name the causes that only a pair can have."""
+"""Name the causes that only a pair can have, and report what the weight mapping assumed."""
 
 import numpy as np
 
@@ -14,16 +14,16 @@ DECAYED = ("weight_decay.value", "adamw.weight_decay")
 UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
 
 
-def tell(result: CaseResult, mapping: Mapping, reference: Trace, candidate: Trace) -> None:
-    """Add assumptions and the causes that follow from the weight mapping to a result."""
-    _tell_assumptions(result, mapping)
+def name_pair_causes(result: CaseResult, mapping: Mapping, reference: Trace, candidate: Trace) -> None:
+    """Add to a result the assumptions of the weight mapping and the causes that only a pair can have."""
+    _report_assumptions(result, mapping)
     _name_sums(result, mapping)
     _name_buffers(result, mapping)
     _name_exchange(result, mapping)
     _name_decay(result, reference, candidate)
 
 
-def _tell_assumptions(result: CaseResult, mapping: Mapping) -> None:
+def _report_assumptions(result: CaseResult, mapping: Mapping) -> None:
     """Report what the mapping took for granted.
 
     If an assumption contradicts the order in which both sides create their layers, nothing says which layer is which:
@@ -71,10 +71,10 @@ def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
     """
     if mapping.exchanged and result.verdict == "diverged":
         result.causes = [cause for cause in result.causes if cause["id"] != "unknown"]
-    for place, sentence in mapping.exchanged.items() if result.verdict == "diverged" else ():
+    for module, sentence in mapping.exchanged.items() if result.verdict == "diverged" else ():
         evidence = f"with {sentence.replace(' were taken to be ', ' as ')} both models return the same"
         fields = {"torch": "as their names say", "keras": "exchanged", "evidence": evidence}
-        result.causes.append({"id": "weights.exchanged", "where": place, **fields})
+        result.causes.append({"id": "weights.exchanged", "where": module, **fields})
 
 
 def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:

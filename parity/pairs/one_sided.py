@@ -18,20 +18,20 @@ INNER = ("activation", "input")
 LOW, HIGH = keys.RUNS[:2]
 
 
-class Shown(NamedTuple):
+class ComparedTraces(NamedTuple):
     """Both traces without the tensors that have no counterpart.
 
-    `alone` holds, by side, the names of modules' tensors that only this side has. `told` says in sentences what else
-    is not compared.
+    `alone` holds, by side, the names of modules' tensors that only this side has. `notes` are sentences for the
+    report that say what else is not compared.
     """
 
     reference: Trace
     candidate: Trace
     alone: dict[str, list[str]]
-    told: list[str]
+    notes: list[str]
 
 
-def shown(reference: Trace, candidate: Trace, pair: Pair) -> Shown:
+def without_one_sided(reference: Trace, candidate: Trace, pair: Pair) -> ComparedTraces:
     """Hide the modules' tensors, and the slots of the user's own optimizers, that only one of a pair's traces has."""
     traces = reference, candidate
     is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
@@ -53,7 +53,7 @@ def shown(reference: Trace, candidate: Trace, pair: Pair) -> Shown:
     ]
     if any(hidden.values()):
         traces = _Hiding(reference, hidden), _Hiding(candidate, hidden)
-    return Shown(*traces, {side: list(names) for side, names in alone.items() if names}, sentences)
+    return ComparedTraces(*traces, {side: list(names) for side, names in alone.items() if names}, sentences)
 
 
 def _one_sided(
