@@ -19,13 +19,13 @@ from parity.pairs.resolve import Ambiguity, Resolved, Run, Values, exchanged
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
 
-MOST_RUNS = 6  # exchanges that are tried; equal layers are exchanged together
-MOST_NAMES = 6
+MOST_RUNS = 6  # exchanges that are tried; layers whose paths differ only in numbers are exchanged together
+MOST_NAMES = 6  # at most so many names in a sentence
 Choice = Sequence[Entry]
 
 
-class _Alike(NamedTuple):
-    """The same ambiguity in equal layers, with the same choice in all of them."""
+class _EqualAmbiguities(NamedTuple):
+    """The same ambiguity at layers whose paths differ only in numbers, with the same choice in all of them."""
 
     ambiguities: list[Ambiguity]
     chosen: int
@@ -38,8 +38,8 @@ class _Alike(NamedTuple):
     @property
     def others(self) -> list[int]:
         """The numbers of the choices that pair the weights differently, not only move them differently."""
-        every = enumerate(self.ambiguities[0].choices)
-        return [number for number, choice in every if _pairs(choice) != _pairs(self.choice)]
+        choices = enumerate(self.ambiguities[0].choices)
+        return [number for number, choice in choices if _pairs(choice) != _pairs(self.choice)]
 
     @property
     def is_first(self) -> bool:
@@ -106,7 +106,7 @@ class _Trials:
         survey, values = self.run(mapping)
         return resolved._replace(survey=survey, values=values, runs=resolved.runs + self.runs + 1)
 
-    def _is_harmless(self, group: _Alike, other: int) -> bool | None:
+    def _is_harmless(self, group: _EqualAmbiguities, other: int) -> bool | None:
         """Return whether both models agree with another choice in all layers of a group.
 
         Return None without trying after too many runs.
@@ -123,12 +123,12 @@ class _Trials:
         return outputs_apart(self.torch, self.torch_values, values) <= SAME
 
 
-def _together(chosen: Iterable[tuple[Ambiguity, int]]) -> list[_Alike]:
-    """Group equal ambiguities with equal choices."""
-    groups: dict[tuple[str, int, int], _Alike] = {}
+def _together(chosen: Iterable[tuple[Ambiguity, int]]) -> list[_EqualAmbiguities]:
+    """Group equal choices at ambiguities whose paths differ only in numbers."""
+    groups: dict[tuple[str, int, int], _EqualAmbiguities] = {}
     for ambiguity, number in chosen:
         key = re.sub(r"\d+", "#", ambiguity.place), len(ambiguity.choices), number
-        groups.setdefault(key, _Alike([], number)).ambiguities.append(ambiguity)
+        groups.setdefault(key, _EqualAmbiguities([], number)).ambiguities.append(ambiguity)
     return list(groups.values())
 
 
@@ -136,7 +136,7 @@ def _pairs(choice: Choice) -> set[tuple[str, ...]]:
     return {(*entry.torch, "", *entry.keras) for entry in choice}
 
 
-def _sentence(group: _Alike, harmless: bool | None) -> str:
+def _sentence(group: _EqualAmbiguities, harmless: bool | None) -> str:
     """Say what is assumed, why, and what the alternative comes to."""
     alike = f", and {len(group.ambiguities) - 1} alike" if len(group.ambiguities) > 1 else ""
     assumption = f"{_taken(group.choice)}{alike}"

@@ -81,7 +81,7 @@ def _report_undecidable(result: CaseResult, undecidable: list[Unequal], accepted
     more = f" (and {len(undecidable) - 1} more)" if len(undecidable) > 1 else ""
     result.verdict = "inconclusive"
     result.reason = (
-        f"{first.kind} {first.name}{more} is {accepted.apart(first)}: no formula tells whether the accepted difference "
+        f"{first.kind} {first.name}{more} {accepted.apart(first)}: no formula tells whether the accepted difference "
         "alone makes it so; accept it by its size ([[expect]] with where and largest_difference), or mend the cause"
     )
     result.first_divergence = _divergence(first, result.reason)
@@ -136,8 +136,8 @@ class _Accepted:
         """Describe how far apart a tensor is, and how far what it is computed from."""
         size = self.evidence.size(tensor)
         origin = "the forward pass" if tensor.kind == "gradient" else "its gradient"
-        apart = f"{size.relative:.1e} of its largest value apart, " if size else ""
-        return f"{apart}behind a difference of {self.proportion.before(tensor):.1e} in {origin}"
+        apart = f"differs by {size.relative:.1e} of its largest value" if size else "differs"
+        return f"{apart}, behind a difference of {self.proportion.before(tensor):.1e} in {origin}"
 
     def sizes(self) -> list[Cause]:
         """Return what is accepted by its size alone, one entry in the form of a cause for each expectation."""

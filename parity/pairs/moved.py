@@ -47,7 +47,7 @@ def with_changing_buffers(mapping: Mapping, reference: Trace) -> Mapping:
 
     Buffers that only count the passes stay constants.
     """
-    changed = [name for name, values in _buffers(reference, set(mapping.constants)).items() if _is_moved(values)]
+    changed = [name for name, values in _buffers(reference, set(mapping.constants)).items() if _has_changed(values)]
     if not changed:
         return mapping
     counter_notes = set(map(counts, changed))
@@ -66,7 +66,7 @@ def with_mapping(candidate: Trace, mapping: Mapping) -> Trace:
     return changed
 
 
-def _is_moved(values: Named[int, Array]) -> bool:
+def _has_changed(values: Named[int, Array]) -> bool:
     """Return whether a buffer changes in another way than counting passes; its values are given by passes made."""
     arrays = list(values.values())
     if all(_same(arrays[0], later) for later in arrays[1:]):
@@ -87,5 +87,5 @@ def _buffers(trace: Trace, wanted: set[str]) -> dict[str, dict[int, Array]]:
     return values
 
 
-def _same(one: Array, other: Array) -> bool:
-    return np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+def _same(first: Array, second: Array) -> bool:
+    return np.array_equal(first, second, equal_nan=first.dtype.kind in "fc")

@@ -60,10 +60,13 @@ def _one_sided(
     reference: Trace, candidate: Trace, stem: str, is_comparable: Callable[[str], bool]
 ) -> Iterator[tuple[str, str]]:
     """Yield side and key of the modules' tensors in a step that are not in every run of both sides."""
-    ours = [set(filter(is_comparable, _inner(reference, run, stem))) for run in (HIGH, LOW)]
-    theirs = [set(_inner(candidate, run, stem)) for run in (HIGH, LOW)]
-    for key in sorted(ours[0].union(*ours, *theirs) - ours[0].intersection(*ours, *theirs)):
-        yield (reference if any(key in keys_of_run for keys_of_run in ours) else candidate).backend, key
+    reference_keys = [set(filter(is_comparable, _inner(reference, run, stem))) for run in (HIGH, LOW)]
+    candidate_keys = [set(_inner(candidate, run, stem)) for run in (HIGH, LOW)]
+    for key in sorted(
+        reference_keys[0].union(*reference_keys, *candidate_keys)
+        - reference_keys[0].intersection(*reference_keys, *candidate_keys)
+    ):
+        yield (reference if any(key in keys_of_run for keys_of_run in reference_keys) else candidate).backend, key
 
 
 class _Hiding(Trace):

@@ -73,7 +73,7 @@ def equations(groups: list[Group], shape: Shape) -> list[Equation]:
     Raises ValueError if the numbers of axes differ.
     """
     if len(groups) != len(shape):
-        raise ValueError(f"{len(groups)} axes stand for the shape {shape}")
+        raise ValueError(f"the pattern names {len(groups)} axes, but the array has the shape {shape}")
     return [Equation(group, size) for group, size in zip(groups, shape, strict=True)]
 
 
@@ -102,7 +102,7 @@ def _groups(side: str) -> list[Group]:
         names = [single] if single else bracketed.split()
         wrong = next((name for name in names if name != "1" and not name.isidentifier()), "")
         if wrong:
-            raise ValueError(f"{wrong!r} is no name of an axis")
+            raise ValueError(f"{wrong!r} is not a valid name of an axis")
         groups.append(tuple(name for name in names if name != "1"))
     return groups
 
@@ -121,11 +121,12 @@ def _solved(equation: Equation, sizes: dict[str, int]) -> bool:
     right *= equation.factor
     if not unknown:
         if left != right:
-            raise ValueError(f"{' '.join(equation.left) or 1} is {left}, expected {right}")
+            axes = f"the size of {' '.join(equation.left)}" if equation.left else "the size of a dropped axis"
+            raise ValueError(f"{axes} is {left}, expected {right}")
         return True
     numerator, denominator = (right, left) if unknown[0] in equation.left else (left, right)
     if not denominator or numerator % denominator:
-        raise ValueError(f"{unknown[0]} would be {numerator}/{denominator}")
+        raise ValueError(f"the size of {unknown[0]} would be {numerator}/{denominator}, which is no whole number")
     sizes[unknown[0]] = numerator // denominator
     return True
 

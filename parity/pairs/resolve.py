@@ -2,7 +2,7 @@
 
 Wherever the weight mapping leaves a choice, Keras's model runs with each alternative. Right is the one with which it
 reproduces, from that module on, what torch's modules returned. A run costs seconds: so what won at one layer is tried
-at all equal layers at once, and a layer that is reproduced already is not tried at all.
+at once at all layers whose paths differ only in numbers, and a layer that is reproduced already is not tried at all.
 """
 
 import heapq
@@ -78,8 +78,8 @@ class Resolved(NamedTuple):
 def resolve(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> Resolved:
     """Decide the ambiguities of a proposal by running Keras's model.
 
-    What cannot be decided stays as proposed, or takes the choice that won at equal layers. `run` may overwrite what
-    it returned once it is called again.
+    What cannot be decided stays as proposed, or takes the choice that won at a layer whose path differs only in
+    numbers. `run` may overwrite what it returned once it is called again.
     """
     return _Resolution(proposal, torch, torch_values, run).resolved()
 
@@ -228,24 +228,25 @@ class _Resolution:
         return any(fitted is not None and fitted.distance <= SAME for fitted in fits)
 
     def _keep(self, group: range, winner: Chosen) -> None:
-        """Choose for good in this group, and for now at all later ambiguities of equal layers."""
+        """Choose for good in this group, and for now at later ambiguities whose paths differ only in numbers."""
         chosen = list(self.chosen)
         for number, choice in zip(group, winner, strict=True):
             self.decided.add(number)
             chosen[number] = choice
             for later in range(group.stop, len(self.ambiguities)):
-                if later not in self.decided and self._alike(number) == self._alike(later):
+                if later not in self.decided and self._kind(number) == self._kind(later):
                     chosen[later] = choice
         self.chosen = tuple(chosen)
 
-    def _alike(self, number: int) -> tuple[str, int]:
+    def _kind(self, number: int) -> tuple[str, int]:
         ambiguity = self.ambiguities[number]
         return _pattern(ambiguity.place), len(ambiguity.choices)
 
     def _is_confirmed(self, number: int) -> bool:
         """Return whether the last run confirms the current choice of an ambiguity.
 
-        It does if it reproduces the tensor that decided an equal ambiguity, or a module around all that is ambiguous.
+        It does if it reproduces the tensor that decided an ambiguity of the same kind, or a module around all that is
+        ambiguous.
         """
         ambiguity = self.ambiguities[number]
         start = self._start(ambiguity.place)
@@ -274,9 +275,9 @@ class _Resolution:
         common = set.intersection(*ancestors_of_holders) & returned
         return max(common, key=len, default=None)
 
-    def _start(self, place: str) -> int:
+    def _start(self, module_path: str) -> int:
         """Return the number of the first tensor that a module, or else one within or around it, returned."""
-        for path in (place, *ancestors(place, SEPARATORS["torch"])):
+        for path in (module_path, *ancestors(module_path, SEPARATORS["torch"])):
             for number, seen in enumerate(self.seen):
                 if seen.module == path or seen.module.startswith(f"{path}."):
                     return number

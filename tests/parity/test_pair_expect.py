@@ -223,7 +223,7 @@ def test_what_no_formula_tells_is_in_proportion_or_inconclusive(
     case = judged([GELU], unequal, [ACCEPTED], told)
     assert case.verdict == verdict
     if verdict == "inconclusive":
-        assert f"{kind} head.weight is" in case.reason and "\n" not in case.reason
+        assert f"{kind} head.weight differs by" in case.reason and "\n" not in case.reason
         assert case.first_divergence and case.first_divergence.name == "head.weight"
         sized = Expect(where="head.weight", largest_difference=0.5, reason="r")
         assert judged([GELU], unequal, [ACCEPTED, sized], told).verdict == "match"

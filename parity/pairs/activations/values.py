@@ -82,7 +82,7 @@ class Tensor:
 
     @cached_property
     def sample(self) -> NDArray[np.int64]:
-        """The positions of the largest elements of equal parts, and of random elements."""
+        """The positions of the largest elements of equal parts and of random ones; all positions of a small tensor."""
         if self.size <= SAMPLE:
             return np.arange(self.size)
         parts = self.flat[: self.size // (SAMPLE // 2) * (SAMPLE // 2)].reshape(SAMPLE // 2, -1)

@@ -114,10 +114,10 @@ def _recurrent(torch: Unit, keras: Unit) -> list[Entry]:
     if not {"weight", "recurrent"} <= set(torch.weights) & set(keras.weights):
         return []
     entries = []
-    for role, way in families.recurrent(torch, keras).items():
+    for role, move in families.recurrent(torch, keras).items():
         sources = [role, "recurrent_bias"] if role == "bias" else [role]
         if role in keras.weights and role in torch.weights:
-            entries += fitting([torch.weights[source] for source in sources], [keras.weights[role]], [way])
+            entries += fitting([torch.weights[source] for source in sources], [keras.weights[role]], [move])
     return entries if len(entries) >= 2 else []
 
 

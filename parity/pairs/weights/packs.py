@@ -17,7 +17,7 @@ from parity.trace.survey import Weight
 MATRICES = ("linear", "linear_io", "attention", "einsum")
 PACKED = (("query", "key", "value"), ("key", "value"), ("gate", "up"))  # in the order in which they are packed
 HEAD_SIZES = (64, 128, 32, 16, 80, 96, 8, 4, 2)  # usual sizes of an attention head, tried in this order
-SETTLED = PACKED[:2]  # models pack gate and up in either order
+FIXED_ORDER = PACKED[:2]  # gate and up may be packed in either order
 
 
 Move = TypeVar("Move")
@@ -140,7 +140,7 @@ def _orders(units: Sequence[Unit]) -> list[tuple[Unit, ...]]:
     if not packing_order:
         return list(itertools.permutations(units))[: families.MOST]
     first = tuple(units[parts.index(part)] for part in packing_order)
-    return [first] if packing_order in SETTLED else [first, first[::-1]]
+    return [first] if packing_order in FIXED_ORDER else [first, first[::-1]]
 
 
 def _entries(torch: Sequence[Unit], keras: Sequence[Unit], texts: dict[str, str], sizes: dict[str, int]) -> list[Entry]:

@@ -133,7 +133,7 @@ def _is_fixed(weight: Weight, keras: Survey, missing: list[Weight]) -> bool:
     It never changes, and no weight that torch still misses has its size.
     """
     is_own = weight.fixed and weight.name not in keras.rehearsal.changing
-    return is_own and not any(math.prod(weight_missing.shape) == math.prod(weight.shape) for weight_missing in missing)
+    return is_own and not any(math.prod(absent.shape) == math.prod(weight.shape) for absent in missing)
 
 
 def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight], other: Survey) -> Iterator[Unplaced]:
@@ -143,13 +143,13 @@ def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight], other
     """
     for weight in weights:
         size = math.prod(weight.shape)
-        placed = [candidate for candidate in other.weights if candidate not in others]
-        unplaced_first, placed = (
+        matched = [candidate for candidate in other.weights if candidate not in others]
+        unmatched, matched = (
             sorted(group, key=lambda candidate: -names.similarity(weight.name, candidate.name))
-            for group in (others, placed)
+            for group in (others, matched)
         )
         note = ONE_BIAS if weight.role == "bias" and one_bias(survey, weight.module) else ""
-        candidates = [candidate.name for candidate in [*unplaced_first, *placed] if math.prod(candidate.shape) == size][
+        candidates = [candidate.name for candidate in [*unmatched, *matched] if math.prod(candidate.shape) == size][
             :CANDIDATES
         ]
         yield Unplaced(side=survey.side, name=weight.name, shape=weight.shape, candidates=candidates, note=note)
