@@ -110,6 +110,7 @@ class Evidence:
         return Size(spread.difference, self._rule.needed - bits if bits is not None else 0.0, spread.scale)
 
     def _runs(self, tensor: Unequal, step: Step, key: str) -> Runs:
+        """Return the runs to measure: for an update, the change since the last step that recorded the parameter."""
         earlier = list(self._before(tensor)) if tensor.kind == keys.UPDATE else []
         return step.changes(key, self._step(earlier[-1])) if earlier else step.runs(key)
 

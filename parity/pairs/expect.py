@@ -187,6 +187,7 @@ class _Accepted:
         return not expected.has_size or all(self._fits(expected, tensor) for tensor in self._at(cause))
 
     def _at(self, cause: Cause) -> list[Unequal]:
+        """Return the unequal tensors at the place of a cause."""
         return [tensor for tensor in self.examined.unequal if cause["where"] in self._places(tensor)]
 
     def _places(self, tensor: Unequal) -> set[str]:
@@ -197,9 +198,11 @@ class _Accepted:
         )
 
     def _is_within(self, tensor: Unequal) -> bool:
+        """Return whether a tensor is within a size that an expectation without a cause accepts at its name."""
         return any(_covers(expected, tensor) and self._fits(expected, tensor) for expected in self.expected)
 
     def _fits(self, expected: Expect, tensor: Unequal) -> bool:
+        """Return whether a tensor is within the size of an expectation."""
         size = self.evidence.size(tensor)
         if size is None:
             return False
@@ -282,10 +285,12 @@ class _Accepted:
 
 
 def _names(expected: Expect, cause: Cause) -> bool:
+    """Return whether an expectation names this cause, at this place."""
     return expected.names_cause and cause["id"] == expected.cause and fnmatchcase(str(cause["where"]), expected.where)
 
 
 def _covers(expected: Expect, tensor: Unequal) -> bool:
+    """Return whether an expectation accepts tensors of this name by their size alone."""
     return expected.has_size and not expected.names_cause and fnmatchcase(tensor.name, expected.where)
 
 

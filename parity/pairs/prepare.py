@@ -113,6 +113,7 @@ def _survey_keras(file: PairFile, backend: Backend, folder: Path, mapping: Mappi
 
 
 def _do(backend: Backend, job: SurveyJob) -> None:
+    """Run a survey, and turn a failure into an exception."""
     Path(job.folder).mkdir(parents=True, exist_ok=True)
     answer = backend.do(job)
     if answer.status == "usage":

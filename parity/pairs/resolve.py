@@ -169,6 +169,7 @@ class _Resolution:
         self.hopeless.add(_pattern(self.ambiguities[number].place))
 
     def _is_worth_trying(self, group: range, count: int) -> bool:
+        """Return whether a group of ambiguities, with so many combinations of choices, is worth the runs."""
         first, last = (self._start(self.ambiguities[i].place) for i in (group[0], group[-1]))
         too_much_together = len(group) > 1 and (
             count > MOST_TOGETHER

@@ -59,6 +59,10 @@ def show(outcomes: Sequence[Outcome], objections: dict[str, list[bool]], file: T
 def _sums(
     outcomes: Sequence[Outcome], objections_by_check: dict[str, list[bool]], faults: list[int], console: Console
 ) -> None:
+    """Print how many faults were caught, placed and named, and how many clean runs raised an alarm.
+
+    The same is printed of the other checks, which only catch.
+    """
     clean = [number for number, outcome in enumerate(outcomes) if not outcome.fault]
     counts = {name: sum(getattr(outcomes[n], name) for n in faults) for name in ("caught", "placed", "named")}
     summary = ", ".join(f"{count} {name}" for name, count in counts.items())

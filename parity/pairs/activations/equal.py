@@ -66,6 +66,7 @@ def _edges(state: Counterparts) -> Edges:
 
 
 def _compared(state: Counterparts, torch: ModuleOutput, candidates: list[ModuleOutput]) -> dict[int, Fit]:
+    """Return the candidates that have the same values as a tensor of torch's, with how they fit."""
     compare = state.fit_once if len(candidates) > FEW else state.fit
     fits = ((keras.number, compare(torch, keras)) for keras in candidates)
     return {number: fit for number, fit in fits if fit and fit.distance <= SAME}

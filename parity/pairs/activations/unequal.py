@@ -116,6 +116,7 @@ def _after(state: Counterparts, torch: ModuleOutput, keras: ModuleOutput) -> Ite
 
 
 def _activation(outputs: Sequence[ModuleOutput], output: ModuleOutput) -> ModuleOutput | None:
+    """Return what the next module returns, if it may be the activation of this one."""
     following = outputs[output.number + 1] if output.number + 1 < len(outputs) else None
     if (
         following
@@ -129,6 +130,7 @@ def _activation(outputs: Sequence[ModuleOutput], output: ModuleOutput) -> Module
 
 
 def _candidate(state: Counterparts, torch: ModuleOutput, keras: ModuleOutput, by: By) -> Iterator[_Candidate]:
+    """Yield the pair if neither tensor is matched, masks do not speak against it, and an order of axes fits."""
     if state.is_free(torch, keras) and masks_may_agree(torch, keras) and (fit := state.fit(torch, keras)):
         yield _Candidate(torch, keras, fit, by)
 

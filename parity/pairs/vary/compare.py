@@ -129,6 +129,7 @@ class _Comparisons:
         yield from (self._judged(number) for number in range(1, len(self.chosen)))
 
     def _judged(self, number: int) -> Comparison:
+        """Compare what both sides returned for one variation."""
         name = self.chosen[number].name
         failed = {side: facts.failed[name] for side, facts in self._sides() if name in facts.failed}
         excluded = {side: facts.excluded[name] for side, facts in self._sides() if name in facts.excluded}

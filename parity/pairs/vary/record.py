@@ -134,6 +134,7 @@ class _Recording:
         return observer
 
     def _write(self, run: str, variation: Variation, outputs: Outputs) -> None:
+        """Write the outputs of one call as a trace of a single step."""
         number = self.chosen.index(variation)
         recorder = Recorder(Path(self.job.folder) / str(number) / run / "rank-0", steps=1, every=1)
         recorder.next_step()  # the state before the first step is not recorded

@@ -90,6 +90,7 @@ def heads(torch: Unit, keras: Unit) -> int:
 
 
 def _matrix(family: str, keras: Unit, torch_shape: Shape, keras_shape: Shape, image: Shape) -> list[str]:
+    """Return the patterns for a matrix; if an image is flattened before it, also the one for channels-last inputs."""
     kernel_axes = axes(keras)
     if not kernel_axes:
         return _split_matrix(family, torch_shape, keras_shape)
@@ -120,6 +121,7 @@ def _split_matrix(family: str, torch_shape: Shape, keras_shape: Shape) -> list[s
 
 
 def _convolution(families: tuple[str, str], space: int) -> list[str]:
+    """Return the pattern for a convolution with so many spatial axes."""
     if not 1 <= space <= 3:
         return []
     spatial = SPACE[space]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from parity.pairs.patterns import IDENTITY
 from parity.pairs.weights.align import PlacedLink, align
-from parity.pairs.weights.units import Unit, bare
+from parity.pairs.weights.units import Unit, single_weight_units
 from parity.trace.mapping import Entry
 from parity.trace.survey import Survey, Weight
 
@@ -86,7 +86,12 @@ def _copy(first: Entry, further: Entry) -> Entry:
 
 def _unused(units: Iterable[Unit], used: set[str]) -> list[tuple[Unit, Unit]]:
     """Return each unused weight as a unit of its own, with the unit that it belongs to."""
-    return [(single, unit) for unit in units for single in bare(unit) if single.weights["weight"].name not in used]
+    return [
+        (single, unit)
+        for unit in units
+        for single in single_weight_units(unit)
+        if single.weights["weight"].name not in used
+    ]
 
 
 def _is_float(unit: Unit) -> bool:

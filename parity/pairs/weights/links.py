@@ -111,6 +111,7 @@ def _other_weight(torch: Unit, keras: Unit, role: str, main: Entry) -> list[Entr
 
 
 def _recurrent(torch: Unit, keras: Unit) -> list[Entry]:
+    """Return the entries of a recurrent layer, or [] unless at least two of its weights fit."""
     if not {"weight", "recurrent"} <= set(torch.weights) & set(keras.weights):
         return []
     entries = []

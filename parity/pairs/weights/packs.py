@@ -88,6 +88,7 @@ def _with_orders(orders: list[tuple[Unit, ...]], moves: list[Move]) -> Iterator[
 
 
 def _whole(keras: Unit) -> dict[str, str]:
+    """Return the patterns for a matrix, and its bias, that becomes one Keras weight as a whole."""
     axes = families.axes(keras)
     if not axes:
         return {"weight": "o i -> i o", "bias": ""}
@@ -114,6 +115,7 @@ def _vectors(torch: Unit, keras: Sequence[Unit]) -> list[list[Entry]]:
 
 
 def _packings(torch: Unit, keras: Unit) -> Iterator[Packing]:
+    """Yield the ways in which torch's output axis may hold the parts: one after the other, or interleaved by heads."""
     order, _, outer = families.axes(keras) or ("i o", "i", "o")
     yield Packing(f"n {outer}", order, outer, {})
     if torch.family == "attention":

@@ -88,11 +88,11 @@ def units(survey: Survey, taken: Iterable[str] = ()) -> list[Unit]:
         by_module.setdefault(weight.module, []).append(weight)
     order = execution(survey)
     paths = sorted(by_module, key=lambda path: order.get(path, (len(order), 0)))
-    unsorted = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
-    return [replace(unit, defined=defined.get(unit.module, 0)) for unit in unsorted]
+    grouped = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
+    return [replace(unit, defined=defined.get(unit.module, 0)) for unit in grouped]
 
 
-def bare(unit: Unit) -> Iterator[Unit]:
+def single_weight_units(unit: Unit) -> Iterator[Unit]:
     """Yield a unit for each single weight of a unit."""
     for weight in unit.weights.values():
         label = f"{unit.label}{'.' if unit.label else ''}{weight.role}"
@@ -131,6 +131,7 @@ def execution(survey: Survey) -> dict[str, tuple[int, int]]:
 
 
 def _units(survey: Survey, modules: dict[str, Module], path: str, weights: list[Weight]) -> list[Unit]:
+    """Return the units of one module's weights."""
     module = modules.get(path) or Module(path=path, kind="")
     family = _family(module.kind)
     aliases = {weight.name for weight in weights if survey.side == "torch" and not _own(weight)}
@@ -146,7 +147,9 @@ def _units(survey: Survey, modules: dict[str, Module], path: str, weights: list[
     unambiguous = [weight for weight, role in zip(weights, roles, strict=True) if role and roles.count(role) == 1]
     main = [unit(unambiguous)] if family and any(ROLES[weight.role] == "weight" for weight in unambiguous) else []
     rest = [weight for weight in weights if not main or weight not in unambiguous]
-    return main + [single for weight in rest for single in bare(unit([weight], alias=weight.name in aliases))]
+    return main + [
+        single for weight in rest for single in single_weight_units(unit([weight], alias=weight.name in aliases))
+    ]
 
 
 def _label(module: Module) -> str:
@@ -197,7 +200,7 @@ def one_bias(survey: Survey, path: str) -> bool:
 
 
 def _layers(module: Module, weights: list[Weight]) -> list[Unit]:
-    """Split a recurrent module's weights into layers and directions.
+    """Split the weights of a recurrent module into layers and directions.
 
     torch numbers these in the names of the weights; Keras has a layer for each.
     """
