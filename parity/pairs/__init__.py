@@ -1,1 +1,1 @@
-"""A user's own two models: their file, the mapping of weights, the matching of activations."""
+"""Comparison of a user's own two models: the pair's file, the weight mapping, the matching of activations."""

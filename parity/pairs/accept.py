@@ -1,4 +1,4 @@
-"""--accept: what the report suggests, written into the pair's file."""
+"""Write the report's suggestions into the pair's file (--accept)."""
 
 import os
 import shutil
@@ -12,16 +12,22 @@ from parity.results import Suggestion
 
 
 def accept(path: Path, suggested: list[Suggestion]) -> str:
-    """Append the sections that the file does not have yet, and return them; what stands there stays as it is.
+    """Append the suggested sections that the file does not have yet, and return what was added.
 
-    Raises UsageError where the file cannot be written.
+    Nothing that stands in the file is changed.
+
+    Raises UsageError if the file cannot be written, or if a section cannot be appended to it.
     """
     target = path.resolve()
     try:
         text = target.read_bytes().decode("utf-8")
-        known = _sections(text)
-        new = [one for one in suggested if not all(section in known for section in _sections(one.toml))]
-        added = "\n".join(one.toml for one in new)
+        existing = _sections(text)
+        new = [
+            suggestion
+            for suggestion in suggested
+            if not all(section in existing for section in _sections(suggestion.toml))
+        ]
+        added = "\n".join(suggestion.toml for suggestion in new)
         if added:
             newline = "\r\n" if "\r\n" in text else "\n"
             whole = text.rstrip("\r\n") + newline * 2 + added.replace("\n", newline)
@@ -31,25 +37,28 @@ def accept(path: Path, suggested: list[Suggestion]) -> str:
         raise UsageError(f"--accept: {path} cannot be written: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
-            f"--accept: {path} cannot be added to ({error}); write [[expect]] where it is a list"
+            f"--accept: {path} cannot be added to ({error}); if it has a line like expect = [], replace that by "
+            "[[expect]] sections"
         ) from None
     return added
 
 
 def _sections(text: str) -> list[dict[str, object]]:
-    """The accepted differences of a file, without their reasons, and its outputs."""
+    """Return a file's accepted differences, without their reasons, and its outputs."""
     table = _parsed(text)
-    expected = [{key: value for key, value in each.items() if key != "reason"} for each in table.get("expect", [])]
+    expected = [
+        {key: value for key, value in section.items() if key != "reason"} for section in table.get("expect", [])
+    ]
     return [*expected, *({"output": name} for name in table.get("outputs", {}))]
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """The table of a file, whether or not an editor has begun it with a mark."""
+    """Parse a file's text, which may begin with a byte order mark."""
     return tomllib.loads(text.removeprefix("\ufeff"))
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file beside it and give that its name, so that no half of it is ever there."""
+    """Write a temporary file next to the target and rename it, so that the target is never half written."""
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -1,8 +1,9 @@
-"""What a mapping of weights took for granted, told in sentences, and tried the other way too.
+"""Put into sentences what the weight mapping took for granted, and try the alternatives.
 
-Layers of one shape that no name tells apart could be exchanged: which is which was decided by order, or by what the
-models return. Then Keras's model runs once more with them exchanged: if it returns the same, the exchange is harmless.
-Where names decide and the models differ, the exchange is tried as well: if it makes them equal, the port has it.
+Layers of one shape that no name tells apart could be exchanged. Which is which was decided by order, or by what the
+models return. Keras's model runs once more with such layers exchanged: if it returns the same, the exchange is
+harmless. If names tell layers apart and the models differ, their exchange is tried as well: if it makes the models
+equal, the port has exchanged these layers.
 """
 
 import re
@@ -18,48 +19,53 @@ from parity.pairs.resolve import Ambiguity, Resolved, Run, Values, exchanged
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
 
-MOST_RUNS = 6  # exchanges that are tried; layers alike are exchanged together
-MOST_NAMES = 6
+MOST_RUNS = 6  # exchanges that are tried; layers whose paths differ only in numbers are exchanged together
+MOST_NAMES = 6  # at most so many names in a sentence
 Choice = Sequence[Entry]
 
 
-class _Alike(NamedTuple):
-    """The same ambiguity in equal layers, and the same choice."""
+class _EqualAmbiguities(NamedTuple):
+    """The same ambiguity at layers whose paths differ only in numbers, with the same choice in all of them."""
 
     ambiguities: list[Ambiguity]
     chosen: int
 
     @property
     def choice(self) -> Choice:
-        """What was chosen at the first of them."""
+        """The entries that were chosen in the first of the layers."""
         return self.ambiguities[0].choices[self.chosen]
 
     @property
     def others(self) -> list[int]:
-        """The choices in which other weights belong together."""
-        every = enumerate(self.ambiguities[0].choices)
-        return [number for number, choice in every if _pairs(choice) != _pairs(self.choice)]
+        """The numbers of the choices that pair the weights differently, not only move them differently."""
+        choices = enumerate(self.ambiguities[0].choices)
+        return [number for number, choice in choices if _pairs(choice) != _pairs(self.choice)]
 
     @property
     def is_first(self) -> bool:
-        """Whether what belongs together was proposed to."""
+        """Whether the weights are paired as first proposed."""
         return _pairs(self.choice) == _pairs(self.ambiguities[0].choices[0])
 
 
 def assume(resolved: Resolved, named: Sequence[Ambiguity], torch: Survey, torch_values: Values, run: Run) -> Resolved:
-    """The same with the assumptions in its mapping. What it then holds of Keras's last run is that of a new one.
+    """Return the resolved mapping with its assumptions, each tried the other way round where possible.
 
-    Weights that the models' outputs have not told apart are left to `undecided`. `named`: what names tell apart.
+    `named` are the ambiguities that names decide. Weights that remained undecided are left out. If Keras's model had
+    to run for this, it runs once more with the final mapping, and the returned survey and values are of that run.
     """
-    trying = _Trying(resolved, torch, torch_values, run)
-    if trying.agree:
-        return trying.ended(trying.assumed())
-    mapping = msgspec.structs.replace(trying.assumed(), exchanged=trying.exchanged(named))
-    return trying.ended(mapping)
+    trials = _Trials(resolved, torch, torch_values, run)
+    if trials.agree:
+        return trials.ended(trials.assumed())
+    mapping = msgspec.structs.replace(trials.assumed(), exchanged=trials.exchanged(named))
+    return trials.ended(mapping)
 
 
-class _Trying:
-    """`agree`: whether both models return the same. `runs`: of Keras's model."""
+class _Trials:
+    """Runs of Keras's model with other choices.
+
+    `agree` says whether both models return the same with the mapping as it is, `runs` how often Keras's model has
+    run.
+    """
 
     def __init__(self, resolved: Resolved, torch: Survey, torch_values: Values, run: Run) -> None:
         self.resolved, self.torch, self.torch_values, self.run = resolved, torch, torch_values, run
@@ -67,20 +73,25 @@ class _Trying:
         self.runs = 0
 
     def assumed(self) -> Mapping:
-        """The mapping with what was assumed, and what of that the order of creation contradicts."""
-        told, contradicted = list(self.resolved.mapping.assumptions), []
+        """Return the mapping with its assumptions, and those among them that the order of creation contradicts."""
+        sentences, contradicted = list(self.resolved.mapping.assumptions), []
         decided = zip(self.resolved.ambiguities, self.resolved.chosen, strict=True)
         undecided = self.resolved.undecided
-        groups = _together((each, n) for each, n in decided if (each.place or MODEL) not in undecided)
+        groups = _together(
+            (ambiguity, choice) for ambiguity, choice in decided if (ambiguity.place or MODEL) not in undecided
+        )
         for group in groups:
             harmless = self._is_harmless(group, group.others[0]) if self.agree and group.others else None
-            told.append(_sentence(group, harmless))
+            sentences.append(_sentence(group, harmless))
             if harmless is False and group.ambiguities[0].counted and not group.is_first:
-                contradicted.append(told[-1])
-        return msgspec.structs.replace(self.resolved.mapping, assumptions=told, contradicted=contradicted)
+                contradicted.append(sentences[-1])
+        return msgspec.structs.replace(self.resolved.mapping, assumptions=sentences, contradicted=contradicted)
 
     def exchanged(self, named: Sequence[Ambiguity]) -> dict[str, str]:
-        """Of layers that names tell apart those with whose exchange the models agree: nothing if that is none."""
+        """Return the layers that the port has exchanged although names tell them apart, or {}.
+
+        An exchange counts if both models agree once it is undone. The key is torch's module, the value a sentence.
+        """
         for group in _together((ambiguity, 0) for ambiguity in named):
             for other in group.others:
                 if self._is_harmless(group, other):
@@ -88,15 +99,18 @@ class _Trying:
         return {}
 
     def ended(self, mapping: Mapping) -> Resolved:
-        """With a last run, if there were others."""
+        """Return the result with a mapping, after a last run if the last one was a trial."""
         resolved = self.resolved._replace(mapping=mapping)
         if not self.runs:
             return resolved
         survey, values = self.run(mapping)
         return resolved._replace(survey=survey, values=values, runs=resolved.runs + self.runs + 1)
 
-    def _is_harmless(self, group: _Alike, other: int) -> bool | None:
-        """Whether both models agree with another choice in all layers of a group; None after too many runs."""
+    def _is_harmless(self, group: _EqualAmbiguities, other: int) -> bool | None:
+        """Return whether both models agree with another choice in all layers of a group.
+
+        Return None without trying after too many runs.
+        """
         if self.runs >= MOST_RUNS:
             return None
         self.runs += 1
@@ -109,40 +123,43 @@ class _Trying:
         return outputs_apart(self.torch, self.torch_values, values) <= SAME
 
 
-def _together(chosen: Iterable[tuple[Ambiguity, int]]) -> list[_Alike]:
-    found: dict[tuple[str, int, int], _Alike] = {}
+def _together(chosen: Iterable[tuple[Ambiguity, int]]) -> list[_EqualAmbiguities]:
+    """Group equal choices at ambiguities whose paths differ only in numbers."""
+    groups: dict[tuple[str, int, int], _EqualAmbiguities] = {}
     for ambiguity, number in chosen:
         key = re.sub(r"\d+", "#", ambiguity.place), len(ambiguity.choices), number
-        found.setdefault(key, _Alike([], number)).ambiguities.append(ambiguity)
-    return list(found.values())
+        groups.setdefault(key, _EqualAmbiguities([], number)).ambiguities.append(ambiguity)
+    return list(groups.values())
 
 
 def _pairs(choice: Choice) -> set[tuple[str, ...]]:
     return {(*entry.torch, "", *entry.keras) for entry in choice}
 
 
-def _sentence(group: _Alike, harmless: bool | None) -> str:
-    """What is assumed, why, and what the other way comes to."""
+def _sentence(group: _EqualAmbiguities, harmless: bool | None) -> str:
+    """Say what is assumed, why, and what the alternative comes to."""
     alike = f", and {len(group.ambiguities) - 1} alike" if len(group.ambiguities) > 1 else ""
-    said = f"{_taken(group.choice)}{alike}"
+    assumption = f"{_taken(group.choice)}{alike}"
     if not group.others:
         moves = sorted({entry.rearrange for entry in group.choice if entry.rearrange})
-        return f"{said}, moved by {'; '.join(moves) or 'nothing'}: only running tells"
+        return f"{assumption}, moved by {'; '.join(moves) or 'nothing'}: found by running both models"
     order = "creation" if group.ambiguities[0].counted else "execution"
     why = f"by order of {order}" if group.is_first else f"by what the models return, against the order of {order}"
-    other = {None: "", True: "; the other way round matches too", False: "; the other way round differs"}[harmless]
-    return f"{said} ({why}){other}"
+    alternative = {None: "", True: "; the other way round matches too", False: "; the other way round differs"}[
+        harmless
+    ]
+    return f"{assumption} ({why}){alternative}"
 
 
 def _taken(choice: Choice) -> str:
-    ours = _named((name for entry in choice for name in entry.torch), ".")
-    theirs = _named((name for entry in choice for name in entry.keras), "/")
-    return f"{ours} of torch were taken to be {theirs} of keras"
+    torch_names = _named((name for entry in choice for name in entry.torch), ".")
+    keras_names = _named((name for entry in choice for name in entry.keras), "/")
+    return f"{torch_names} of torch were taken to be {keras_names} of keras"
 
 
 def _named(names: Iterable[str], separator: str) -> str:
-    """The modules of some weights, or the weights where they are one module's."""
-    every = list(dict.fromkeys(names))
-    modules = list(dict.fromkeys(name.rpartition(separator)[0] for name in every))
-    told = modules if len(modules) > 1 else every
-    return ", ".join(told[:MOST_NAMES]) + (", ..." if len(told) > MOST_NAMES else "")
+    """List modules, or weights if they all belong to one module."""
+    weights = list(dict.fromkeys(names))
+    modules = list(dict.fromkeys(name.rpartition(separator)[0] for name in weights))
+    shown = modules if len(modules) > 1 else weights
+    return ", ".join(shown[:MOST_NAMES]) + (", ..." if len(shown) > MOST_NAMES else "")

@@ -1,8 +1,8 @@
-"""Which branches of two models a run has reached: what was not reached was not compared.
+"""Tell which branches of two models a run has reached: what was not reached was not compared.
 
-A branch is one side of a kink (a clamp's lower and upper end), of a mask (true and false), padding of an embedding,
-dropout, or a mode. Each backend shows an `Observer` the values at such functions while its model is called; `covered`
-puts together what both have seen.
+A branch is one side of a kink (the lower and upper end of a clamp), of a mask (true and false), the padding of an
+embedding, a dropout, or a mode. While its model is called, each backend shows an `Observer` the values at such
+functions. `covered` combines what both backends have seen.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ Key = tuple[str, str]  # branch and module
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """A branch of one side, in its own names, and whether a call reached it."""
+    """A branch of one side's model, named in that side's own terms, and whether a call reached it."""
 
     branch: str
     where: str
@@ -39,9 +39,10 @@ class Draw(NamedTuple):
 
 
 class Observer:
-    """Collects the branches of one call of a model. `where`: a module's path, "" for the whole model.
+    """Collector of the branches that one call of a model reaches.
 
-    `draws`: the dropout masks, in the order in which they were drawn.
+    `where` is the path of a module throughout, "" for the whole model. `draws` are the dropout masks, in the order in
+    which they were drawn.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class Observer:
         self._seen: dict[Key, str] = {}
 
     def kinks(self, function: str, where: str, x: Array, lower: float | None, upper: float | None = None) -> None:
-        """Note on which sides of a function's kinks its argument x lies. None: there is no kink at that end."""
+        """Note on which sides of a function's kinks its argument `x` lies; None where it has no kink at that end."""
         inside = np.ones(x.shape, bool)
         for end, limit, beyond in (("lower", lower, np.less), ("upper", upper, np.greater)):
             if limit is not None:
@@ -60,7 +61,7 @@ class Observer:
         self._note(f"{function}.inside", where, bool(inside.any()))
 
     def mask(self, where: str, mask: Array) -> None:
-        """Note whether a mask is true and false anywhere."""
+        """Note whether a mask is true anywhere, and false anywhere."""
         self._note("mask.true", where, bool((mask != 0).any()))
         self._note("mask.false", where, bool((mask == 0).any()))
 
@@ -72,10 +73,10 @@ class Observer:
             self._note("embedding.padding", where, padding in drawn)
 
     def branches(self) -> list[Seen]:
-        """All that was noted since the last time, and forget it."""
-        found = [Seen(*key, reached, self._seen.get(key, "")) for key, reached in self._reached.items()]
+        """Return all that was noted since the last call of this method, and forget it."""
+        branches = [Seen(*key, reached, self._seen.get(key, "")) for key, reached in self._reached.items()]
         self._reached, self._seen = {}, {}
-        return found
+        return branches
 
     def _note(self, branch: str, where: str, reached: bool, seen: str = "") -> None:
         key = branch, where or MODEL
@@ -85,29 +86,34 @@ class Observer:
 
 
 def covered(branches: Iterable[tuple[str, Iterable[Seen]]]) -> Coverage:
-    """Which branches were reached, and by which inputs first. `branches`: by the name of what was run, in order."""
-    found: dict[Key, Branch] = {}
+    """Combine what was seen into a coverage: which branches were reached, and by which inputs first.
+
+    `branches` pairs the name of each run's inputs with what was seen in it, in order.
+    """
+    branches_by_key: dict[Key, Branch] = {}
     for by, seen in branches:
-        for one in seen:
-            branch = found.setdefault((one.branch, one.where), Branch(branch=one.branch, where=one.where))
-            branch.seen = branch.seen or one.seen
-            if one.reached and not branch.reached:
+        for sighting in seen:
+            branch = branches_by_key.setdefault(
+                (sighting.branch, sighting.where), Branch(branch=sighting.branch, where=sighting.where)
+            )
+            branch.seen = branch.seen or sighting.seen
+            if sighting.reached and not branch.reached:
                 branch.reached, branch.by = True, by
-    reached = sum(branch.reached for branch in found.values())
-    return Coverage(reached=reached, of=len(found), branches=list(found.values()))
+    reached = sum(branch.reached for branch in branches_by_key.values())
+    return Coverage(reached=reached, of=len(branches_by_key), branches=list(branches_by_key.values()))
 
 
 def in_torch_names(seen: Iterable[Seen], matching: Matching | None) -> Iterator[Seen]:
-    """Keras's branches under the paths of torch's modules, where the layers correspond."""
+    """Yield Keras's branches under the paths of the torch modules that their layers correspond to."""
     names = {match.keras: match.torch for match in matching.matches} if matching else {}
-    for one in seen:
-        plain = one.where == MODEL or one.where.startswith("inputs.")
-        where = one.where if plain else names.get(one.where, f"keras: {one.where}")
-        yield msgspec.structs.replace(one, where=where)
+    for branch in seen:
+        is_shared = branch.where == MODEL or branch.where.startswith("inputs.")
+        where = branch.where if is_shared else names.get(branch.where, f"keras: {branch.where}")
+        yield msgspec.structs.replace(branch, where=where)
 
 
 def by_mode(survey: Survey, training: bool) -> Iterator[Seen]:
-    """The branches that a mode alone decides: dropout, and where batch norms take their statistics from."""
+    """Yield the branches that the mode alone decides: dropout, and where batch norms take their statistics from."""
     yield Seen("mode.training", MODEL, training)
     yield Seen("mode.inference", MODEL, not training)
     for module in survey.modules:
@@ -119,7 +125,7 @@ def by_mode(survey: Survey, training: bool) -> Iterator[Seen]:
 
 
 def updates(survey: Survey, trained: bool) -> Iterator[Seen]:
-    """The updates of running statistics, which are compared where the pair trains."""
+    """Yield the updates of running statistics, which are compared only if the pair trains."""
     for module in survey.modules:
         if module.kind == "batch_norm":
             yield Seen("batch_norm.update", module.path, trained)

@@ -1,4 +1,4 @@
-"""What the traces of a pair tell of a tensor that is not a match: how far apart it is, whether it ever was a match."""
+"""Read from a pair's traces how far apart an unequal tensor is, and whether it was a match in an earlier step."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -19,8 +19,8 @@ from parity.verdict.traces import Unequal, side_names
 class Size(NamedTuple):
     """How large a difference is.
 
-    `difference`: the largest between the float64 runs. `missing`: how many bits there are fewer than a match needs.
-    `scale`: the largest magnitude of both.
+    `difference` is the largest one between the two float64 runs, `missing` how many bits there are fewer than a match
+    needs, `scale` the largest magnitude on either side.
     """
 
     difference: float
@@ -29,98 +29,105 @@ class Size(NamedTuple):
 
     @property
     def relative(self) -> float:
-        """The difference as a part of the largest magnitude."""
+        """The difference as a fraction of the largest magnitude."""
         return self.difference / self.scale if self.scale else 0.0
 
 
 class Evidence:
-    """Reads the tensors that are asked for. `unequal`: all that are not a match."""
+    """Answers about the tensors of two traces, read when they are asked for.
+
+    `unequal` are all tensors that are not a match.
+    """
 
     def __init__(self, reference: Trace, candidate: Trace, unequal: list[Unequal]) -> None:
         self._traces = reference, candidate
         self._unequal = set(unequal)
-        self._judge = Rule(reference.case.precision)
+        self._rule = Rule(reference.case.precision)
         self._sizes: dict[Unequal, Size | None] = {}
         self._steps: dict[str, Step] = {}
 
     @property
     def needed(self) -> int:
         """The bits that a match needs."""
-        return self._judge.needed
+        return self._rule.needed
 
     @cached_property
     def names(self) -> list[str]:
-        """All modules and tensors of the reference, as `where` has them."""
+        """All modules and tensors of the reference, as `where` in an [[expect]] names them."""
         manifest = self._traces[0].manifest
         listed = {keys.split(key)[1] for file in manifest.files.values() for key in file}
         return sorted({name for name in (*listed, *manifest.modules) if name})
 
     def outputs(self) -> dict[str, tuple[Array, Array]]:
-        """What both whole models returned in the first step, in float64, by name."""
-        one, other = (trace.open("high", keys.step_file(0)) for trace in self._traces)
-        named = {key: keys.split(key)[1] for key in one if key.startswith(keys.key("activation", MODEL))}
-        return {name: (one[key], other[key]) for key, name in named.items() if key in other}
+        """Return what both whole models returned in the first step, in float64, by name."""
+        reference, candidate = (trace.open("high", keys.step_file(0)) for trace in self._traces)
+        named = {key: keys.split(key)[1] for key in reference if key.startswith(keys.key("activation", MODEL))}
+        return {name: (reference[key], candidate[key]) for key, name in named.items() if key in candidate}
 
-    def matched_before(self, each: Unequal) -> bool:
-        """Whether both sides have made the same of a tensor before, in the same mode.
+    def matched_before(self, tensor: Unequal) -> bool:
+        """Return whether both sides have computed the same tensor before, in the same mode.
 
-        In a step of training before this one; or, of the evaluation behind the training, in inference with the initial
-        weights.
+        That is in an earlier step of training; or, for the evaluation after the training, in inference with the
+        initial weights.
         """
         case, matching = self._traces[0].case, self._traces[1].manifest.matching
-        if isinstance(case.model, Pair) and case.model.train and each.step == case.steps:
-            return matching is not None and each.name in matching.equal
-        earlier = (keys.step_of(stem) for stem in self._before(each))
-        return any(step is not None and each._replace(step=step) not in self._unequal for step in earlier)
+        if isinstance(case.model, Pair) and case.model.train and tensor.step == case.steps:
+            return matching is not None and tensor.name in matching.equal
+        earlier = (keys.step_of(stem) for stem in self._before(tensor))
+        return any(step is not None and tensor._replace(step=step) not in self._unequal for step in earlier)
 
     @property
     def trains(self) -> bool:
-        """Whether the loss is of the file's or the user's making: without [train] it is this project's."""
+        """Whether the pair trains with a loss of its own; without [train] the loss is one that this project makes."""
         model = self._traces[0].case.model
         return isinstance(model, Pair) and model.train is not None
 
-    def moved_alike_before(self, each: Unequal) -> bool:
-        """Whether a tensor was a match in a step before, and not of zeros alone."""
-        earlier = (each._replace(step=keys.step_of(stem)) for stem in self._before(each))
+    def moved_alike_before(self, tensor: Unequal) -> bool:
+        """Return whether a tensor was a match in an earlier step without being all zeros."""
+        earlier = (tensor._replace(step=keys.step_of(stem)) for stem in self._before(tensor))
         return any(
-            one.step is not None and one not in self._unequal and (size := self.size(one)) is not None and size.scale
-            for one in earlier
+            before.step is not None
+            and before not in self._unequal
+            and (size := self.size(before)) is not None
+            and size.scale
+            for before in earlier
         )
 
-    def size(self, each: Unequal) -> Size | None:
-        """How large a difference is; None where no number says so, as of another shape or of whole numbers."""
-        if each not in self._sizes:
-            self._sizes[each] = self._measured(each)
-        return self._sizes[each]
+    def size(self, tensor: Unequal) -> Size | None:
+        """Return how large a difference is; None if no number says so, as for another shape or whole numbers."""
+        if tensor not in self._sizes:
+            self._sizes[tensor] = self._measured(tensor)
+        return self._sizes[tensor]
 
-    def _measured(self, each: Unequal) -> Size | None:
-        step, key = self._step(keys.step_file(each.step)), self._key(each)
+    def _measured(self, tensor: Unequal) -> Size | None:
+        step, key = self._step(keys.step_file(tensor.step)), self._key(tensor)
         if step.mismatch(key, side_names(*self._traces)) or is_whole(step.reference_high[key]):
             return None
-        spread = kernel.measure(self._runs(each, step, key))
+        spread = kernel.measure(self._runs(tensor, step, key))
         if not spread.same_nonfinite:
             return None
-        bits = self._judge.high(spread).bits
-        return Size(spread.difference, self._judge.needed - bits if bits is not None else 0.0, spread.scale)
+        bits = self._rule.high(spread).bits
+        return Size(spread.difference, self._rule.needed - bits if bits is not None else 0.0, spread.scale)
 
-    def _runs(self, each: Unequal, step: Step, key: str) -> Runs:
-        earlier = list(self._before(each)) if each.kind == keys.UPDATE else []
+    def _runs(self, tensor: Unequal, step: Step, key: str) -> Runs:
+        """Return the runs to measure: for an update, the change since the last step that recorded the parameter."""
+        earlier = list(self._before(tensor)) if tensor.kind == keys.UPDATE else []
         return step.changes(key, self._step(earlier[-1])) if earlier else step.runs(key)
 
-    def _before(self, each: Unequal) -> Iterator[str]:
-        """The files of the steps before that have the tensor, the latest last."""
+    def _before(self, tensor: Unequal) -> Iterator[str]:
+        """Yield the stems of the earlier steps' files that hold the tensor, the latest last."""
         stems = self._traces[0].stems("high")
         listed = self._traces[0].manifest.files
-        for stem in stems[: stems.index(keys.step_file(each.step))]:
-            if self._key(each) in listed[f"high/rank-0/{stem}"]:
+        for stem in stems[: stems.index(keys.step_file(tensor.step))]:
+            if self._key(tensor) in listed[f"high/rank-0/{stem}"]:
                 yield stem
 
-    def _key(self, each: Unequal) -> str:
-        return keys.key("parameter" if each.kind == keys.UPDATE else each.kind, each.name)
+    def _key(self, tensor: Unequal) -> str:
+        return keys.key("parameter" if tensor.kind == keys.UPDATE else tensor.kind, tensor.name)
 
     def _step(self, stem: str) -> Step:
         if stem not in self._steps:
-            one, other = self._traces
-            high, low = ((one.open(run, stem), other.open(run, stem)) for run in ("high", "low"))
+            reference, candidate = self._traces
+            high, low = ((reference.open(run, stem), candidate.open(run, stem)) for run in ("high", "low"))
             self._steps[stem] = Step(*high, *low, None)
         return self._steps[stem]

@@ -1,4 +1,4 @@
-"""A pair's file, or the flags that stand for one, as a case."""
+"""Turn a pair's TOML file, or the flags that stand for one, into a case."""
 
 import functools
 import tomllib
@@ -12,16 +12,17 @@ from parity.config import cases, schema
 from parity.config.pair import Pair, PairInput, PairOutput, Train
 from parity.core import inputs
 from parity.core.errors import PairError, UsageError
-from parity.pairs.patterns import halves
+from parity.pairs.patterns import split_sides
 
 Table = dict[str, Any]
-NO_STEPS = 1  # of a pair that does not train: a forward and a backward pass
+NO_STEPS = 1  # a pair without [train] still runs one forward and one backward pass, without an update
 
 
 class PairFile(NamedTuple):
-    """A pair as a case, and the folders that its modules and files are looked for in. `flags`: that name it again.
+    """A pair as a case, and where its modules and data files are looked for.
 
-    `path`: its file, if it has one.
+    `search` lists the folders to look in, `flags` the command-line flags that name this pair again. `path` is the
+    TOML file; None for a pair given by flags.
     """
 
     case: schema.Case
@@ -31,12 +32,16 @@ class PairFile(NamedTuple):
 
 
 def load(path: Path, overrides: Sequence[str] = (), **fields: Any) -> PairFile:
-    """The pair of a TOML file. `overrides`: "a.b=value"; `fields` (steps, seed, precision...): None for the file's own.
+    """Read a pair from its TOML file.
 
-    Raises UsageError, one line that names file and field; PairError where the file is TOML.
+    `overrides` are "a.b=value" texts, applied to the table before it is checked. `fields` are fields of the case
+    (steps, seed, precision, ...); None keeps what the file says.
+
+    Raises UsageError, one line that names the file, if it cannot be read or is not TOML; and PairError, which also
+    names the pair, if it is TOML but not a valid pair.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors on Windows begin a file with a mark
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows editors write a byte order mark
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -45,19 +50,24 @@ def load(path: Path, overrides: Sequence[str] = (), **fields: Any) -> PairFile:
     try:
         case = _file_case(path, table, fields)
     except UsageError as error:
-        raise PairError(f"pair/{_named(path, table)}", str(error)) from None
+        raise PairError(f"pair/{_pair_name(path, table)}", str(error)) from None
     search = [str(path.parent.absolute()), str(Path.cwd())]
     return PairFile(case, search, [f"--pair={path}"], path)
 
 
 def from_flags(torch: str, keras: str, given: Sequence[str], **fields: Any) -> PairFile:
-    """The pair of --torch, --keras and --input. `fields`: of a case, or of a pair. Raises UsageError."""
+    """Build a pair from the values of --torch, --keras and --input.
+
+    `given` are the texts of the --input flags. `fields` may be those of a case or of a pair.
+
+    Raises UsageError.
+    """
     tables: Table = {}
     for text in given:
-        one = inputs.parse(text)
-        if one.name in tables:
-            raise UsageError(f"--input: there are two of the name {one.name!r}")
-        tables[one.name] = described(one)
+        parsed = inputs.parse(text)
+        if parsed.name in tables:
+            raise UsageError(f"--input: there are two of the name {parsed.name!r}; give each input a name of its own")
+        tables[parsed.name] = described(parsed)
     table: Table = {"torch": torch, "keras": keras, "inputs": tables}
     own = {key: fields.pop(key) for key in list(fields) if key in Pair.__struct_fields__}
     flags = [f"--torch={torch}", f"--keras={keras}", *(f"--input={text}" for text in given)]
@@ -65,25 +75,27 @@ def from_flags(torch: str, keras: str, given: Sequence[str], **fields: Any) -> P
     return PairFile(_case("--torch and --keras", name, table | own, fields), [str(Path.cwd())], flags)
 
 
-def described(one: inputs.Input) -> Table:
-    """[inputs.NAME] of a pair's file for an input of the flags."""
-    whole = {"range": [0, one.limit]} if one.dtype in inputs.INTEGERS else {}
-    return {"shape": one.shape, "dtype": one.dtype, **whole}
+def described(parsed: inputs.Input) -> Table:
+    """Return the [inputs.NAME] table of a pair's file that stands for one --input flag."""
+    integer_range = {"range": [0, parsed.limit]} if parsed.dtype in inputs.INTEGERS else {}
+    return {"shape": parsed.shape, "dtype": parsed.dtype, **integer_range}
 
 
 def _file_case(path: Path, table: Table, fields: Table) -> schema.Case:
     pair = table.get("pair")
     if not isinstance(pair, dict):
         raise UsageError(f'{path}: expected a section [pair] with name, torch = "module:function" and keras')
-    if known := sorted(pair.keys() & {"inputs", "outputs", "weights", "ignore", "expect", "train"}):
-        raise UsageError(f"{path}: [pair.{known[0]}] stands inside [pair], expected [{known[0]}] by itself")
+    if nested := sorted(pair.keys() & {"inputs", "outputs", "weights", "ignore", "expect", "train"}):
+        raise UsageError(
+            f"{path}: [pair.{nested[0]}] stands inside [pair], expected [{nested[0]}] as a section of its own"
+        )
     name = pair.get("name", _stem(path))
     sections = {key: value for key, value in (pair | table).items() if key not in ("pair", "name")}
     return _case(str(path), name, sections, fields)
 
 
-def _named(path: Path, table: Table) -> str:
-    """Return the name that a file gives its pair, or else the file's own."""
+def _pair_name(path: Path, table: Table) -> str:
+    """Return the name that the file gives its pair, or else the name of the file."""
     pair = table.get("pair")
     name = pair.get("name") if isinstance(pair, dict) else None
     return name if isinstance(name, str) and name else _stem(path)
@@ -94,9 +106,9 @@ def _stem(path: Path) -> str:
 
 
 def _case(where: str, name: Any, table: Table, fields: Table) -> schema.Case:
-    """The case of a pair: what a case says of training comes from [train]."""
+    """Build the case of a pair; what it says of training (steps, loss, optimizer) comes from the [train] section."""
     if not isinstance(name, str) or not name or {"/", "\\", "\0"} & set(name) or name in (".", ".."):
-        raise UsageError(f"{where}: name is {name!r}, expected a text without slashes")
+        raise UsageError(f"{where}: name is {name!r}, expected a text without slashes or NUL, and not '.' or '..'")
     given = {key: value for key, value in fields.items() if value is not None}
     steps = given.pop("steps", None)
     if steps is not None and "train" in table:
@@ -108,14 +120,14 @@ def _case(where: str, name: Any, table: Table, fields: Table) -> schema.Case:
     base = {"model": model, "name": f"pair/{name}", "strategy": "single", "steps": NO_STEPS}
     try:
         case = cases.convert(base | given, where)
-    except UsageError as error:  # the file says nothing of a model around its sections
+    except UsageError as error:  # the path that msgspec reports starts at "model", which the user's file does not have
         raise UsageError(str(error).replace("`$.model", "`$")) from None
     train = case.model.train if isinstance(case.model, Pair) else None
     return msgspec.structs.replace(case, **_training(train)) if train else case
 
 
 def _check_sections(where: str, table: Table) -> None:
-    """One by one, so that what is wrong is said with the name of its section."""
+    """Check inputs and outputs one by one, so that an error names the section that is wrong."""
     kinds: dict[str, type[PairInput | PairOutput]] = {"inputs": PairInput, "outputs": PairOutput}
     for section, kind in kinds.items():
         named = table.get(section)
@@ -128,11 +140,13 @@ def _check_layout(where: str, given: PairInput | PairOutput) -> None:
     if not given.keras_layout:
         return
     try:
-        axes, _ = halves(given.keras_layout)
+        axes, _ = split_sides(given.keras_layout)
     except ValueError as error:
         raise UsageError(f"{where} keras_layout: {error}") from None
     if isinstance(given, PairInput) and given.shape and len(axes) != len(given.shape):
-        raise UsageError(f"{where} keras_layout: {given.keras_layout!r} is of {len(axes)} axes, shape {given.shape}")
+        raise UsageError(
+            f"{where} keras_layout: {given.keras_layout!r} has {len(axes)} axes, but shape = {given.shape}"
+        )
 
 
 def _training(train: Train) -> Table:

@@ -1,4 +1,4 @@
-"""einops patterns as far as the mapping of weights needs them: their axes, their inverses, the sizes of their axes."""
+"""Parse and invert einops patterns, and solve for the sizes of their axes, as far as the weight mapping needs it."""
 
 import math
 import re
@@ -6,21 +6,24 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 Shape = tuple[int, ...]
-Group = tuple[str, ...]  # the named axes that one axis of an array is made of; () for an axis of one
-IDENTITY = "... -> ..."  # said where nothing may move, and "" would leave it open
+Group = tuple[str, ...]  # the named axes that one axis of an array is made of; () for an axis of size one
+IDENTITY = "... -> ..."  # an explicit "nothing moves": in a rule, "" leaves it to the program how axes move
 TOKEN = re.compile(r"\(([^()]*)\)|(\S+)")
 
 
 class Equation(NamedTuple):
-    """The product of the sizes of `one` is `factor` times that of `other`."""
+    """The product of the sizes of the axes `left` is `factor` times that of the axes `right`."""
 
-    one: Group
+    left: Group
     factor: int
-    other: Group = ()
+    right: Group = ()
 
 
-def halves(pattern: str) -> tuple[list[Group], list[Group]]:
-    """The axes of both sides. Raises ValueError."""
+def split_sides(pattern: str) -> tuple[list[Group], list[Group]]:
+    """Split a pattern into the axes of its left and its right side.
+
+    Raises ValueError if it is no pattern, or its sides do not have the same axes.
+    """
     left, arrow, right = pattern.partition("->")
     if not arrow or "->" in right:
         raise ValueError(f"received the pattern {pattern!r}, expected 'axes -> axes'")
@@ -34,27 +37,30 @@ def halves(pattern: str) -> tuple[list[Group], list[Group]]:
 
 
 def reorders(pattern: str) -> bool:
-    """Whether the numbers of one axis on the left stand in another order on the right: more than whole axes move."""
-    left, right = halves(pattern)
-    place = {name: number for number, name in enumerate(name for group in right for name in group)}
-    orders = ([place[name] for name in group] for group in left)
+    """Return whether a pattern does more than move whole axes.
+
+    It does so if the numbers along one axis on the left stand in another order on the right.
+    """
+    left, right = split_sides(pattern)
+    position = {name: number for number, name in enumerate(name for group in right for name in group)}
+    orders = ([position[name] for name in group] for group in left)
     return any(order != sorted(order) for order in orders)
 
 
 def reverse(pattern: str) -> str:
-    """The way back."""
+    """Return the pattern of the inverse operation."""
     left, _, right = pattern.partition("->")
     return f"{right.strip()} -> {left.strip()}"
 
 
 def numbered(pattern: str) -> str:
-    """With axes named by their places on the left: two patterns that do the same become one."""
-    found = {name: f"axis{number}" for number, name in enumerate(dict.fromkeys(re.findall(r"[A-Za-z_]\w*", pattern)))}
-    return tidy(re.sub(r"[A-Za-z_]\w*", lambda name: found[name[0]], pattern))
+    """Rename the axes by their positions on the left, so that two patterns that do the same become equal."""
+    names = {name: f"axis{number}" for number, name in enumerate(dict.fromkeys(re.findall(r"[A-Za-z_]\w*", pattern)))}
+    return tidy(re.sub(r"[A-Za-z_]\w*", lambda name: names[name[0]], pattern))
 
 
 def expanded(pattern: str, rank: int) -> str:
-    """With names in place of an ellipsis; `rank`: of the array on the left."""
+    """Replace an ellipsis by named axes; `rank` is that of the array on the left."""
     if "..." not in pattern:
         return pattern
     count = rank - len(TOKEN.findall(pattern.partition("->")[0])) + 1
@@ -62,56 +68,70 @@ def expanded(pattern: str, rank: int) -> str:
 
 
 def equations(groups: list[Group], shape: Shape) -> list[Equation]:
-    """What a shape says of the axes. Raises ValueError."""
+    """Return what an array's shape says of the sizes of the named axes.
+
+    Raises ValueError if the numbers of axes differ.
+    """
     if len(groups) != len(shape):
-        raise ValueError(f"{len(groups)} axes stand for the shape {shape}")
+        raise ValueError(f"the pattern names {len(groups)} axes, but the array has the shape {shape}")
     return [Equation(group, size) for group, size in zip(groups, shape, strict=True)]
 
 
 def solve(known: dict[str, int], given: Iterable[Equation]) -> dict[str, int]:
-    """The sizes of all axes. Raises ValueError where they contradict each other or do not follow."""
-    sizes, left = dict(known), list(given)
-    while left:
-        rest = [equation for equation in left if not _solved(equation, sizes)]
-        if len(rest) == len(left):
-            unknown = sorted({name for one in rest for name in one.one + one.other if name not in sizes})
+    """Return the sizes of all axes.
+
+    `known` are the sizes given by the user. Raises ValueError if the sizes contradict each other or do not follow.
+    """
+    sizes, unsolved = dict(known), list(given)
+    while unsolved:
+        rest = [equation for equation in unsolved if not _solved(equation, sizes)]
+        if len(rest) == len(unsolved):
+            unknown = sorted(
+                {name for equation in rest for name in equation.left + equation.right if name not in sizes}
+            )
             raise ValueError(f"the size of {' and '.join(unknown)} does not follow: give it in sizes")
-        left = rest
+        unsolved = rest
     return sizes
 
 
 def _groups(side: str) -> list[Group]:
     if side.count("(") != side.count(")"):
         raise ValueError(f"brackets do not close in {side.strip()!r}")
-    found = []
-    for inside, alone in TOKEN.findall(side):
-        names = [alone] if alone else inside.split()
+    groups = []
+    for bracketed, single in TOKEN.findall(side):
+        names = [single] if single else bracketed.split()
         wrong = next((name for name in names if name != "1" and not name.isidentifier()), "")
         if wrong:
-            raise ValueError(f"{wrong!r} is no name of an axis")
-        found.append(tuple(name for name in names if name != "1"))
-    return found
+            raise ValueError(f"{wrong!r} is not a valid name of an axis")
+        groups.append(tuple(name for name in names if name != "1"))
+    return groups
 
 
 def _solved(equation: Equation, sizes: dict[str, int]) -> bool:
-    """Whether nothing of it is unknown any more; a single unknown is found. Raises ValueError."""
-    unknown = [name for name in equation.one + equation.other if name not in sizes]
+    """Return whether all axes of an equation are known; if a single one is not, solve for it and add it to `sizes`.
+
+    Raises ValueError if the equation does not hold.
+    """
+    unknown = [name for name in equation.left + equation.right if name not in sizes]
     if len(unknown) > 1:
         return False
-    one, other = (math.prod(sizes[name] for name in names if name in sizes) for names in (equation.one, equation.other))
-    other *= equation.factor
+    left, right = (
+        math.prod(sizes[name] for name in names if name in sizes) for names in (equation.left, equation.right)
+    )
+    right *= equation.factor
     if not unknown:
-        if one != other:
-            raise ValueError(f"{' '.join(equation.one) or 1} is {one}, expected {other}")
+        if left != right:
+            axes = f"the size of {' '.join(equation.left)}" if equation.left else "the size of a dropped axis"
+            raise ValueError(f"{axes} is {left}, expected {right}")
         return True
-    above, below = (other, one) if unknown[0] in equation.one else (one, other)
-    if not below or above % below:
-        raise ValueError(f"{unknown[0]} would be {above}/{below}")
-    sizes[unknown[0]] = above // below
+    numerator, denominator = (right, left) if unknown[0] in equation.left else (left, right)
+    if not denominator or numerator % denominator:
+        raise ValueError(f"the size of {unknown[0]} would be {numerator}/{denominator}, which is no whole number")
+    sizes[unknown[0]] = numerator // denominator
     return True
 
 
 def tidy(pattern: str) -> str:
-    """Without brackets around one axis; "" if nothing moves."""
+    """Remove brackets around single axes; return "" if nothing moves."""
     left, _, right = re.sub(r"\((\w+)\)", r"\1", pattern).partition("->")
     return "" if left.split() == right.split() else f"{left.strip()} -> {right.strip()}"

@@ -1,6 +1,7 @@
-"""What has to be known of a pair before it runs: both surveys, the mapping of weights, the matching of activations.
+"""Find what has to be known of a pair before it runs: both surveys, the weight mapping, the matching of activations.
 
-torch's survey needs torch alone; Keras's part needs torch's survey, and no torch.
+torch's survey needs only torch. Keras's part needs the files of torch's survey, but no torch, so that the two sides
+can be recorded on different machines.
 """
 
 from concurrent.futures import wait
@@ -30,44 +31,59 @@ Surveyed = tuple[Survey, dict[str, Array]]
 
 
 class Prepared(NamedTuple):
-    """`halves`: what Keras's job is told. `undecided`: modules whose weights even running could not tell."""
+    """What preparing a pair has found.
 
-    halves: PairContext
+    `context` is that of Keras's job. `undecided` lists the modules whose weights could not be told apart even by
+    running.
+    """
+
+    context: PairContext
     undecided: list[str]
 
 
 def prepare(file: PairFile, backends: dict[str, Backend], folder: Path) -> Prepared:
-    """Survey both sides of a pair, and find what belongs together. Raises UsageError and BackendError."""
+    """Survey both sides of a pair, and find which weights and activations correspond.
+
+    Raises UsageError and BackendError.
+    """
     reference = begun(lambda: survey_torch(file, backends["torch"], folder))
     try:
         structure = _survey_keras(file, backends["keras"], folder, None)
     except (UsageError, BackendError):
-        wait([reference])  # the next pair finds torch's process idle; a signal does not wait for it
+        wait([reference])  # the next pair must find torch's process idle; a signal interrupts this wait
         raise
     ended(reference)
     return prepare_keras(file, backends["keras"], folder, structure)
 
 
 def place(folder: Path, side: str) -> str:
-    """Where a side's survey is: with its trace."""
+    """Return the folder of a side's survey, which lies in the folder of its trace."""
     return str((folder / side / "survey").absolute())
 
 
 def survey_torch(file: PairFile, backend: Backend, folder: Path) -> PairContext:
-    """torch's survey, beside its trace; what its recording is told. Raises UsageError and BackendError."""
+    """Survey torch's model into its trace folder, and return the context of its recording job.
+
+    Raises UsageError and BackendError.
+    """
     own = place(folder, "torch")
     _do(backend, SurveyJob(case=file.case, folder=own, pair=PairContext(search=file.search)))
     return PairContext(search=file.search, survey=own)
 
 
 def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Surveyed | None = None) -> Prepared:
-    """Keras's part, where torch's survey is there already. Raises UsageError and BackendError."""
+    """Find the mapping and the matching where torch's survey exists already.
+
+    `structure` is Keras's survey without weights, if it has been taken.
+
+    Raises UsageError (UnmappedError if a weight has no counterpart) and BackendError.
+    """
     assert isinstance(file.case.model, Pair)
     torch = Path(place(folder, "torch"))
     if not (torch / survey.FILE).exists():
         raise UsageError(
-            f"{file.case.name}: Keras's weights are those of torch's survey, expected in {torch}; record torch first "
-            "into the same --out, or copy its recording there"
+            f"{file.case.name}: Keras's model gets its weights from torch's recording, which was expected in {torch}; "
+            "record torch first into the same --out, or copy its recording there"
         )
     structure = structure or _survey_keras(file, backend, folder, None)
     reference, values = survey.read(torch), survey.activations(torch)
@@ -80,23 +96,24 @@ def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Sur
         return _survey_keras(file, backend, folder, mapping)
 
     resolved = assume(resolve(proposal, reference, values, run), proposal.named, reference, values, run)
-    told = msgspec.structs.replace(resolved.survey, rehearsal=structure[0].rehearsal)
-    matching = match(reference, values, told, resolved.values, resolved.mapping)
+    surveyed = msgspec.structs.replace(resolved.survey, rehearsal=structure[0].rehearsal)
+    matching = match(reference, values, surveyed, resolved.values, resolved.mapping)
     if file.case.model.train:
         matching = in_training(matching, reference, resolved.survey)
-    halves = PairContext(search=file.search, survey=str(torch), mapping=resolved.mapping, matching=matching)
-    return Prepared(halves, resolved.undecided)
+    context = PairContext(search=file.search, survey=str(torch), mapping=resolved.mapping, matching=matching)
+    return Prepared(context, resolved.undecided)
 
 
 def _survey_keras(file: PairFile, backend: Backend, folder: Path, mapping: Mapping | None) -> Surveyed:
-    """Keras's survey; with a mapping, of a forward pass with torch's weights."""
-    halves = PairContext(search=file.search, survey=place(folder, "torch"), mapping=mapping)
+    """Survey Keras's model; with a mapping, after a forward pass with torch's weights."""
+    context = PairContext(search=file.search, survey=place(folder, "torch"), mapping=mapping)
     own = place(folder, "keras")
-    _do(backend, SurveyJob(case=file.case, folder=own, pair=halves))
+    _do(backend, SurveyJob(case=file.case, folder=own, pair=context))
     return survey.read(Path(own)), survey.activations(Path(own))
 
 
 def _do(backend: Backend, job: SurveyJob) -> None:
+    """Run a survey, and turn a failure into an exception."""
     Path(job.folder).mkdir(parents=True, exist_ok=True)
     answer = backend.do(job)
     if answer.status == "usage":

@@ -1,9 +1,10 @@
-"""Gradients and updates behind an accepted difference: whether they are apart in proportion to it.
+"""Judge gradients and updates behind an accepted difference by whether they are apart in proportion to it.
 
-No formula computes them again. They are smooth functions of what went before them, so that a small difference there
-makes a small one here, each relative to the largest value: in right ports with an accepted epsilon, bias or learning
-rate at most 4 times as large a one was measured. What is further apart than FACTOR times may be a fault of the backward
-pass or of the optimizer; so may anything in proportion to a large difference: beyond MOST nothing is told by that.
+No formula recomputes these tensors. They are smooth functions of what went before them, so that a small difference
+there makes a small one here, each taken relative to the largest value of its tensor. In right ports with an accepted
+epsilon, bias or learning rate it was measured to grow at most 4 times. A tensor that is more than FACTOR times as far
+apart may show a fault of the backward pass or of the optimizer. Behind a large difference anything is in proportion,
+so that beyond MOST this comparison tells nothing.
 """
 
 from collections.abc import Iterable
@@ -14,53 +15,58 @@ from parity.trace import keys
 from parity.verdict.traces import Unequal
 
 FACTOR: Final = 16
-MOST: Final = 1 / 8  # a gradient that is 1.15 times what it should be is further apart
+MOST: Final = 1 / 8  # refuses, for one, a gradient that is 1.15 times what it should be
 FORWARD: Final = ("input", "activation")
 
 
 class Proportion:
-    """How far apart gradients and updates may be. `unequal`: all that is not a match."""
+    """How far apart gradients and updates may be; `unequal` are all tensors that are not a match."""
 
     def __init__(self, unequal: list[Unequal], evidence: Evidence) -> None:
         self._unequal, self._evidence = unequal, evidence
         self._gradients: dict[str, list[Unequal]] = {}
-        for each in unequal:
-            if each.kind == "gradient":
-                self._gradients.setdefault(each.name, []).append(each)
+        for tensor in unequal:
+            if tensor.kind == "gradient":
+                self._gradients.setdefault(tensor.name, []).append(tensor)
         self._forward: dict[int, float] = {}
 
-    def holds(self, each: Unequal) -> bool:
-        """Whether a gradient, or what the optimizer makes of its parameter, is no further apart than it may be."""
-        size = self._evidence.size(each)
+    def holds(self, tensor: Unequal) -> bool:
+        """Return whether a gradient, or what the optimizer makes of it, is no further apart than it may be."""
+        size = self._evidence.size(tensor)
         if size is None:
             return False
-        most = FACTOR * self.before(each)
-        return size.relative <= (most if self._evidence.moved_alike_before(each) else min(most, MOST))
+        limit = FACTOR * self.before(tensor)
+        return size.relative <= (limit if self._evidence.moved_alike_before(tensor) else min(limit, MOST))
 
-    def before(self, each: Unequal) -> float:
-        """The largest relative difference of what a tensor is made of."""
-        step = _step(each)
-        if each.kind == "gradient":
+    def before(self, tensor: Unequal) -> float:
+        """Return the largest relative difference among the tensors that a tensor is computed from."""
+        step = _step(tensor)
+        if tensor.kind == "gradient":
             if step not in self._forward:
                 self._forward[step] = self._largest(self._in_forward(step)) or self._largest(self._losses(step))
             return self._forward[step]
-        name = each.name.rpartition(".")[0] if each.kind == "optimizer_state" else each.name
-        return self._largest(one for one in self._gradients.get(name, ()) if _step(one) <= step)
+        name = tensor.name.rpartition(".")[0] if tensor.kind == "optimizer_state" else tensor.name
+        return self._largest(gradient for gradient in self._gradients.get(name, ()) if _step(gradient) <= step)
 
     def _in_forward(self, step: int) -> Iterable[Unequal]:
-        """What is apart in the last step up to this one that recorded its forward pass, and the parameters before."""
-        modules = [one for one in self._unequal if one.kind in FORWARD and one.name not in keys.MODEL_INPUTS]
-        last = max((_step(one) for one in modules if _step(one) <= step), default=None)
-        yield from (one for one in modules if _step(one) == last)
-        yield from (one for one in self._unequal if one.kind == "parameter" and _step(one) < step)
+        """Yield what differs in the forward pass before a gradient, and the parameters that differed before the step.
+
+        The forward pass is that of the last step up to this one that recorded it.
+        """
+        modules = [
+            tensor for tensor in self._unequal if tensor.kind in FORWARD and tensor.name not in keys.MODEL_INPUTS
+        ]
+        last = max((_step(tensor) for tensor in modules if _step(tensor) <= step), default=None)
+        yield from (tensor for tensor in modules if _step(tensor) == last)
+        yield from (tensor for tensor in self._unequal if tensor.kind == "parameter" and _step(tensor) < step)
 
     def _losses(self, step: int) -> Iterable[Unequal]:
-        return (one for one in self._unequal if one.kind == "loss" and _step(one) == step)
+        return (tensor for tensor in self._unequal if tensor.kind == "loss" and _step(tensor) == step)
 
-    def _largest(self, found: Iterable[Unequal]) -> float:
-        sizes = (self._evidence.size(one) for one in found)
+    def _largest(self, tensors: Iterable[Unequal]) -> float:
+        sizes = (self._evidence.size(tensor) for tensor in tensors)
         return max((size.relative for size in sizes if size is not None), default=0.0)
 
 
-def _step(each: Unequal) -> int:
-    return -1 if each.step is None else each.step
+def _step(tensor: Unequal) -> int:
+    return -1 if tensor.step is None else tensor.step

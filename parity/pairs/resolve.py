@@ -1,8 +1,8 @@
-"""What names, shapes and order could not tell about the weights, told by running.
+"""Decide what names, shapes and order could not tell about the weights, by running.
 
-Wherever the mapping of weights has a choice, Keras's model runs with each one, and the one with which it
-reproduces what torch's modules returned, from that place on, is right. Runs cost seconds each: what won at one
-layer is tried at all layers alike at once, and a layer that is reproduced is not asked about again.
+Wherever the weight mapping leaves a choice, Keras's model runs with each alternative. Right is the one with which it
+reproduces, from that module on, what torch's modules returned. A run costs seconds: so what won at one layer is tried
+at once at all layers whose paths differ only in numbers, and a layer that is reproduced already is not tried at all.
 """
 
 import heapq
@@ -18,7 +18,7 @@ from parity.core.names import MODEL
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.owners import SEPARATORS, ancestors
-from parity.pairs.activations.values import CLOSE, SAME, Tensor, could_be_same, fit, glance
+from parity.pairs.activations.values import CLOSE, SAME, Tensor, could_be_same, fit, sampled_distances
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
 
@@ -26,14 +26,18 @@ Values = dict[str, Array]
 Run = Callable[[Mapping], tuple[Survey, Values]]
 Chosen = tuple[int, ...]
 MOST_RUNS = 64
-MOST_TOGETHER = 12  # combinations of choices, where a tensor needs several ambiguities decided
-LOOK_AHEAD = 32  # of torch's tensors, from an ambiguity's place on, that are looked for among Keras's
-CANDIDATES = 3  # of Keras's tensors that are compared as a whole, the nearest by a sample
-CLEARLY = 0.5  # the winner is nearer than this part of the next one's distance
+MOST_TOGETHER = 12  # combinations that are tried where one tensor depends on several ambiguities
+LOOK_AHEAD = 32  # how many of torch's tensors, from an ambiguity's module on, are looked for among Keras's
+CANDIDATES = 3  # how many of Keras's tensors are compared in full, after a sample has picked the nearest
+CLEARLY = 0.5  # the winner's distance is less than this fraction of the next one's
 
 
 class Ambiguity(Protocol):
-    """A module of torch's whose weights can be mapped in several ways, the first of them in the mapping."""
+    """A module of torch's whose weights can be mapped in several ways, the first of them in the mapping.
+
+    `place` is the path of the module. Each choice is a list of entries for the same Keras variables. `counted` says
+    that the first choice follows the order in which both sides create the layers.
+    """
 
     @property
     def place(self) -> str: ...
@@ -46,7 +50,7 @@ class Ambiguity(Protocol):
 
 
 class Proposal(Protocol):
-    """A mapping, and its ambiguities."""
+    """A weight mapping with its ambiguities."""
 
     @property
     def mapping(self) -> Mapping: ...
@@ -56,9 +60,10 @@ class Proposal(Protocol):
 
 
 class Resolved(NamedTuple):
-    """The mapping, what Keras's model returned with it, and the modules that remain ambiguous. `runs`: how many.
+    """The mapping, what Keras's model returned with it, and what remains ambiguous.
 
-    `ambiguities`: in the order of execution; `chosen`: for each the number of its choice.
+    `undecided` lists the modules whose ambiguity could not be decided, `runs` counts the runs of Keras's model.
+    `ambiguities` are in the order of execution; `chosen` holds the number of the choice for each.
     """
 
     mapping: Mapping
@@ -71,23 +76,27 @@ class Resolved(NamedTuple):
 
 
 def resolve(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> Resolved:
-    """Decide the ambiguities of a proposal by running. What cannot be told stays as proposed, or as at layers alike.
+    """Decide the ambiguities of a proposal by running Keras's model.
 
-    What `run` returned is not looked at again after its next call.
+    What cannot be decided stays as proposed, or takes the choice that won at a layer whose path differs only in
+    numbers. `run` may overwrite what it returned once it is called again.
     """
-    return _Settling(proposal, torch, torch_values, run).resolved()
+    return _Resolution(proposal, torch, torch_values, run).resolved()
 
 
 def exchanged(mapping: Mapping, new: Sequence[Entry]) -> Mapping:
-    """The mapping with these entries in place of those of the same Keras variables."""
+    """Return the mapping with the given entries in place of those of the same Keras variables."""
     names = {name for entry in new for name in entry.keras}
     kept = [entry for entry in mapping.entries if not names & set(entry.keras)]
-    first = next((place for place, entry in enumerate(mapping.entries) if names & set(entry.keras)), len(kept))
+    first = next((position for position, entry in enumerate(mapping.entries) if names & set(entry.keras)), len(kept))
     return msgspec.structs.replace(mapping, entries=[*kept[:first], *new, *kept[first:]])
 
 
-class _Settling:
-    """`chosen`: of each ambiguity, in the order of execution. `ran`: the choices of the last run."""
+class _Resolution:
+    """The state of deciding ambiguity after ambiguity.
+
+    `chosen` holds the choice for each ambiguity, in the order of execution, `ran` the choices of the last run.
+    """
 
     def __init__(self, proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> None:
         self.mapping, self.torch, self.torch_values, self.run = proposal.mapping, torch, torch_values, run
@@ -96,51 +105,56 @@ class _Settling:
         self.ambiguities = sorted(proposal.ambiguities, key=lambda ambiguity: self._start(ambiguity.place))
         self.chosen: Chosen = (0,) * len(self.ambiguities)
         self.decided: set[int] = set()
-        self.evidence: dict[str, str] = {}  # the pattern of an ambiguity's place -> that of the module that decided it
-        self.hopeless: set[str] = set()  # patterns of places where nothing could be told
-        self.known: dict[tuple[Chosen, int], list[float]] = {}
+        self.evidence: dict[str, str] = {}  # path pattern of an ambiguous module -> that of the module that decided it
+        self.hopeless: set[str] = set()  # path patterns of modules where running told nothing
+        self.distances_by_choice: dict[tuple[Chosen, int], list[float]] = {}
         self.runs = 0
         self.ran: Chosen | None = None
-        self._go()
+        self._run_if_changed()
 
     def resolved(self) -> Resolved:
-        """Ambiguity after ambiguity, until the models agree."""
+        """Decide the ambiguities one after the other, until the models agree, and return the result."""
         for number in range(len(self.ambiguities)):
             self._resolve_all_if_equal()
             if number not in self.decided and not self._is_confirmed(number):
                 self._decide(number)
-                self._go()
+                self._run_if_changed()
         self._resolve_all_if_equal()
-        undecided = [each.place or MODEL for number, each in enumerate(self.ambiguities) if number not in self.decided]
-        told = list(dict.fromkeys(undecided))
-        return Resolved(self._mapping(), self.survey, self.values, told, self.runs, self.ambiguities, self.chosen)
+        undecided = [
+            ambiguity.place or MODEL for number, ambiguity in enumerate(self.ambiguities) if number not in self.decided
+        ]
+        unique = list(dict.fromkeys(undecided))
+        return Resolved(self._mapping(), self.survey, self.values, unique, self.runs, self.ambiguities, self.chosen)
 
     def _resolve_all_if_equal(self) -> None:
-        """Models that return the same need no further question."""
+        """Count all ambiguities as decided if the models return the same."""
         if outputs_apart(self.torch, self.torch_values, self.values) <= SAME:
             self.decided.update(range(len(self.ambiguities)))
 
-    def _go(self) -> None:
-        """Run with what is chosen, if the last run was another."""
+    def _run_if_changed(self) -> None:
+        """Run Keras's model with the current choices, unless the last run was with these."""
         if self.ran == self.chosen:
             return
         self.survey, self.values = self.run(self._mapping())
         self.ran, self.runs = self.chosen, self.runs + 1
-        self.shelves: dict[int, list[Tensor]] = {}
+        self.keras_by_size: dict[int, list[Tensor]] = {}
         for array in self.values.values():
-            self.shelves.setdefault(array.size, []).append(Tensor(array))
+            self.keras_by_size.setdefault(array.size, []).append(Tensor(array))
 
     def _mapping(self) -> Mapping:
-        """The proposed one with the choices."""
-        found = self.mapping
+        """Return the proposed mapping with the current choices."""
+        mapping = self.mapping
         for number, (ambiguity, choice) in enumerate(zip(self.ambiguities, self.chosen, strict=True)):
             by = {"by": "run"} if number in self.decided else {}
-            found = exchanged(found, [msgspec.structs.replace(entry, **by) for entry in ambiguity.choices[choice]])
-        return found
+            mapping = exchanged(mapping, [msgspec.structs.replace(entry, **by) for entry in ambiguity.choices[choice]])
+        return mapping
 
     def _decide(self, number: int) -> None:
-        """Try the choices of an ambiguity, alone and then with the next ones, as all may have a part in one tensor."""
-        before = self.chosen
+        """Try the choices of an ambiguity, first alone, then together with the next ones.
+
+        A single tensor may depend on several ambiguities, so that only a combination of choices reproduces it.
+        """
+        chosen_before = self.chosen
         for end in range(number + 1, len(self.ambiguities) + 1):
             group = range(number, end)
             sizes = [range(len(self.ambiguities[i].choices)) for i in group]
@@ -148,114 +162,123 @@ class _Settling:
             if not self._is_worth_trying(group, len(choices)):
                 break
             winner = self._winner(group, choices)
-            self.chosen = before
+            self.chosen = chosen_before
             if winner:
                 self._keep(group, winner)
                 return
         self.hopeless.add(_pattern(self.ambiguities[number].place))
 
     def _is_worth_trying(self, group: range, count: int) -> bool:
+        """Return whether a group of ambiguities, with so many combinations of choices, is worth the runs."""
         first, last = (self._start(self.ambiguities[i].place) for i in (group[0], group[-1]))
-        together = len(group) > 1 and (
+        too_much_together = len(group) > 1 and (
             count > MOST_TOGETHER
             or last - first >= LOOK_AHEAD
             or _pattern(self.ambiguities[group[0]].place) in self.hopeless
         )
-        return not together and self.runs + count < MOST_RUNS
+        return not too_much_together and self.runs + count < MOST_RUNS
 
     def _winner(self, group: range, choices: list[Chosen]) -> Chosen | None:
-        """The choices with which Keras reproduces a tensor that it does not reproduce with the others."""
+        """Return the choices with which Keras reproduces a tensor that it does not reproduce with any others."""
         start = self._start(self.ambiguities[group[0]].place)
-        here = self.chosen[group.start : group.stop]
-        choices = sorted(choices, key=lambda chosen: chosen != here)  # as it is costs no run
+        current = self.chosen[group.start : group.stop]
+        choices = sorted(choices, key=lambda chosen: chosen != current)  # the current choice first: it costs no run
         columns = list(zip(*(self._tried(group, chosen, start) for chosen in choices), strict=True))
-        for limit in (SAME, CLOSE):  # a tensor that is reproduced says more than one that is nearly so
-            for place, apart in enumerate(columns, start):
-                nearest, second = heapq.nsmallest(2, apart)
+        for limit in (SAME, CLOSE):  # a reproduced tensor is better evidence than one that is merely close
+            for position, distances in enumerate(columns, start):
+                nearest, second = heapq.nsmallest(2, distances)
                 if nearest <= limit and second > SAME and nearest < CLEARLY * second:
-                    self.evidence[_pattern(self.ambiguities[group[0]].place)] = _pattern(self.seen[place].module)
-                    return choices[apart.index(nearest)]
+                    self.evidence[_pattern(self.ambiguities[group[0]].place)] = _pattern(self.seen[position].module)
+                    return choices[distances.index(nearest)]
         return None
 
     def _tried(self, group: range, chosen: Chosen, start: int) -> list[float]:
-        """How far Keras is from torch's tensors from `start` on, with these choices for a group of ambiguities."""
+        """Return how far Keras is from torch's tensors, from `start` on, with these choices for a group."""
         self.chosen = (*self.chosen[: group.start], *chosen, *self.chosen[group.stop :])
-        if (self.chosen, start) not in self.known:
-            self._go()
+        if (self.chosen, start) not in self.distances_by_choice:
+            self._run_if_changed()
             window = range(start, min(start + LOOK_AHEAD, len(self.tensors)))
-            self.known[self.chosen, start] = [self._distance(place) for place in window]
-        return self.known[self.chosen, start]
+            self.distances_by_choice[self.chosen, start] = [self._distance(position) for position in window]
+        return self.distances_by_choice[self.chosen, start]
 
-    def _distance(self, place: int) -> float:
-        """To the nearest tensor of Keras's last run. One number everywhere says nothing: 0, whatever is chosen.
+    def _distance(self, position: int) -> float:
+        """Return the distance of one of torch's tensors to the nearest tensor of Keras's last run.
 
-        What the whole model returned has a counterpart by its key: of two outputs exchanged both are somewhere.
+        A tensor of one number everywhere is no evidence and has distance 0 whatever is chosen. The outputs of the
+        whole model are compared by key: of two outputs that are exchanged, each would be found somewhere.
         """
-        torch, key = self.tensors[place], self.seen[place].key
+        torch, key = self.tensors[position], self.seen[position].key
         if torch.is_constant:
             return 0.0
         if is_output(key) and key in self.values:
-            found = fit(torch, Tensor(self.values[key]))
-            return found.distance if found else float("inf")
+            fitted = fit(torch, Tensor(self.values[key]))
+            return fitted.distance if fitted else float("inf")
         if self._is_reproduced(torch):
             return 0.0
-        shelf = self.shelves.get(torch.size, [])
-        apart = glance(torch, shelf)
-        fits = [fit(torch, shelf[place]) for place in heapq.nsmallest(CANDIDATES, range(len(shelf)), apart.__getitem__)]
-        return min((found.distance for found in fits if found), default=float("inf"))
+        same_size = self.keras_by_size.get(torch.size, [])
+        sampled = sampled_distances(torch, same_size)
+        fits = [
+            fit(torch, same_size[position])
+            for position in heapq.nsmallest(CANDIDATES, range(len(same_size)), sampled.__getitem__)
+        ]
+        return min((fitted.distance for fitted in fits if fitted), default=float("inf"))
 
     def _is_reproduced(self, torch: Tensor) -> bool:
-        """Whether Keras's last run has the same tensor."""
-        same = (fit(torch, keras) for keras in self.shelves.get(torch.size, []) if could_be_same(torch, keras))
-        return any(found is not None and found.distance <= SAME for found in same)
+        """Return whether Keras's last run has the same tensor."""
+        fits = (fit(torch, keras) for keras in self.keras_by_size.get(torch.size, []) if could_be_same(torch, keras))
+        return any(fitted is not None and fitted.distance <= SAME for fitted in fits)
 
     def _keep(self, group: range, winner: Chosen) -> None:
-        """Choose so for good, and for now wherever a later ambiguity is alike."""
+        """Choose for good in this group, and for now at later ambiguities whose paths differ only in numbers."""
         chosen = list(self.chosen)
         for number, choice in zip(group, winner, strict=True):
             self.decided.add(number)
             chosen[number] = choice
             for later in range(group.stop, len(self.ambiguities)):
-                if later not in self.decided and self._alike(number) == self._alike(later):
+                if later not in self.decided and self._kind(number) == self._kind(later):
                     chosen[later] = choice
         self.chosen = tuple(chosen)
 
-    def _alike(self, number: int) -> tuple[str, int]:
+    def _kind(self, number: int) -> tuple[str, int]:
         ambiguity = self.ambiguities[number]
         return _pattern(ambiguity.place), len(ambiguity.choices)
 
     def _is_confirmed(self, number: int) -> bool:
-        """Whether the last run reproduces what decided an alike ambiguity, or a module around all that is ambiguous."""
+        """Return whether the last run confirms the current choice of an ambiguity.
+
+        It does if it reproduces the tensor that decided an ambiguity of the same kind, or a module around all that is
+        ambiguous.
+        """
         ambiguity = self.ambiguities[number]
         start = self._start(ambiguity.place)
         decisive = self.evidence.get(_pattern(ambiguity.place))
-        ahead = range(start, len(self.tensors))
-        found = [place for place in ahead if _pattern(self.seen[place].module) == decisive][:1]
+        following = range(start, len(self.tensors))
+        decisive_position = [position for position in following if _pattern(self.seen[position].module) == decisive][:1]
         around = self._around(ambiguity)
         confirmed = any(
-            places and all(self._says_same(place) for place in places)
-            for places in (found, [i for i in ahead if self.seen[i].module == around])
+            positions and all(self._shows_equality(position) for position in positions)
+            for positions in (decisive_position, [i for i in following if self.seen[i].module == around])
         )
         if confirmed:
             self.decided.add(number)
         return confirmed
 
-    def _says_same(self, place: int) -> bool:
-        tensor = self.tensors[place]
+    def _shows_equality(self, position: int) -> bool:
+        tensor = self.tensors[position]
         return not tensor.is_constant and self._is_reproduced(tensor)
 
     def _around(self, ambiguity: Ambiguity) -> str | None:
-        """The nearest module around all ambiguous weights that returned something."""
+        """Return the nearest module that contains all ambiguous weights and returned something."""
         returned = {seen.module for seen in self.seen}
         names = {name for choice in ambiguity.choices for entry in choice for name in entry.torch}
         holders = [ambiguity.place, *(name.rpartition(".")[0] for name in names)]
-        around = (set(ancestors(path, SEPARATORS["torch"])) for path in holders)
-        common = set.intersection(*around) & returned
+        ancestors_of_holders = (set(ancestors(path, SEPARATORS["torch"])) for path in holders)
+        common = set.intersection(*ancestors_of_holders) & returned
         return max(common, key=len, default=None)
 
-    def _start(self, place: str) -> int:
-        """The number of the first tensor that a module, one within it, or else one around it returned."""
-        for path in (place, *ancestors(place, SEPARATORS["torch"])):
+    def _start(self, module_path: str) -> int:
+        """Return the number of the first tensor that a module, or else one within or around it, returned."""
+        for path in (module_path, *ancestors(module_path, SEPARATORS["torch"])):
             for number, seen in enumerate(self.seen):
                 if seen.module == path or seen.module.startswith(f"{path}."):
                     return number
@@ -263,5 +286,5 @@ class _Settling:
 
 
 def _pattern(path: str) -> str:
-    """A path with any numbers: equal for the same module of equal layers."""
+    """Replace the numbers in a path, so that corresponding modules of equal layers become equal."""
     return re.sub(r"\d+", "#", path)

@@ -1,4 +1,4 @@
-"""A mapping of weights for the user to read: a list, rules to paste into the pair's file, what was not found."""
+"""Format a weight mapping for the user: as a list, as rules for the pair's file, and as a list of what is missing."""
 
 import json
 import re
@@ -14,29 +14,36 @@ HINT = "say in [[weights]] which belong together, or in [ignore] what the other 
 
 
 def table(mapping: Mapping, torch: Survey | None = None, keras: Survey | None = None) -> str:
-    """An entry's torch weights with how they move and how it was found, and Keras's below; shapes where known."""
-    shapes = {one.name: one.shape for survey in (torch, keras) if survey for one in survey.weights}
+    """List each entry: torch's weights, how their axes move and how the entry was found, and Keras's weights below.
+
+    Shapes are added where a survey is given.
+    """
+    shapes = {weight.name: weight.shape for survey in (torch, keras) if survey for weight in survey.weights}
     lines = [line for entry in mapping.entries for line in _entry(entry, shapes)]
-    lines += [f"{one.side}: {one.name} {list(one.shape)} (not found)" for one in mapping.unplaced]
+    lines += [f"{weight.side}: {weight.name} {list(weight.shape)} (not found)" for weight in mapping.unplaced]
     lines += [f"{name}{_shape(name, shapes)} (constant: no counterpart needed)" for name in mapping.constants]
     return "\n".join(lines + [f"{name}{_shape(name, shapes)} (ignored)" for name in mapping.ignored])
 
 
 def complaint(mapping: Mapping) -> str:
-    """What was not found, a line for each weight, and what to do: the form of a rule for the first."""
+    """List the weights without a counterpart and what to do about it, with a rule for the first one as an example."""
     return "\n".join([*map(_missing, mapping.unplaced), HINT, *_rule(mapping.unplaced)])
 
 
 def as_toml(mapping: Mapping, torch: Survey | None = None) -> str:
-    """Sections that give the same mapping; layers that differ by their number alone are one rule with {i}."""
-    plain = {weight.name for weight in torch.weights if len(weight.shape) < 2} if torch else set()
-    return "\n".join(_section(entry, plain.issuperset(first.torch)) for entry, first in _compressed(mapping))
+    """Return [[weights]] sections that give the same mapping.
+
+    Layers that differ only in a number share one rule with {i}. Without torch's survey no weight is known to be a
+    vector.
+    """
+    vectors = {weight.name for weight in torch.weights if len(weight.shape) < 2} if torch else set()
+    return "\n".join(_section(entry, vectors.issuperset(first.torch)) for entry, first in _compressed(mapping))
 
 
 def _entry(entry: Entry, shapes: dict[str, tuple[int, ...]]) -> Iterator[str]:
-    ours = " + ".join(f"{name}{_shape(name, shapes)}" for name in entry.torch)
+    torch_names = " + ".join(f"{name}{_shape(name, shapes)}" for name in entry.torch)
     moves = _pattern(entry)
-    yield f"{ours}{f': {moves}' if moves else ''} (by {entry.by})"
+    yield f"{torch_names}{f': {moves}' if moves else ''} (by {entry.by})"
     for name in entry.keras:
         yield f"    {name}{_shape(name, shapes)}"
 
@@ -52,31 +59,40 @@ def _pattern(entry: Entry) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _missing(one: Unplaced) -> str:
-    could = f"as large: {', '.join(one.candidates)}" if one.candidates else "none of the other side's is as large"
-    note = f"; {one.note}" if one.note else ""
-    return f"  {one.side}: {one.name} {list(one.shape)}; {could}{note}"
+def _missing(weight: Unplaced) -> str:
+    of_this_size = f"of this size on the other side: {', '.join(weight.candidates)}"
+    candidates = of_this_size if weight.candidates else "no weight of the other side has this size"
+    note = f"; {weight.note}" if weight.note else ""
+    return f"  {weight.side}: {weight.name} {list(weight.shape)}; {candidates}{note}"
 
 
 def _rule(unplaced: list[Unplaced]) -> Iterator[str]:
-    """[[weights]] for the first weight of torch's that could be one of Keras's."""
-    one = next((one for one in unplaced if one.side == "torch" and one.candidates), None)
-    if one:
-        yield f"such as:\n\n{_section(Entry(torch=[one.name], keras=one.candidates[:1]), plain=True)}"
+    """Yield a [[weights]] section for the first of torch's weights that could be one of Keras's."""
+    weight = next((weight for weight in unplaced if weight.side == "torch" and weight.candidates), None)
+    if weight:
+        yield f"for example:\n\n{_section(Entry(torch=[weight.name], keras=weight.candidates[:1]), is_vector=True)}"
 
 
-def _section(entry: Entry, plain: bool) -> str:
-    """A rule without `rearrange` leaves it to be found: only of vectors is that sure to be what it was."""
-    alone = entry.combine == "join" and not entry.order and not entry.each
-    moves = entry.rearrange or ("" if plain or not alone else IDENTITY)
-    fields: dict[str, Any] = {"torch": _one(entry.torch), "keras": _one(entry.keras), "rearrange": moves}
+def _section(entry: Entry, is_vector: bool) -> str:
+    """Return one [[weights]] section.
+
+    A rule without `rearrange` lets the program find how axes move. Only for vectors is that certain to give the same
+    entry again, so that other entries state that nothing moves.
+    """
+    is_simple = entry.combine == "join" and not entry.order and not entry.each
+    moves = entry.rearrange or ("" if is_vector or not is_simple else IDENTITY)
+    fields: dict[str, Any] = {
+        "torch": _single_or_list(entry.torch),
+        "keras": _single_or_list(entry.keras),
+        "rearrange": moves,
+    }
     fields |= {"sizes": entry.sizes, "order": entry.order, "each": entry.each}
     fields |= {"combine": entry.combine if entry.combine != "join" else ""}
     lines = [f"{name} = {_value(value)}" for name, value in fields.items() if value]
     return "\n".join(["[[weights]]", *lines, ""])
 
 
-def _one(names: list[str]) -> str | list[str]:
+def _single_or_list(names: list[str]) -> str | list[str]:
     return names[0] if len(names) == 1 else names
 
 
@@ -87,9 +103,13 @@ def _value(value: object) -> str:
 
 
 def _compressed(mapping: Mapping) -> Iterator[tuple[Entry, Entry]]:
-    """Entries, those of a run of layers as one with a placeholder where it stands for exactly these; with the first."""
+    """Yield rules, and with each the first entry that it stands for.
+
+    Equal entries of numbered layers become one rule with a placeholder, provided that it matches exactly these
+    weights.
+    """
     names = [name for entry in mapping.entries for name in entry.torch]
-    names += [*mapping.constants, *mapping.ignored, *(one.name for one in mapping.unplaced)]
+    names += [*mapping.constants, *mapping.ignored, *(weight.name for weight in mapping.unplaced)]
     groups: dict[str, list[Entry]] = {}
     for entry in mapping.entries:
         templates = list(_templates(entry))
@@ -103,9 +123,9 @@ def _compressed(mapping: Mapping) -> Iterator[tuple[Entry, Entry]]:
 
 
 def _templates(entry: Entry) -> Iterator[Entry]:
-    """The entry with {i} for the first number that all of its names have."""
-    for found in NUMBER.findall(entry.torch[0]):
-        pattern = re.compile(rf"(?<!\d){found}(?!\d)")
+    """Yield the entry with {i} in place of the first number that all of its names share, if there is one."""
+    for number in NUMBER.findall(entry.torch[0]):
+        pattern = re.compile(rf"(?<!\d){number}(?!\d)")
         if all(pattern.search(name) for name in [*entry.torch, *entry.keras]):
             sides = [[pattern.sub("{i}", name, count=1) for name in names] for names in (entry.torch, entry.keras)]
             fields = {name: getattr(entry, name) for name in ("rearrange", "sizes", "order", "each", "combine")}
@@ -114,6 +134,6 @@ def _templates(entry: Entry) -> Iterator[Entry]:
 
 
 def _stands_for(template: Entry, names: list[str]) -> int:
-    """How many of the weights the first name of a template is."""
+    """Return how many weight names the first name of a template matches."""
     pattern = re.compile(re.escape(template.torch[0]).replace(r"\{i\}", r"[^./]+?"))
     return sum(bool(pattern.fullmatch(name)) for name in names)

@@ -1,4 +1,4 @@
-"""Lines for a pair's file that accept the differences that are understood, or say how an output is laid out."""
+"""Suggest lines for a pair's file that accept an understood difference, or state how an output is laid out."""
 
 import glob
 import json
@@ -26,21 +26,27 @@ INHERENT = {
 
 
 def layout(key: str, torch: Array, keras: Array) -> list[Suggestion]:
-    """An [outputs] section where a model's only output holds torch's very numbers in another order of axes."""
-    found = fit(Tensor(torch), Tensor(keras))
-    moved = found and tuple(keras.shape[axis] for axis in found.order) == torch.shape
-    if not found or not moved or found.distance > SAME or found.order == tuple(range(keras.ndim)):
+    """Suggest an [outputs] section if a model's only output holds torch's very numbers in another order of axes."""
+    fitted = fit(Tensor(torch), Tensor(keras))
+    moved = fitted and tuple(keras.shape[axis] for axis in fitted.order) == torch.shape
+    if not fitted or not moved or fitted.distance > SAME or fitted.order == tuple(range(keras.ndim)):
         return []
     axes = [f"axis{number}" for number in range(torch.ndim)]
-    there = [axes[found.order.index(axis)] for axis in range(keras.ndim)]
-    toml = f'[outputs.output]\nkeras_layout = "{" ".join(axes)} -> {" ".join(there)}"\n'
+    keras_axes = [axes[fitted.order.index(axis)] for axis in range(keras.ndim)]
+    toml = f'[outputs.output]\nkeras_layout = "{" ".join(axes)} -> {" ".join(keras_axes)}"\n'
     return [Suggestion(why=f"{key} holds the same numbers in another order of axes", toml=toml)]
 
 
 def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
-    """An [[expect]] for each cause that has a name and is not accepted yet. `modules`: torch's, for the globs."""
-    accepted = {(each["id"], each["where"]) for each in result.expected}
-    named = [each for each in result.causes if each["id"] != UNKNOWN and (each["id"], each["where"]) not in accepted]
+    """Suggest an [[expect]] section for each cause that has a name and is not accepted yet.
+
+    `modules` are the paths of torch's modules: a glob in a suggestion must not match other modules than it is meant
+    for.
+    """
+    accepted = {(cause["id"], cause["where"]) for cause in result.expected}
+    named = [
+        cause for cause in result.causes if cause["id"] != UNKNOWN and (cause["id"], cause["where"]) not in accepted
+    ]
     if result.verdict == "match":
         return []
     return [
@@ -51,8 +57,11 @@ def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
 
 
 def _why(cause: Cause) -> str:
-    """Whether anything else can be done."""
-    return INHERENT.get(cause["id"]) or f"{_sides(cause)}: mend the port if it can be set; to accept it as it is"
+    """Return the reason to accept a cause, or say that the port can perhaps be mended."""
+    return (
+        INHERENT.get(cause["id"])
+        or f"{_sides(cause)}: change the port if it can be set to do what torch does; to accept the difference as it is"
+    )
 
 
 def _section(cause: Cause, where: str) -> str:
@@ -62,13 +71,13 @@ def _section(cause: Cause, where: str) -> str:
 
 
 def _sides(cause: Cause) -> str:
-    """What each side does."""
+    """Describe what each side does, for example "torch 1e-05, keras 0.001"."""
     sides = [f"{name} {cause[name]}" for name in ("torch", "keras") if cause.get(name) is not None]
     return ", ".join(sides) or str(cause["evidence"])
 
 
 def _alike(causes: list[Cause]) -> Iterator[tuple[Cause, list[str]]]:
-    """The first of the causes that say the same, with the places of all."""
+    """Group the causes that say the same; yield the first of each group with the places of all."""
     groups: dict[tuple[str, str], list[Cause]] = {}
     for cause in causes:
         groups.setdefault((str(cause["id"]), _sides(cause)), []).append(cause)
@@ -76,11 +85,11 @@ def _alike(causes: list[Cause]) -> Iterator[tuple[Cause, list[str]]]:
         yield group[0], list(dict.fromkeys(str(cause["where"]) for cause in group))
 
 
-def _globs(places: list[str], modules: Collection[str]) -> Iterator[str]:
-    """Globs that fit these places and no other module: places that differ by their numbers alone are one."""
+def _globs(paths: list[str], modules: Collection[str]) -> Iterator[str]:
+    """Yield globs that match these places and no other module; places that differ only in numbers share a glob."""
     groups: dict[str, list[str]] = {}
-    for place in places:
-        groups.setdefault(re.sub(r"\d+", "*", glob.escape(place)), []).append(place)
+    for path in paths:
+        groups.setdefault(re.sub(r"\d+", "*", glob.escape(path)), []).append(path)
     for pattern, group in groups.items():
         fitting = {module for module in modules if fnmatchcase(module, pattern)}
         if len(group) > 1 and fitting <= set(group):

@@ -1,4 +1,4 @@
-"""What a comparison of a pair does not look at, in words, as far as the models have such things."""
+"""Say in words what the comparison of a pair does not look at, as far as the models have such things."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping as Named
@@ -10,20 +10,23 @@ from parity.trace.manifest import Trace
 from parity.trace.mapping import Mapping, counts
 from parity.trace.survey import Survey
 
-SHOWN = 4  # names of a kind
+SHOWN = 4  # at most so many names in a sentence
 
 
 def not_run(pair: Pair, modules: Named[str, str]) -> list[str]:
-    """Say so where no training step was run. `modules`: torch's, with the kind of each."""
+    """Say what was not tested because no training step was run.
+
+    `modules` maps the paths of torch's modules to their kinds.
+    """
     if pair.train:
         return []
     return [f"no training step was run, as the file has no [train]: {', '.join(_in_training(modules))}"]
 
 
 def constants(mapping: Mapping, reference: Trace) -> list[str]:
-    """Say which of torch's buffers Keras's model has no counterpart of, but those that count the calls."""
-    held = [name for kind, name in map(keys.split, _initial(reference)) if kind == "buffer"]
-    alone = [name for name in held if name in mapping.constants and counts(name) not in mapping.assumptions]
+    """Say which of torch's buffers have no counterpart in Keras's model, except those that only count calls."""
+    buffers_held = [name for kind, name in map(keys.split, _initial(reference)) if kind == "buffer"]
+    alone = [name for name in buffers_held if name in mapping.constants and counts(name) not in mapping.assumptions]
     if not alone:
         return []
     named = _few(alone)
@@ -47,11 +50,11 @@ def _initial(trace: Trace) -> list[str]:
 
 
 def _in_training(modules: Named[str, str]) -> Iterator[str]:
-    """What only a training has."""
+    """Yield what only a training step exercises."""
     yield "neither loss nor optimizer"
-    for what, count in (
+    for subject, count in (
         ("dropout", sum(map(is_random, modules.values()))),
         ("batch norm's statistics", list(modules.values()).count("batch_norm")),
     ):
         if count:
-            yield f"nor {what} ({count} module{'' if count == 1 else 's'})"
+            yield f"nor {subject} ({count} module{'' if count == 1 else 's'})"

@@ -1,1 +1,1 @@
-"""The self-test: planted faults, where each must be found and as what, and what was found."""
+"""The self-test: planted faults, where each must be found and under which cause, and what was found."""

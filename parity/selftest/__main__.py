@@ -1,7 +1,7 @@
-"""python -m parity.selftest: are planted faults caught, placed and named, and are clean runs left alone?
+"""Plant faults and see whether they are caught, placed and named, and whether clean runs raise no alarm.
 
-Every fault of the catalogue is planted on its side, run through the ordinary path and compared with the
-other side's clean run. Beside it stands what other checks say of the same run's outputs.
+Every fault of the catalogue is planted on its side, run like any other case, and compared with the other side's clean
+run. The table also shows what other checks say about the outputs of the same runs.
 """
 
 from parity.core import signals
@@ -29,7 +29,7 @@ from parity.diagnose.diagnosis import explained
 from parity.results import CaseResult
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.job import RUNS, Answer, Job
-from parity.selftest import others, report
+from parity.selftest import other_checks, report
 from parity.selftest.catalogue import ALL, resolve
 from parity.selftest.fault import Fault
 from parity.selftest.outcome import Outcome, outputs
@@ -37,11 +37,11 @@ from parity.trace.manifest import Trace
 
 EPILOG = """Status: 0 all faults caught and placed, nine of ten named, no false alarm; 1 otherwise; 2 usage error;
 3 a backend failed."""
-CLEAN = 30  # random clean runs, if nothing else is asked for
+CLEAN = 30  # random clean runs by default
 
 
 class Recording(NamedTuple):
-    """One backend's run of a case, by number; with a fault, by name, or without."""
+    """One backend's run of the case of that number; `fault` is the name of the planted fault, "" for a clean run."""
 
     case: int
     backend: str
@@ -49,12 +49,12 @@ class Recording(NamedTuple):
 
 
 def main(argv: Sequence[str], program: str = "parity.selftest") -> int:
-    """Returns the exit status."""
+    """Run the self-test, called as `program`, and return the exit status."""
     parser = cli.Parser(prog=program, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
     add("--fault", action="append", default=[], metavar="GLOB", help="faults to plant, e.g. 'keras:adam*' (repeatable)")
     add("--clean", type=cli.whole, default=CLEAN, metavar="N", help=f"random clean runs (default {CLEAN})")
-    add("--seed", type=cli.whole, default=0, help="which random clean runs (default 0)")
+    add("--seed", type=cli.whole, default=0, help="seed of the random clean runs (default 0)")
     cli.add_pythons(parser)
     cli.add_timeout(parser)
     args = parser.parse_args(argv)
@@ -63,29 +63,38 @@ def main(argv: Sequence[str], program: str = "parity.selftest") -> int:
         pythons = cli.pythons(args).items()
         backends = [Backend(name, python, Path(scratch), patience=args.timeout) for name, python in pythons]
         tested = _Selftest(faults, clean, Path(scratch))
-        with running(backends), contextlib.closing(tested.outcomes(backends)) as found:
-            outcomes = list(_shown(found, len(faults) + len(tested.cases)))
+        with running(backends), contextlib.closing(tested.outcomes(backends)) as outcomes_so_far:
+            outcomes = list(_shown(outcomes_so_far, len(faults) + len(tested.cases)))
     try:
-        said = others.say([outcome.outputs for outcome in outcomes], args.torch_python)
+        objections = other_checks.say([outcome.outputs for outcome in outcomes], args.torch_python)
     except BackendError:
         report.show(outcomes, {}, sys.stdout)
         raise
-    report.show(outcomes, said, sys.stdout)
+    report.show(outcomes, objections, sys.stdout)
     return report.status(outcomes)
 
 
 def _chosen(patterns: Sequence[str]) -> list[Fault]:
-    """The faults that any of the globs matches, by `side:name`. Raises UsageError."""
+    """Return the faults whose `side:name` any of the globs matches.
+
+    Raises UsageError for a glob that matches none.
+    """
     names = {f"{fault.side}:{fault.name}": fault for fault in ALL}
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
-            raise UsageError(f"no fault matches {pattern!r}{nearest(pattern, names)}; there are {len(names)}")
-    found = {name for pattern in patterns or ["*"] for name in fnmatch.filter(names, pattern)}
-    return [fault for name, fault in names.items() if name in found]
+            raise UsageError(
+                f"no fault matches {pattern!r}{nearest(pattern, names)}; there are {len(names)} faults, "
+                "named torch:NAME or keras:NAME"
+            )
+    matched = {name for pattern in patterns or ["*"] for name in fnmatch.filter(names, pattern)}
+    return [fault for name, fault in names.items() if name in matched]
 
 
 def _clean(count: int, seed: int) -> list[Case]:
-    """Random cases. Raises UsageError where hypothesis is not installed."""
+    """Return random cases.
+
+    Raises UsageError if hypothesis is not installed.
+    """
     if not count:
         return []
     try:
@@ -96,32 +105,35 @@ def _clean(count: int, seed: int) -> list[Case]:
 
 
 class _Selftest:
-    """The recordings that are needed, and what is made of them. `cases`: those of the faults, then the clean ones."""
+    """The recordings that are needed, and the outcomes that follow from them.
+
+    `cases` holds first those that faults are planted on, then the clean ones; `faults` holds the faults of each case.
+    """
 
     def __init__(self, faults: Sequence[Fault], clean: Sequence[Case], folder: Path) -> None:
         self.folder = folder
         by_case: dict[bytes, list[Fault]] = {}
         for fault in faults:
             by_case.setdefault(msgspec.json.encode(resolve(fault)), []).append(fault)
-        self.cases = [*(resolve(same[0]) for same in by_case.values()), *clean]
+        self.cases = [*(resolve(faults_of_case[0]) for faults_of_case in by_case.values()), *clean]
         self.faults = [*by_case.values(), *([] for _ in clean)]
 
     def outcomes(self, backends: Sequence[Backend]) -> Generator[Outcome, None, None]:
-        """Each fault, and each case without one, as soon as both sides are there."""
+        """Yield the outcome of each case without a fault and of each fault, as soon as both sides are recorded."""
         plan = {backend.name: self._recordings(backend.name) for backend in backends}
         jobs = {backend: [self._job(recording) for recording in plan[backend.name]] for backend in backends}
         waiting = [(case, fault) for case, faults in enumerate(self.faults) for fault in (None, *faults)]
         answers: dict[Recording, Answer] = {}
         for backend, number, answer in feed(jobs):
             answers[plan[backend][number]] = answer
-            for case, fault in [one for one in waiting if all(side in answers for side in _sides(*one))]:
+            for case, fault in [entry for entry in waiting if all(side in answers for side in _sides(*entry))]:
                 waiting.remove((case, fault))
                 yield self._outcome(case, fault, [answers[side] for side in _sides(case, fault)])
-                if not any(case == left for left, _ in waiting):
+                if not any(case == pending for pending, _ in waiting):
                     shutil.rmtree(self.folder / str(case), ignore_errors=True)
 
     def _recordings(self, backend: str) -> list[Recording]:
-        """One side's, the clean one of each case before its faults."""
+        """Return one side's recordings, the clean one of each case before those with its faults."""
         return [
             Recording(case, backend, name)
             for case, faults in enumerate(self.faults)
@@ -144,12 +156,12 @@ class _Selftest:
 
 
 def _sides(case: int, fault: Fault | None) -> list[Recording]:
-    """What the two sides of a comparison recorded: the fault is on one of them."""
+    """Return the recordings of both sides that are compared; at most one of them has the fault."""
     return [Recording(case, side, fault.name if fault and fault.side == side else "") for side in ("torch", "keras")]
 
 
 def _shown(outcomes: Iterator[Outcome], total: int) -> Iterator[Outcome]:
-    """Progress on a terminal."""
+    """Pass outcomes on, and show the progress on a terminal."""
     columns = TextColumn("testing"), BarColumn(), MofNCompleteColumn(), TextColumn("runs")
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:

@@ -1,4 +1,4 @@
-"""Random cases without a fault, on which nothing must be found: hypothesis draws them."""
+"""Draw random cases without a fault, on which nothing must be found; hypothesis draws them."""
 
 from typing import Any
 
@@ -12,18 +12,21 @@ from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.data.batches import Dataset
 
-Draw = Any  # hypothesis's: a function of a strategy
-LONG = 50  # steps of a long trajectory
+Draw = Any  # the function that hypothesis passes to a composite strategy; it has no public type
+LONG = 50  # steps of a long training
 SOURCES = {"residual_block": "photographs", "simple_block": "diabetes", "two_linear": "diabetes"}
 
 
 def random_cases(count: int, number: int = 0) -> list[Case]:
-    """So many cases, at least one; the same ones for the same number. Neighbours need the same processes."""
-    found: dict[bytes, Case] = {}
+    """Return up to `count` random cases, at least one; the same `number` gives the same cases.
+
+    They are sorted so that neighbours can share their processes.
+    """
+    drawn: dict[bytes, Case] = {}
 
     @seed(number)
     @settings(
-        max_examples=2 * count,  # some are drawn twice
+        max_examples=2 * count,  # since some cases are drawn twice
         database=None,
         deadline=None,
         phases=[Phase.generate],
@@ -32,15 +35,15 @@ def random_cases(count: int, number: int = 0) -> list[Case]:
     @given(_cases())
     def draw(case: Case) -> None:
         assume(_has_data(case))
-        found[msgspec.json.encode(case)] = case
+        drawn[msgspec.json.encode(case)] = case
 
     draw()
-    return sorted(list(found.values())[:count], key=lambda case: (case.devices, case.strategy, case.name))
+    return sorted(list(drawn.values())[:count], key=lambda case: (case.devices, case.strategy, case.name))
 
 
 @st.composite
 def _cases(draw: Draw) -> Case:
-    """Sizes, seeds, optimizers, strategies; odd and even shapes; small and large scales; long trajectories."""
+    """Draw a case: its sizes, shapes and scales, seed, optimizer, strategy and length of training."""
     name = draw(st.sampled_from([name for name in cases.names() if "workers" not in name]))
     model = name.partition("/")[0]
     batch = draw(st.sampled_from([1, 2, 5, 8, 12, 13, 24]))
@@ -61,14 +64,14 @@ def _cases(draw: Draw) -> Case:
         table["loss"] = {"kind": "mse", "target": "zeros", "reduction": draw(st.sampled_from(["mean", "sum"]))}
     try:
         case = cases.resolve(name, table)
-    except UsageError:  # a combination that the schema refuses
+    except UsageError:  # the schema refuses this combination
         assume(False)
     assume(not obstacle(case))
     return case
 
 
 def _has_data(case: Case) -> bool:
-    """Whether source, model and loss fit."""
+    """Return whether the data source fits the model and its loss."""
     try:
         Dataset(case)
     except UsageError:

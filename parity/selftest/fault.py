@@ -1,4 +1,4 @@
-"""A planted fault, as the catalogue lists it."""
+"""Describe a planted fault as the catalogue lists it."""
 
 from typing import Any, NamedTuple
 
@@ -6,11 +6,12 @@ from parity.selftest.small_cases import At
 
 
 class Fault(NamedTuple):
-    """A mutation by name (harness/faults on its side), the case that shows it, and what is to be said of it.
+    """A mutation by name (in harness/faults of its side), the case that shows it, and what must be found.
 
-    `changes` are merged over the built-in case. `step`, `kind` and `place`, a glob over names, are of the
-    first effect in execution order; step None is before the first. `cause`: its id, "" where it has none;
-    `also`: an id that is true of it too.
+    `changes` are merged over the built-in case. `step`, `kind` and `place` (a glob over names) are those of the first
+    effect in execution order; the step is None for an effect before the first step. `cause` is the id of the cause,
+    "" if the catalogue of causes has none for it. `also` is the id of a cause that may be named as well, since it is
+    true too.
     """
 
     name: str
@@ -34,6 +35,6 @@ def planted(
     step: int | None = 0,
     also: str = "",
 ) -> Fault:
-    """A fault whose cause has its own name, unless another is given."""
+    """Return a fault whose cause has the fault's own name, unless another one is given."""
     cause = name if cause is None else cause
     return Fault(name, side, at.case, at.changes, step, kind, place, cause, also)

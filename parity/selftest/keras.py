@@ -1,4 +1,4 @@
-"""The faults that are planted on the Keras side (keras_impl/harness/faults), each on a case that shows it."""
+"""List the faults that are planted on the Keras side (keras_impl/harness/faults), each with a case that shows it."""
 
 import functools
 

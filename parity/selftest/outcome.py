@@ -1,4 +1,4 @@
-"""What came of one planted fault, or of one clean run."""
+"""Decide what came of one planted fault, or of one clean run."""
 
 import fnmatch
 from typing import NamedTuple
@@ -16,7 +16,10 @@ UNKNOWN = "unknown"
 
 
 class Outcome(NamedTuple):
-    """A comparison. `fault`: None for a clean run; `outputs`: pairs that other checks would compare."""
+    """A comparison.
+
+    `fault` is None for a clean run. `outputs` are the pairs of outputs that other checks compare.
+    """
 
     case: Case
     fault: Fault | None
@@ -25,12 +28,12 @@ class Outcome(NamedTuple):
 
     @property
     def caught(self) -> bool:
-        """Whether anything was found, as with --strict. In a clean run that is a false alarm."""
+        """Whether anything was found, as --strict counts it; in a clean run that is a false alarm."""
         return self.result.verdict in ("diverged", "inconclusive", "subprecision") or bool(self.result.findings)
 
     @property
     def placed(self) -> bool:
-        """Whether the first divergence is where the fault was planted: step, kind and name."""
+        """Whether the first divergence is where the fault was planted, by step, kind and name."""
         assert self.fault
         return any(
             step == self.fault.step and kind == self.fault.kind and fnmatch.fnmatchcase(name, self.fault.place)
@@ -39,7 +42,7 @@ class Outcome(NamedTuple):
 
     @property
     def places(self) -> list[tuple[int | None, str, str]]:
-        """Step, kind and name of the first divergence; or of the noisier tensors, where only the low runs part."""
+        """Step, kind and name of the first divergence; if only the low runs differ, those of the noisy tensors."""
         first = self.result.first_divergence
         if first:
             return [(first.step, first.kind, plain(first.name))]
@@ -47,26 +50,29 @@ class Outcome(NamedTuple):
 
     @property
     def named(self) -> bool:
-        """Whether the right cause is named, and none that is not true."""
+        """Whether the right cause is named, and no cause that is not true."""
         assert self.fault
         return self.fault.cause in self.causes <= {self.fault.cause, self.fault.also}
 
     @property
     def causes(self) -> set[str]:
-        """All ids that are named."""
+        """The ids of all causes that are named."""
         return {cause["id"] for cause in self.result.causes}
 
 
 def outputs(torch: Trace, keras: Trace) -> list[tuple[Array, Array]]:
-    """The whole model's results at the run precision: of the first step and of the evaluation after training."""
+    """Return pairs of what the whole models returned in the low runs.
+
+    There is one pair for the first step, and one for the evaluation after the training.
+    """
     stems = [keys.step_file(0), keys.step_file(torch.case.steps)]
     return [pair for stem in stems if (pair := _results(torch, keras, stem))]
 
 
 def _results(torch: Trace, keras: Trace, stem: str) -> tuple[Array, Array] | None:
-    """What the model returned, or where that was not recorded its last module."""
-    one, other = torch.open("low", stem), keras.open("low", stem)
-    both = [key for key in one if key in other and key.startswith("activation/")]
+    """Return what both models returned in a step, or else, where that was not recorded, what their last module did."""
+    torch_tensors, keras_tensors = torch.open("low", stem), keras.open("low", stem)
+    recorded = [key for key in torch_tensors if key in keras_tensors and key.startswith("activation/")]
     whole = keys.key("activation", MODEL)
-    key = whole if whole in both else both[-1] if both else None
-    return (one[key].copy(), other[key].copy()) if key else None
+    key = whole if whole in recorded else recorded[-1] if recorded else None
+    return (torch_tensors[key].copy(), keras_tensors[key].copy()) if key else None

@@ -1,4 +1,4 @@
-"""The self-test's table: what became of every planted fault, here and by other checks."""
+"""Print the self-test's table: what became of every planted fault, here and by other checks."""
 
 from collections.abc import Sequence
 from typing import TextIO
@@ -10,32 +10,39 @@ from rich.text import Text
 from parity.report.console import Console
 from parity.selftest.outcome import Outcome
 
-NAMED = 0.9  # of the faults that must be named
-PIPE_WIDTH = 140  # columns where there is no terminal
+NAMED = 0.9  # fraction of the faults that must be named
+PIPE_WIDTH = 140  # columns if the output is no terminal
 
 
 def status(outcomes: Sequence[Outcome]) -> int:
-    """0 if all is caught and placed, nine of ten are named and no clean run alarms; 3 if a run failed; else 1."""
+    """Return the exit status.
+
+    0: all faults are caught and placed, nine of ten are named, and no clean run raises an alarm. 3: a run failed. 1:
+    anything else.
+    """
     if any(outcome.result.verdict == "error" for outcome in outcomes):
         return 3
     faults = [outcome for outcome in outcomes if outcome.fault]
-    good = all(outcome.caught and outcome.placed for outcome in faults)
-    enough = sum(outcome.named for outcome in faults) >= NAMED * len(faults)
-    return 0 if good and enough and not _alarms(outcomes) else 1
+    all_caught = all(outcome.caught and outcome.placed for outcome in faults)
+    enough_named = sum(outcome.named for outcome in faults) >= NAMED * len(faults)
+    return 0 if all_caught and enough_named and not _alarms(outcomes) else 1
 
 
-def show(outcomes: Sequence[Outcome], said: dict[str, list[bool]], file: TextIO) -> None:
-    """Print a row for each fault, what went wrong, and the sums. `said`: by check, its objection to each outcome."""
+def show(outcomes: Sequence[Outcome], objections: dict[str, list[bool]], file: TextIO) -> None:
+    """Print a row for each fault, what went wrong, and the sums.
+
+    `said` holds, by check, whether it objects to each outcome.
+    """
     console = Console(file, PIPE_WIDTH)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("fault", "caught", "placed", "named", *said):
+    for heading in ("fault", "caught", "placed", "named", *objections):
         table.add_column(heading, no_wrap=heading != "fault", overflow="fold")
     faults = sorted(
         (number for number, outcome in enumerate(outcomes) if outcome.fault), key=lambda n: _name(outcomes[n])
     )
     for number in faults:
         outcome = outcomes[number]
-        marks = (outcome.caught, outcome.placed, outcome.named, *(check[number] for check in said.values()))
+        marks = (outcome.caught, outcome.placed, outcome.named, *(check[number] for check in objections.values()))
         table.add_row(_name(outcome), *map(_mark, marks))
     console.print(table)
     for number in faults:
@@ -46,16 +53,22 @@ def show(outcomes: Sequence[Outcome], said: dict[str, list[bool]], file: TextIO)
     for outcome in _alarms(outcomes):
         config = msgspec.json.encode(outcome.case).decode()
         console.print(f"false alarm: {outcome.result.verdict}: {outcome.result.reason}\n  {config}", style="red")
-    _sums(outcomes, said, faults, console)
+    _sums(outcomes, objections, faults, console)
 
 
-def _sums(outcomes: Sequence[Outcome], said: dict[str, list[bool]], faults: list[int], console: Console) -> None:
+def _sums(
+    outcomes: Sequence[Outcome], objections_by_check: dict[str, list[bool]], faults: list[int], console: Console
+) -> None:
+    """Print how many faults were caught, placed and named, and how many clean runs raised an alarm.
+
+    The same is printed of the other checks, which only catch.
+    """
     clean = [number for number, outcome in enumerate(outcomes) if not outcome.fault]
     counts = {name: sum(getattr(outcomes[n], name) for n in faults) for name in ("caught", "placed", "named")}
-    told = ", ".join(f"{count} {name}" for name, count in counts.items())
-    console.print(f"{len(faults)} faults: {told}")
+    summary = ", ".join(f"{count} {name}" for name, count in counts.items())
+    console.print(f"{len(faults)} faults: {summary}")
     console.print(f"{len(clean)} clean runs: {len(_alarms(outcomes))} false alarms")
-    for name, objections in said.items():
+    for name, objections in objections_by_check.items():
         caught, alarms = (sum(objections[n] for n in numbers) for numbers in (faults, clean))
         console.print(f"{name} on the outputs: {caught} caught, {alarms} false alarms", style="dim")
 
@@ -73,7 +86,7 @@ def _mark(good: bool) -> Text:
 
 
 def _complain(outcome: Outcome, console: Console) -> None:
-    """What was expected and what came, where these differ."""
+    """Print what was expected and what was found, where the two differ."""
     fault, result = outcome.fault, outcome.result
     assert fault
     if result.verdict == "error":
@@ -82,7 +95,8 @@ def _complain(outcome: Outcome, console: Console) -> None:
         console.print(f"{_name(outcome)}: not caught on {outcome.case.name}: {result.verdict} {result.reason}")
         return
     if not outcome.placed:
-        found = "; ".join(f"step {step}, {kind}, {name}" for step, kind, name in outcome.places)
-        console.print(f"{_name(outcome)}: planted at step {fault.step}, {fault.kind}, {fault.place}; found at {found}")
+        places = "; ".join(f"step {step}, {kind}, {name}" for step, kind, name in outcome.places)
+        console.print(f"{_name(outcome)}: planted at step {fault.step}, {fault.kind}, {fault.place}; found at {places}")
     if not outcome.named:
-        console.print(f"{_name(outcome)}: is {fault.cause or 'nameless'}; named {', '.join(sorted(outcome.causes))}")
+        expected, named = fault.cause or "none in the catalogue", ", ".join(sorted(outcome.causes)) or "none"
+        console.print(f"{_name(outcome)}: expected the cause {expected}; named: {named}")

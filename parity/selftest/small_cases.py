@@ -1,10 +1,10 @@
-"""The cases that faults are planted on: small, and few, since each is also recorded without a fault."""
+"""List the cases that faults are planted on: small and few, since each is also recorded without a fault."""
 
 from typing import Any, NamedTuple
 
 
 class At(NamedTuple):
-    """A built-in case, or the specimen's, with changes that make it small or let a fault show."""
+    """A built-in case, or that of the specimen, with changes that make it small or let a fault show."""
 
     case: str
     changes: dict[str, Any] = {}

@@ -8,7 +8,7 @@ import pytest
 from parity.config.pair import Expect
 from parity.diagnose.diagnosis import Examined
 from parity.pairs.evidence import Size
-from parity.pairs.expect import judge_expected
+from parity.pairs.expect import apply_expected
 from parity.results import CaseResult, Check, Divergence, Finding
 from parity.trace.comparable import comparable
 from parity.trace.mapping import Mapping, Match, Matching
@@ -61,7 +61,7 @@ def judged(
     first = Divergence(step=0, kind="activation", name=NAMES[0], replica=0, bits=0.0, reason="apart")
     fields = {"verdict": "diverged", "findings": [NOISE]} | more.pop("fields", {})
     result = CaseResult(case="pair/m", causes=causes, first_divergence=first, **fields)
-    judge_expected(Examined(result, unequal, **more), expected, told or Told())
+    apply_expected(Examined(result, unequal, **more), expected, told or Told())
     return result
 
 
@@ -223,7 +223,7 @@ def test_what_no_formula_tells_is_in_proportion_or_inconclusive(
     case = judged([GELU], unequal, [ACCEPTED], told)
     assert case.verdict == verdict
     if verdict == "inconclusive":
-        assert f"{kind} head.weight is" in case.reason and "\n" not in case.reason
+        assert f"{kind} head.weight differs by" in case.reason and "\n" not in case.reason
         assert case.first_divergence and case.first_divergence.name == "head.weight"
         sized = Expect(where="head.weight", largest_difference=0.5, reason="r")
         assert judged([GELU], unequal, [ACCEPTED, sized], told).verdict == "match"

@@ -128,7 +128,10 @@ MISTAKES = [
     (WeightRule(torch="mix.w1", keras="mixer/w{i}"), "{i} is not in 'mix.w1'"),
     (WeightRule(torch="mix.w1", keras=["mixer/w1", "mixer/w1"], combine="copy"), "keras's 'mixer/w1' is named twice"),
     (WeightRule(torch="mix.w1", keras="out/bias"), r"shapes \(4, 4\) do not become \(4,\)"),
-    (WeightRule(torch="mix.w1", keras="mixer/w1", rearrange="a b c -> c b a"), "3 axes stand for the shape"),
+    (
+        WeightRule(torch="mix.w1", keras="mixer/w1", rearrange="a b c -> c b a"),
+        "names 3 axes, but the array has the shape",
+    ),
     (WeightRule(torch="mix.w1", keras=[]), "an empty list of names"),
 ]
 

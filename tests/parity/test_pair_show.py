@@ -85,8 +85,8 @@ def test_the_complaint_names_each_weight_and_what_could_be_meant() -> None:
     there = keras(line("b", "linear", kernel=(4, 3)), line("c", "linear", kernel=(4, 3)))
     text = complaint(propose(here, there, PAIR).mapping)
     assert text.splitlines() == [
-        "  torch: a.bias [3]; none of the other side's is as large",
-        "  keras: c/kernel [4, 3]; as large: a.weight",
+        "  torch: a.bias [3]; no weight of the other side has this size",
+        "  keras: c/kernel [4, 3]; of this size on the other side: a.weight",
         "say in [[weights]] which belong together, or in [ignore] what the other side does not need",
     ]
 
@@ -94,5 +94,5 @@ def test_the_complaint_names_each_weight_and_what_could_be_meant() -> None:
 def test_the_complaint_ends_with_a_rule_to_paste() -> None:
     one = Unplaced(side="torch", name="a.scale", shape=(3,), candidates=["b/factor", "c/gamma"])
     text = complaint(Mapping(entries=[], unplaced=[Unplaced(side="keras", name="c/gamma", shape=(3,)), one]))
-    (rule,) = tomllib.loads(text.partition("such as:")[2])["weights"]
+    (rule,) = tomllib.loads(text.partition("for example:")[2])["weights"]
     assert rule == {"torch": "a.scale", "keras": "b/factor"}

@@ -178,7 +178,7 @@ def test_axes_may_be_merged(order: list[str], end: int) -> None:
     sizes = dict(zip("abcd", (2, 3, 4, 5), strict=True))
     right = f"({' '.join(order[:end])}) {' '.join(order[end:])}"
     pattern = f"a b c d -> {right}"
-    shape = tuple(int(np.prod([sizes[name] for name in group])) for group in patterns.halves(pattern)[1])
+    shape = tuple(int(np.prod([sizes[name] for name in group])) for group in patterns.split_sides(pattern)[1])
     (array,) = counted((2, 3, 4, 5))
     (value,) = to_keras(entry(1, 1, rearrange=pattern), [array], [shape])
     assert np.array_equal(value.reshape(-1), np.einsum(f"abcd->{''.join(order)}", array).reshape(-1))

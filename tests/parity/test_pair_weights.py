@@ -277,7 +277,7 @@ def test_a_convolution_over_one_place_is_a_matrix() -> None:
     ],
 )
 def test_names_are_read_by_their_words(path: str, words: set[str], part: str) -> None:
-    assert (set(names.telling(path)), names.part(path)) == (words, part)
+    assert (set(names.distinctive_words(path)), names.part(path)) == (words, part)
 
 
 def test_modules_with_nothing_but_a_bias() -> None:
@@ -310,8 +310,8 @@ def test_nothing_on_either_side() -> None:
     ],
 )
 def test_what_names_say_of_two_links(here: tuple[str, str], there: tuple[str, str], said: int) -> None:
-    assert names.says(here, there) == said
-    assert names.says(here, there[::-1]) == -said
+    assert names.link_evidence(here, there) == said
+    assert names.link_evidence(here, there[::-1]) == -said
 
 
 def labelled(survey: Survey, **attributes: str) -> Survey:

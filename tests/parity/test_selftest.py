@@ -10,7 +10,7 @@ from parity.config import cases
 from parity.core.errors import BackendError, UsageError
 from parity.results import CaseResult, Divergence, Finding
 from parity.selftest import __main__ as command
-from parity.selftest import clean, others, report
+from parity.selftest import clean, other_checks, report
 from parity.selftest.catalogue import ALL
 from parity.selftest.fault import Fault
 from parity.selftest.outcome import Outcome
@@ -113,17 +113,17 @@ def test_the_other_checks_are_the_real_ones():
     one = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
     pairs = [[(one, one)], [(one, one + 1e-3)], [(one, one), (one, one + 2e-5)], [(one, one[:2])], []]
     objects = [False, True, True, True, False]
-    assert others.say(pairs, "") == {"np.allclose": objects, "assert_close": objects, "polygraphy": objects}
+    assert other_checks.say(pairs, "") == {"np.allclose": objects, "assert_close": objects, "polygraphy": objects}
 
 
 def test_no_framework_comes_with_the_other_checks():
-    others.say([OUTPUTS], "")
+    other_checks.say([OUTPUTS], "")
     assert not {"torch", "tensorflow", "keras", "polygraphy"} & sys.modules.keys()
 
 
 def test_an_interpreter_without_torch_is_said():
     with pytest.raises(BackendError, match="false"):
-        others.say([OUTPUTS], "/bin/false")
+        other_checks.say([OUTPUTS], "/bin/false")
 
 
 def test_what_became_of_the_faults_is_told_even_if_the_other_checks_fail(capfd):

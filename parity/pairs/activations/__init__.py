@@ -1,1 +1,1 @@
-"""Which tensors that Keras's layers return are which of torch's, by weights, values and order."""
+"""The matching of activations: which tensors of Keras's layers correspond to which of torch's modules."""

@@ -1,7 +1,7 @@
-"""What a matching in inference says too much about training: containers in which something is dropped.
+"""Drop matches that hold in inference but not in training: containers in which something is dropped.
 
-In inference a dropout returns what it was given. So a block of torch's that ends behind its dropout, and one of
-Keras's that ends before it, return the same tensor there, and another one in training.
+In inference a dropout returns its input. So a block of torch's that ends after its dropout, and one of Keras's that
+ends before it, return the same tensor in inference and different ones in training.
 """
 
 from parity.pairs.activations.counterparts import drops
@@ -11,17 +11,17 @@ from parity.trace.survey import Survey
 
 
 def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:
-    """The matching without those containers: all that is within them is compared by itself."""
+    """Return the matching without such containers; all that is within them is compared by itself."""
     dropping = _containers(torch), _containers(keras)
 
     def stays(match: Match) -> bool:
         return _module(match.torch) not in dropping[0] and _module(match.keras) not in dropping[1]
 
-    left = [match for match in matching.matches if not stays(match)]
+    unmatched = [match for match in matching.matches if not stays(match)]
     return Matching(
         matches=[match for match in matching.matches if stays(match)],
-        torch_alone=[*matching.torch_alone, *(match.torch for match in left)],
-        keras_alone=[*matching.keras_alone, *(match.keras for match in left)],
+        torch_alone=[*matching.torch_alone, *(match.torch for match in unmatched)],
+        keras_alone=[*matching.keras_alone, *(match.keras for match in unmatched)],
         layouts=matching.layouts,
         equal=matching.equal,
         not_compared=matching.not_compared,
@@ -29,18 +29,19 @@ def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:
 
 
 def _containers(survey: Survey) -> set[str]:
-    """All modules around a dropout whose rate is not 0; not the whole model, whose outputs are compared anyway.
+    """Return all modules around a dropout with a rate above 0.
 
-    A dropout of an attention's weights is in the midst of it on both sides.
+    The whole model is not among them, since its outputs are compared anyway. Neither is an attention around the
+    dropout of its weights, which is inside it on both sides.
     """
     separator = SEPARATORS[survey.side]
-    found: set[str] = set()
+    containers: set[str] = set()
     for module in survey.modules:
-        above = list(ancestors(module.path, separator))
-        within = bool(above) and survey.kind(above[0]) == "attention"
-        if drops(module) and not within:
-            found.update(above)
-    return found
+        around = list(ancestors(module.path, separator))
+        is_inside_attention = bool(around) and survey.kind(around[0]) == "attention"
+        if drops(module) and not is_inside_attention:
+            containers.update(around)
+    return containers
 
 
 def _module(key: str) -> str:

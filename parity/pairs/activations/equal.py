@@ -1,8 +1,9 @@
-"""The tensors that have the same values on both sides.
+"""Match the tensors that have the same values on both sides.
 
 Many modules return what they were given (a dropout in inference, an identity, a block whose last layer's output is
-its own), so the same values often stand at several places on each side. Such a family is aligned in the order of
-execution: modules of the same weights and of the same kind first, and then as many as possible, without crossing.
+its own), so that the same values often appear several times on each side. Such a family of equal tensors is aligned
+in the order of execution without crossings: modules of the same weights and of the same kind first, then as many as
+possible.
 """
 
 import itertools
@@ -10,27 +11,30 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from parity.pairs.activations.counterparts import Counterparts, Place, may_be_behind
+from parity.pairs.activations.counterparts import Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.values import SAME, Fit, could_be_same
 
 Edges = dict[int, dict[int, Fit]]  # torch's number -> Keras's number -> how they fit
 Gaps = tuple[list[int], list[int]] | None
-# What is nearest counts: a block that adds a millionth to its input returns nearly the same, and another tensor.
+# Of several equal tensors only the nearest count: a block that adds a millionth to its input returns another tensor.
 NEAREST, ROUNDING = 16.0, 1e-12
-FEW = 4  # candidates from which on equal tensors are worth being recognised
-# Of the same weights before of the same kind before as many as possible; the rest decides between equals.
+FEW = 4  # with more candidates than this, comparisons of equal tensors are cached
+# Scores: the same weights go before the same kind, which goes before any pair; the others decide between equals.
 WEIGHTS, KIND, ANY, GAP, RANK, LEAF = 4.0, 2.0, 1.0, 0.5, 0.25, 0.125
 
 
 class Family(NamedTuple):
     """Tensors of the same values, in the order of execution."""
 
-    torch: list[Place]
-    keras: list[Place]
+    torch: list[ModuleOutput]
+    keras: list[ModuleOutput]
 
 
 def match_equal(state: Counterparts) -> None:
-    """Find them. A tensor of one number everywhere says nothing, and is left to the next stages."""
+    """Match the tensors of the same values.
+
+    A tensor of one number everywhere is no evidence, and is left to the next stages.
+    """
     edges = _nearest(_edges(state))
     families = sorted(_families(state, edges), key=lambda family: len(family.torch) * len(family.keras))
     for simple, group in itertools.groupby(families, key=lambda family: len(family.torch) * len(family.keras) == 1):
@@ -42,44 +46,47 @@ def match_equal(state: Counterparts) -> None:
 
 
 def _edges(state: Counterparts) -> Edges:
-    """All pairs of the same values: those whose norms allow it are compared."""
-    shelves: dict[tuple[int, str], list[Place]] = {}
-    for place in sorted(state.keras, key=lambda place: place.tensor.marks.norm):
-        if not place.tensor.is_constant:
-            shelves.setdefault((place.tensor.size, place.tensor.family), []).append(place)
-    norms = {key: [place.tensor.marks.norm for place in shelf] for key, shelf in shelves.items()}
+    """Return all pairs of the same values; only those whose invariants allow it are compared."""
+    groups: dict[tuple[int, str], list[ModuleOutput]] = {}
+    for output in sorted(state.keras, key=lambda output: output.tensor.invariants.norm):
+        if not output.tensor.is_constant:
+            groups.setdefault((output.tensor.size, output.tensor.family), []).append(output)
+    norms = {key: [output.tensor.invariants.norm for output in group] for key, group in groups.items()}
     edges: Edges = {}
     for torch in state.torch:
         key = torch.tensor.size, torch.tensor.family
-        if torch.tensor.is_constant or key not in shelves:
+        if torch.tensor.is_constant or key not in groups:
             continue
-        norm, room = torch.tensor.marks.norm, 4 * SAME * torch.tensor.marks.norm
-        near = shelves[key][bisect_left(norms[key], norm - room) : bisect_right(norms[key], norm + room)]
-        edges[torch.number] = _compared(state, torch, [k for k in near if could_be_same(torch.tensor, k.tensor)])
+        norm, tolerance = torch.tensor.invariants.norm, 4 * SAME * torch.tensor.invariants.norm
+        near = groups[key][bisect_left(norms[key], norm - tolerance) : bisect_right(norms[key], norm + tolerance)]
+        edges[torch.number] = _compared(
+            state, torch, [keras for keras in near if could_be_same(torch.tensor, keras.tensor)]
+        )
     return edges
 
 
-def _compared(state: Counterparts, torch: Place, near: list[Place]) -> dict[int, Fit]:
-    compare = state.fit_once if len(near) > FEW else state.fit
-    fits = ((keras.number, compare(torch, keras)) for keras in near)
+def _compared(state: Counterparts, torch: ModuleOutput, candidates: list[ModuleOutput]) -> dict[int, Fit]:
+    """Return the candidates that have the same values as a tensor of torch's, with how they fit."""
+    compare = state.fit_once if len(candidates) > FEW else state.fit
+    fits = ((keras.number, compare(torch, keras)) for keras in candidates)
     return {number: fit for number, fit in fits if fit and fit.distance <= SAME}
 
 
 def _nearest(edges: Edges) -> Edges:
-    """Without the pairs of which either has a much nearer counterpart."""
+    """Remove the pairs in which either tensor has a much nearer counterpart."""
     best: dict[int, float] = {}
     for keras, fit in ((keras, fit) for row in edges.values() for keras, fit in row.items()):
         best[keras] = min(best.get(keras, fit.distance), fit.distance)
-    found: Edges = {}
+    kept: Edges = {}
     for torch, row in edges.items():
-        own = min((fit.distance for fit in row.values()), default=0.0)
-        limit = {keras: max(NEAREST * min(own, best[keras]), ROUNDING) for keras in row}
-        found[torch] = {keras: fit for keras, fit in row.items() if fit.distance <= limit[keras]}
-    return found
+        nearest_keras = min((fit.distance for fit in row.values()), default=0.0)
+        limit = {keras: max(NEAREST * min(nearest_keras, best[keras]), ROUNDING) for keras in row}
+        kept[torch] = {keras: fit for keras, fit in row.items() if fit.distance <= limit[keras]}
+    return kept
 
 
 def _families(state: Counterparts, edges: Edges) -> Iterator[Family]:
-    """What hangs together by equality."""
+    """Yield the connected components of the graph of equal pairs."""
     back: dict[int, list[int]] = {}
     for torch, row in edges.items():
         for keras in row:
@@ -88,19 +95,22 @@ def _families(state: Counterparts, edges: Edges) -> Iterator[Family]:
     for start in edges:
         if start in seen or not edges[start]:
             continue
-        ours, theirs, waiting = {start}, set[int](), [start]
+        torch_numbers, keras_numbers, waiting = {start}, set[int](), [start]
         while waiting:
-            fresh = set(edges[waiting.pop()]) - theirs
-            theirs |= fresh
-            reached = {torch for keras in fresh for torch in back[keras]} - ours
-            ours |= reached
+            new = set(edges[waiting.pop()]) - keras_numbers
+            keras_numbers |= new
+            reached = {torch for keras in new for torch in back[keras]} - torch_numbers
+            torch_numbers |= reached
             waiting.extend(reached)
-        seen |= ours
-        yield Family([state.torch[number] for number in sorted(ours)], [state.keras[n] for n in sorted(theirs)])
+        seen |= torch_numbers
+        yield Family(
+            [state.torch[number] for number in sorted(torch_numbers)],
+            [state.keras[number] for number in sorted(keras_numbers)],
+        )
 
 
-def _aligned(family: Family, edges: Edges, gaps: Gaps) -> list[tuple[Place, Place]]:
-    """The pairs of the highest sum of scores that do not cross."""
+def _aligned(family: Family, edges: Edges, gaps: Gaps) -> list[tuple[ModuleOutput, ModuleOutput]]:
+    """Return the pairs with the highest sum of scores that do not cross."""
     torch, keras = family
     scores = _scores(family, edges, gaps)
     best = [[0.0] * (len(keras) + 1) for _ in range(len(torch) + 1)]
@@ -121,28 +131,31 @@ def _aligned(family: Family, edges: Edges, gaps: Gaps) -> list[tuple[Place, Plac
 
 
 def _scores(family: Family, edges: Edges, gaps: Gaps) -> list[list[float]]:
-    """How well each two would go together; 0 where they must not: a dropout in training is like nothing else."""
-    ours, theirs = (_stages(places) for places in family)
-    count = [sum(place.is_random for place in places) for places in family]
+    """Return how well each two tensors go together; 0 where they must not.
+
+    A dropout is only ever matched with a dropout, since it changes its tensor in training.
+    """
+    torch_stages, keras_stages = (_stages(outputs) for outputs in family)
+    count = [sum(output.is_random for output in outputs) for outputs in family]
     return [
         [
             _score(torch, keras, gaps)
             if keras.number in edges[torch.number]
             and torch.is_random == keras.is_random
-            and may_be_behind(torch, keras, count[0] != count[1] or stage == other)
+            and masks_may_agree(torch, keras, count[0] != count[1] or torch_stage == keras_stage)
             else 0.0
-            for keras, other in zip(family.keras, theirs, strict=True)
+            for keras, keras_stage in zip(family.keras, keras_stages, strict=True)
         ]
-        for torch, stage in zip(family.torch, ours, strict=True)
+        for torch, torch_stage in zip(family.torch, torch_stages, strict=True)
     ]
 
 
-def _stages(places: list[Place]) -> list[int]:
-    """How many dropouts a tensor stands behind: those of an equal number may be the same in training too."""
-    return list(itertools.accumulate(int(place.is_random) for place in places))
+def _stages(outputs: list[ModuleOutput]) -> list[int]:
+    """Return how many dropouts each tensor follows: tensors that follow as many may be the same in training too."""
+    return list(itertools.accumulate(int(output.is_random) for output in outputs))
 
 
-def _score(torch: Place, keras: Place, gaps: Gaps) -> float:
+def _score(torch: ModuleOutput, keras: ModuleOutput, gaps: Gaps) -> float:
     return (
         ANY
         + WEIGHTS * bool(torch.owns and torch.owns == keras.owns)

@@ -1,9 +1,9 @@
-"""Which tensors that Keras's layers return are which of torch's, after both ran the same inputs and weights.
+"""Match the tensors of Keras's layers with those of torch's modules, after both ran the same inputs and weights.
 
-In float64 inference. The stages, each among what the ones before left over: tensors of the same values (`equal`), of
-modules that own the same weights, and of equal kinds between two that correspond (`unequal`). What is matched is
-compared by the judge: a false match would be a false alarm, so what is not the same is matched only where a
-difference lives on behind it.
+Both ran in float64, in inference. Each stage works on what the stages before have left: tensors of the same values
+(`equal`), of modules that own the same weights, and of equal kinds between two that correspond (`unequal`). What is
+matched will be compared, so that a false match would be a false alarm. Tensors that are not the same are therefore
+matched only where their difference lives on in the tensors that follow.
 """
 
 import math
@@ -14,7 +14,14 @@ from einops import rearrange
 
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
-from parity.pairs.activations.counterparts import Counterparts, Found, drawn_alike, is_output, outputs, places
+from parity.pairs.activations.counterparts import (
+    Correspondence,
+    Counterparts,
+    drawn_alike,
+    is_output,
+    module_outputs,
+    outputs,
+)
 from parity.pairs.activations.equal import match_equal
 from parity.pairs.activations.layouts import output_layouts
 from parity.pairs.activations.unequal import match_in_gaps, match_owners
@@ -26,42 +33,55 @@ from parity.trace.returned import sentences
 from parity.trace.survey import Survey
 
 Arguments = dict[str, list[Shape]]
-EQUAL = 1e-10  # relative L2 in float64: what rounding leaves between two ports, and no constant in float32 does
+EQUAL = 1e-10  # relative L2 in float64: rounding stays below it, a constant held in float32 does not
 
 
 def match(
     torch: Survey, torch_values: dict[str, Array], keras: Survey, keras_values: dict[str, Array], mapping: Mapping
 ) -> Matching:
-    """Find the counterparts. The whole models' outputs go by their names. Raises UsageError if one is missing."""
-    named = _outputs(torch, keras)
-    layouts = output_layouts(torch, torch_values, keras, keras_values, named)
+    """Match all tensors; the outputs of the whole models are matched by their names.
+
+    Raises UsageError if an output is missing on one side.
+    """
+    output_keys = _outputs(torch, keras)
+    layouts = output_layouts(torch, torch_values, keras, keras_values, output_keys)
     keras_values = keras_values | {key: _canonical(keras_values[key], layouts[key]) for key in layouts}
-    whole = _whole(named, torch, keras_values)
+    output_matches = _output_matches(output_keys, torch, keras_values)
     apart = outputs_apart(torch, torch_values, keras_values)
     alike = drawn_alike(torch, keras)
-    ours, theirs = places(torch, torch_values, mapping, alike), places(keras, keras_values, mapping, alike)
-    state = Counterparts(ours, theirs, apart)
+    torch_outputs, keras_outputs = (
+        module_outputs(torch, torch_values, mapping, alike),
+        module_outputs(keras, keras_values, mapping, alike),
+    )
+    state = Counterparts(torch_outputs, keras_outputs, apart)
     match_equal(state)
     match_owners(state)
     match_in_gaps(state)
     return Matching(
-        matches=[*_matches(state, torch.arguments, keras.arguments, _reordered(mapping)), *whole],
-        torch_alone=[place.key for place in state.torch if place.number not in state.found],
-        keras_alone=[place.key for place in state.keras if place.number not in state.taken],
+        matches=[*_matches(state, torch.arguments, keras.arguments, _reordered(mapping)), *output_matches],
+        torch_alone=[output.key for output in state.torch if output.number not in state.matched],
+        keras_alone=[output.key for output in state.keras if output.number not in state.taken],
         layouts=layouts,
         equal=[
-            *(pair.torch.key for pair in state.found.values() if pair.fit.distance <= EQUAL),
-            *(match.torch for match in whole if _apart(torch_values[match.torch], keras_values[match.keras]) <= EQUAL),
+            *(pair.torch.key for pair in state.matched.values() if pair.fit.distance <= EQUAL),
+            *(
+                match.torch
+                for match in output_matches
+                if _apart(torch_values[match.torch], keras_values[match.keras]) <= EQUAL
+            ),
         ],
         not_compared=[*sentences("torch", torch.returned), *sentences("Keras", keras.returned)],
     )
 
 
 def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Matched:
-    """What the report says of a matching. `alone`: by side what was recorded there only although it is matched."""
+    """Return what the report says of a matching.
+
+    `alone` holds, by side, matched tensors that were recorded on this side only.
+    """
     inner = [match for match in matching.matches if not is_output(match.torch)]
     counts = Counter(match.by for match in inner)
-    by = {way: counts[way] for way in ("weights", "value", "order") if counts[way]}
+    by = {reason: counts[reason] for reason in ("weights", "value", "order") if counts[reason]}
     further = alone or {}
     return Matched(
         matched=len(inner),
@@ -73,99 +93,115 @@ def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Ma
 
 
 def outputs_apart(torch: Survey, torch_values: dict[str, Array], keras_values: dict[str, Array]) -> float:
-    """How far apart what the whole models returned is: the most of all outputs, infinite if one is missing."""
+    """Return the largest distance between the outputs of the whole models; infinite if an output is missing."""
     keys = outputs(seen.key for seen in torch.outputs)
     if not keys or not set(keys) <= set(torch_values) & set(keras_values):
         return math.inf
-    told = (Tensor(torch_values[key]) for key in keys)
-    if not any(output.family == "float" and not output.is_constant for output in told):
-        return math.inf  # class ids, or one number everywhere, are equal behind any fault
+    tensors = (Tensor(torch_values[key]) for key in keys)
+    if not any(output.family == "float" and not output.is_constant for output in tensors):
+        return math.inf  # class ids, or one number everywhere, can be equal in spite of any fault
     return max(_apart(torch_values[key], keras_values[key]) for key in keys)
 
 
-def _apart(one: Array, other: Array) -> float:
-    flat = (np.asarray(array, np.float64).reshape(-1) for array in (one, other))
-    return distance(*flat) if one.shape == other.shape else math.inf
+def _apart(first: Array, second: Array) -> float:
+    flat = (np.asarray(array, np.float64).reshape(-1) for array in (first, second))
+    return distance(*flat) if first.shape == second.shape else math.inf
 
 
 def _outputs(torch: Survey, keras: Survey) -> list[str]:
-    """What both models return, by key. Raises UsageError where one does not return what the other does."""
-    ours, theirs = (outputs(seen.key for seen in survey.outputs) for survey in (torch, keras))
-    for here, there, side in ((ours, theirs, "Keras"), (theirs, ours, "torch")):
-        if missing := [key for key in here if key not in there]:
+    """Return the keys of what both models return.
+
+    Raises UsageError if one model does not return what the other does.
+    """
+    torch_keys, keras_keys = (outputs(seen.key for seen in survey.outputs) for survey in (torch, keras))
+    for expected, returned, side in ((torch_keys, keras_keys, "Keras"), (keras_keys, torch_keys, "torch")):
+        if missing := [key for key in expected if key not in returned]:
             raise UsageError(
-                f"{side}'s model does not return {missing[0]}: torch's returns {', '.join(ours) or 'nothing'}, Keras's "
-                f"{', '.join(theirs) or 'nothing'}; [outputs] in the pair's file names those to compare on both sides"
+                f"{side}'s model does not return {missing[0]}: torch's returns {', '.join(torch_keys) or 'nothing'}, "
+                f"Keras's {', '.join(keras_keys) or 'nothing'}; name the outputs to compare on both sides in [outputs] "
+                "of the pair's file"
             )
-    return ours
+    return torch_keys
 
 
 def _canonical(values: Array, layout: str) -> Array:
-    """In torch's axes. `layout`: from these to Keras's."""
+    """Return an output of Keras's in torch's axes; `layout` is the pattern from torch's to Keras's."""
     return np.asarray(rearrange(values, reverse(layout)))
 
 
-def _whole(named: list[str], torch: Survey, keras_values: dict[str, Array]) -> list[Match]:
-    """The whole models' outputs: their axes are canonical already. Another shape is for the judge to tell."""
+def _output_matches(keys: list[str], torch: Survey, keras_values: dict[str, Array]) -> list[Match]:
+    """Match the outputs of the whole models, whose axes are canonical already.
+
+    An output of another shape is left out here: the comparison reports it.
+    """
     shapes = {seen.key: seen.shape for seen in torch.outputs}
-    alike = [key for key in named if key in keras_values and keras_values[key].shape == tuple(shapes[key])]
-    return [Match(torch=key, keras=key, axes=list(range(len(shapes[key]))), by="order") for key in alike]
+    same_shape = [key for key in keys if key in keras_values and keras_values[key].shape == tuple(shapes[key])]
+    return [Match(torch=key, keras=key, axes=list(range(len(shapes[key]))), by="order") for key in same_shape]
 
 
 def _reordered(mapping: Mapping) -> set[str]:
-    """torch's modules whose layer takes features in another order, as behind a flattening of other axes."""
+    """Return torch's modules whose Keras layer takes its features in another order.
+
+    Such a layer stands, for example, after a flattening of axes in another order.
+    """
     entries = [entry for entry in mapping.entries if entry.rearrange and "..." not in entry.rearrange]
-    found = [entry for entry in entries if any(map(reorders, entry.rearrange.split(";")))]
-    return {name.rpartition(".")[0] for entry in found for name in entry.torch}
+    reordering = [entry for entry in entries if any(map(reorders, entry.rearrange.split(";")))]
+    return {name.rpartition(".")[0] for entry in reordering for name in entry.torch}
 
 
 def _matches(state: Counterparts, torch: Arguments, keras: Arguments, reordered: set[str]) -> list[Match]:
-    """The pairs as both sides are told of them. `reordered`: modules whose inputs are not compared."""
-    found = [state.found[number] for number in sorted(state.found)]
-    known: dict[tuple[Shape, Shape], Order] = {}
+    """Return the matches in the form in which both sides get them.
+
+    `reordered` are modules whose inputs are not compared.
+    """
+    pairs = [state.matched[number] for number in sorted(state.matched)]
+    orders: dict[tuple[Shape, Shape], Order] = {}
     inputs: dict[str, list[int] | None] = {}
-    for pair in found:
+    for pair in pairs:
         if "#" not in pair.torch.key:
-            inputs[pair.torch.module] = _inputs(pair, torch, keras, known)
-        known[pair.torch.tensor.shape, pair.keras.tensor.shape] = pair.fit.order
-    apart = _called_apart(state) | reordered
+            inputs[pair.torch.module] = _inputs(pair, torch, keras, orders)
+        orders[pair.torch.tensor.shape, pair.keras.tensor.shape] = pair.fit.order
+    inputs_not_compared = _with_unmatched_calls(state) | reordered
     return [
         Match(
             torch=pair.torch.key,
             keras=pair.keras.key,
             axes=list(pair.fit.order),
-            inputs=None if pair.torch.module in apart else inputs.get(pair.torch.module),
+            inputs=None if pair.torch.module in inputs_not_compared else inputs.get(pair.torch.module),
             by=pair.by,
         )
-        for pair in found
+        for pair in pairs
     ]
 
 
-def _called_apart(state: Counterparts) -> set[str]:
-    """torch's modules of which not every call is the same call of one layer: their inputs are not compared."""
-    apart: set[str] = set()
+def _with_unmatched_calls(state: Counterparts) -> set[str]:
+    """Return torch's modules whose calls do not all match those of one Keras layer: their inputs are not compared."""
+    modules: set[str] = set()
     first: dict[str, Shape] = {}
-    for place in state.torch:
-        shape = first.setdefault(place.module, place.tensor.shape)
-        pair = state.found.get(place.number)
-        if pair and place.key.partition("#")[2] != pair.keras.key.partition("#")[2]:
-            apart.add(place.module)
-        if not pair and place.tensor.shape == shape:  # of another shape it is a further tensor of a call
-            apart.add(place.module)
-    return apart
+    for output in state.torch:
+        shape = first.setdefault(output.module, output.tensor.shape)
+        pair = state.matched.get(output.number)
+        if pair and output.key.partition("#")[2] != pair.keras.key.partition("#")[2]:
+            modules.add(output.module)
+        if not pair and output.tensor.shape == shape:  # a tensor of another shape is a further result of the same call
+            modules.add(output.module)
+    return modules
 
 
 def _inputs(
-    pair: Found, torch: Arguments, keras: Arguments, known: dict[tuple[Shape, Shape], Order]
+    pair: Correspondence, torch: Arguments, keras: Arguments, orders: dict[tuple[Shape, Shape], Order]
 ) -> list[int] | None:
-    """The order of axes of what goes into both layers, if it is one tensor and can be told."""
-    ours, theirs = torch.get(pair.torch.module, []), keras.get(pair.keras.module, [])
-    if pair.by == "order" or pair.torch.kind != pair.keras.kind or len(ours) != 1 or len(theirs) != 1:
+    """Return the order of axes of the input of both layers, or None.
+
+    It is None unless both have one input, whose order can be told.
+    """
+    torch_shapes, keras_shapes = torch.get(pair.torch.module, []), keras.get(pair.keras.module, [])
+    if pair.by == "order" or pair.torch.kind != pair.keras.kind or len(torch_shapes) != 1 or len(keras_shapes) != 1:
         return None
-    shape, other = tuple(ours[0]), tuple(theirs[0])
-    # As its output; as an earlier tensor of these very shapes, which it may be; as it is.
-    likely = (pair.fit.order, known.get((shape, other)), tuple(range(len(other))))
+    shape, keras_shape = tuple(torch_shapes[0]), tuple(keras_shapes[0])
+    # The order of the layer's output; that of an earlier tensor of the same shapes, which it may be; the identity.
+    likely = (pair.fit.order, orders.get((shape, keras_shape)), tuple(range(len(keras_shape))))
     for order in likely:
-        if order and len(order) == len(other) and tuple(other[axis] for axis in order) == shape:
+        if order and len(order) == len(keras_shape) and tuple(keras_shape[axis] for axis in order) == shape:
             return list(order)
     return None

@@ -1,4 +1,4 @@
-"""Which modules own the same weights, on the two sides: what a mapping of weights says of modules."""
+"""Tell which modules own which weights, by the entries of the weight mapping, so that both sides can be compared."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,10 @@ Owned = dict[str, frozenset[int]]  # module -> numbers of the mapping's entries 
 
 
 def owned(survey: Survey, mapping: Mapping) -> Owned:
-    """What each module owns, those within it included. A module that owns a part of an entry is left out.
+    """Return the entries that each module owns, those of modules within it included.
 
-    Two modules, one of each side, that own the same have the same part in the computation.
+    A module that owns only a part of an entry is left out. Two modules, one of each side, that own the same entries
+    play the same part in the computation.
     """
     separator = SEPARATORS[survey.side]
     holders = _holders(survey, separator)
@@ -29,14 +30,14 @@ def owned(survey: Survey, mapping: Mapping) -> Owned:
 
 
 def ancestors(path: str, separator: str) -> Iterator[str]:
-    """The paths of the modules around one, the nearest first."""
+    """Yield the paths of the modules around a path, the nearest first."""
     while separator in path:
         path = path.rpartition(separator)[0]
         yield path
 
 
 def _holders(survey: Survey, separator: str) -> dict[str, set[str]]:
-    """The modules that hold a weight: several if it is tied."""
+    """Return, for each weight, the modules that hold it: several if it is tied."""
     holders = {weight.name: {weight.module} for weight in survey.weights}
     for alias, name in survey.tied.items():
         holders.setdefault(name, set()).add(alias.rpartition(separator)[0])
@@ -46,9 +47,9 @@ def _holders(survey: Survey, separator: str) -> dict[str, set[str]]:
 
 
 def _counted(names: Sequence[str], holders: dict[str, set[str]], separator: str) -> Counter[str]:
-    """How many of some weights each module has within it."""
-    found: Counter[str] = Counter()
+    """Count how many of some weights each module has within it."""
+    counts: Counter[str] = Counter()
     for name in names:
         modules = holders.get(name, set())
-        found.update({path for module in modules for path in (module, *ancestors(module, separator))})
-    return found
+        counts.update({path for module in modules for path in (module, *ancestors(module, separator))})
+    return counts

@@ -1,98 +1,112 @@
-"""Counterparts among tensors that are not the same: behind a fault, nothing is.
+"""Match tensors that are not the same: after a fault, no tensor is.
 
-Modules that own the same weights belong together, nearest values first. Where one side's layer has its activation
-in it, the tensor behind the other side's activation is its counterpart. Then, between two pairs that correspond,
-what is of one kind.
+Modules that own the same weights belong together, the nearest values first. If one side's layer has its activation
+built in, its counterpart is what the other side's activation returns. Then tensors of one kind are matched between
+two pairs that correspond.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from parity.pairs.activations.counterparts import By, Counterparts, Place, may_be_behind
+from parity.pairs.activations.counterparts import By, Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.values import CLOSE, SAME, Fit
 
-CLEARLY = 0.5  # of two candidates, the nearer one is nearer than this part of the other's distance
-RELATED = 0.75  # the distance up to which another kind in the same place is a fault rather than something else
+CLEARLY = 0.5  # the nearer of two candidates wins if its distance is less than this fraction of the other's
+RELATED = 0.75  # up to this distance, a module of another kind at the same place is a fault rather than another step
 SORTS = {"pool": ("pool",), "activation": ("activation", "elu", "silu", "swish", "sigmoid", "tanh", "softplus")}
 
 
 class _Candidate(NamedTuple):
-    torch: Place
-    keras: Place
+    torch: ModuleOutput
+    keras: ModuleOutput
     fit: Fit
     by: By
 
     @property
     def rank(self) -> tuple[float, bool, bool, int]:
-        """Near before far, and between equals those alike, in order."""
+        """The sort key of candidates: near ones first, then those of equal kinds, then in order of execution."""
         alike = self.torch.kind == self.keras.kind, self.torch.leaf == self.keras.leaf
         return float(f"{self.fit.distance:.2e}"), not alike[0], not alike[1], self.torch.number + self.keras.number
 
 
 def match_owners(state: Counterparts) -> None:
-    """Match what modules return that own the same weights: first what is close, then what nothing else can be."""
+    """Match what modules that own the same weights return: first what is close, then what nothing else can be."""
     groups = _groups(state)
-    close = [one for torch, keras in groups for one in _candidates(state, torch, keras) if one.fit.distance <= CLOSE]
-    for one in sorted(close, key=lambda one: one.rank):
-        _accept(state, one)
+    close = [
+        candidate
+        for torch, keras in groups
+        for candidate in _candidates(state, torch, keras)
+        if candidate.fit.distance <= CLOSE
+    ]
+    for candidate in sorted(close, key=lambda candidate: candidate.rank):
+        _accept(state, candidate)
     for torch, keras in groups:
         for leaf in (True, False, None):
-            ours = [place for place in torch if place.number not in state.found and leaf in (None, place.leaf)]
-            theirs = [place for place in keras if place.number not in state.taken and leaf in (None, place.leaf)]
-            _match_in_order(state, ours, theirs)
+            torch_left = [
+                output for output in torch if output.number not in state.matched and leaf in (None, output.leaf)
+            ]
+            keras_left = [
+                output for output in keras if output.number not in state.taken and leaf in (None, output.leaf)
+            ]
+            _match_in_order(state, torch_left, keras_left)
 
 
 def match_in_gaps(state: Counterparts) -> None:
-    """Match what has one kind and could be the same, where exactly one such tensor or a much nearer one is there."""
-    for alike in (lambda place: place.kind, _sort, lambda place: "" if place.owns or not place.leaf else "any"):
+    """Match tensors of one kind between pairs that correspond, if exactly one fits there, or one is much nearer."""
+    for group_of in (lambda output: output.kind, _sort, lambda output: "" if output.owns or not output.leaf else "any"):
         accepted = [True]
-        while any(accepted):  # what is found makes the gaps narrower
-            accepted = [_accept(state, one) for one in _clear(state, alike)]
+        while any(accepted):  # each new pair makes the gaps narrower
+            accepted = [_accept(state, candidate) for candidate in _clear(state, group_of)]
 
 
-def _sort(place: Place) -> str:
-    """What sort of thing a kind without weights is: the wrong activation is one too."""
-    kind = place.kind.lower()
-    return "" if place.owns else next((sort for sort, parts in SORTS.items() if any(p in kind for p in parts)), "")
+def _sort(output: ModuleOutput) -> str:
+    """Return the sort of a module without weights ("pool", "activation" or ""), which a wrong activation has too."""
+    kind = output.kind.lower()
+    return (
+        "" if output.owns else next((sort for sort, parts in SORTS.items() if any(part in kind for part in parts)), "")
+    )
 
 
-def _groups(state: Counterparts) -> list[tuple[list[Place], list[Place]]]:
-    """The tensors of modules that own the same, if both sides have some.
+def _groups(state: Counterparts) -> list[tuple[list[ModuleOutput], list[ModuleOutput]]]:
+    """Return the tensors of modules that own the same weights, if both sides have some.
 
-    Of several modules that together own what one of the other side does, the last returns the same.
+    If several modules of one side together own what a single module of the other side does, the last of them returns
+    the same.
     """
-    groups: dict[frozenset[int], tuple[list[Place], list[Place]]] = {}
-    for side, places in enumerate((state.torch, state.keras)):
-        for place in places:
-            if place.owns:
-                groups.setdefault(place.owns, ([], []))[side].append(place)
+    groups: dict[frozenset[int], tuple[list[ModuleOutput], list[ModuleOutput]]] = {}
+    for side, outputs in enumerate((state.torch, state.keras)):
+        for output in outputs:
+            if output.owns:
+                groups.setdefault(output.owns, ([], []))[side].append(output)
     for owns, group in groups.items():
-        for places, own, other in ((state.keras, *group), (state.torch, *group[::-1])):
-            if own and not other and len(owns) > 1 and all(place.leaf for place in own):
-                other += _last_part(places, owns)
+        for outputs, own, other in ((state.keras, *group), (state.torch, *group[::-1])):
+            if own and not other and len(owns) > 1 and all(output.leaf for output in own):
+                other += _last_part(outputs, owns)
     return [group for group in groups.values() if all(group)]
 
 
-def _last_part(places: Sequence[Place], owns: frozenset[int]) -> list[Place]:
-    """The last tensor from modules that own a part, if nothing of the whole is missing."""
-    parts = [place for place in places if place.owns and place.owns < owns]
-    return parts[-1:] if frozenset().union(*(place.owns for place in parts)) == owns else []
+def _last_part(outputs: Sequence[ModuleOutput], owns: frozenset[int]) -> list[ModuleOutput]:
+    """Return the last tensor from modules that own a part of the weights, if together they own all of them."""
+    parts = [output for output in outputs if output.owns and output.owns < owns]
+    return parts[-1:] if frozenset().union(*(output.owns for output in parts)) == owns else []
 
 
-def _candidates(state: Counterparts, ours: list[Place], theirs: list[Place]) -> Iterator[_Candidate]:
-    """The pairs of a group, and what stands behind the one if the other may have its activation in it."""
-    for torch in ours:
-        for keras in theirs:
-            if torch.number in state.found and keras.number in state.taken:
+def _candidates(
+    state: Counterparts, torch_outputs: list[ModuleOutput], keras_outputs: list[ModuleOutput]
+) -> Iterator[_Candidate]:
+    """Yield the pairs of a group; if only one side's layer may have its activation built in, also those after it."""
+    for torch in torch_outputs:
+        for keras in keras_outputs:
+            if torch.number in state.matched and keras.number in state.taken:
                 continue
             if torch.fused == keras.fused:
                 yield from _candidate(state, torch, keras, "weights")
             if torch.kind != keras.kind or torch.fused != keras.fused:
-                yield from _behind(state, torch, keras)
+                yield from _after(state, torch, keras)
 
 
-def _behind(state: Counterparts, torch: Place, keras: Place) -> Iterator[_Candidate]:
-    """The one and the layer without weights that is called after the other, which may be its activation."""
+def _after(state: Counterparts, torch: ModuleOutput, keras: ModuleOutput) -> Iterator[_Candidate]:
+    """Yield pairs with the layer without weights that is called next, which may be the activation."""
     if not (torch.leaf and keras.leaf):
         return
     if not torch.fused and (activation := _activation(state.torch, torch)):
@@ -101,63 +115,96 @@ def _behind(state: Counterparts, torch: Place, keras: Place) -> Iterator[_Candid
         yield from _candidate(state, torch, activation, "order")
 
 
-def _activation(places: Sequence[Place], place: Place) -> Place | None:
-    after = places[place.number + 1] if place.number + 1 < len(places) else None
-    if after and after.leaf and not after.owns and not after.is_random and after.tensor.size == place.tensor.size:
-        return after
+def _activation(outputs: Sequence[ModuleOutput], output: ModuleOutput) -> ModuleOutput | None:
+    """Return what the next module returns, if it may be the activation of this one."""
+    following = outputs[output.number + 1] if output.number + 1 < len(outputs) else None
+    if (
+        following
+        and following.leaf
+        and not following.owns
+        and not following.is_random
+        and following.tensor.size == output.tensor.size
+    ):
+        return following
     return None
 
 
-def _candidate(state: Counterparts, torch: Place, keras: Place, by: By) -> Iterator[_Candidate]:
-    if state.is_free(torch, keras) and may_be_behind(torch, keras) and (fit := state.fit(torch, keras)):
+def _candidate(state: Counterparts, torch: ModuleOutput, keras: ModuleOutput, by: By) -> Iterator[_Candidate]:
+    """Yield the pair if neither tensor is matched, masks do not speak against it, and an order of axes fits."""
+    if state.is_free(torch, keras) and masks_may_agree(torch, keras) and (fit := state.fit(torch, keras)):
         yield _Candidate(torch, keras, fit, by)
 
 
-def _match_in_order(state: Counterparts, ours: list[Place], theirs: list[Place]) -> None:
-    """As many on both sides, or one module each: that torch's also returns its states does not matter."""
-    fitting = [(torch, keras) for torch in ours for keras in theirs if torch.tensor.size == keras.tensor.size]
-    ours, theirs = ([one for one in side if any(one in pair for pair in fitting)] for side in (ours, theirs))
-    modules = {torch.module for torch in ours}, {keras.module for keras in theirs}
-    if len(ours) != len(theirs) and (len(modules[0]), len(modules[1])) != (1, 1):
+def _match_in_order(state: Counterparts, torch_outputs: list[ModuleOutput], keras_outputs: list[ModuleOutput]) -> None:
+    """Match in order if there are as many tensors on both sides, or one module on each.
+
+    With one module on each side, it does not matter that torch's also returns its states.
+    """
+    fitting = [
+        (torch, keras) for torch in torch_outputs for keras in keras_outputs if torch.tensor.size == keras.tensor.size
+    ]
+    torch_outputs, keras_outputs = (
+        [candidate for candidate in side if any(candidate in pair for pair in fitting)]
+        for side in (torch_outputs, keras_outputs)
+    )
+    modules = {torch.module for torch in torch_outputs}, {keras.module for keras in keras_outputs}
+    if len(torch_outputs) != len(keras_outputs) and (len(modules[0]), len(modules[1])) != (1, 1):
         return
-    for torch, keras in zip(ours, theirs, strict=False):
+    for torch, keras in zip(torch_outputs, keras_outputs, strict=False):
         alike = torch.fused == keras.fused
-        for one in _candidate(state, torch, keras, "weights") if alike else _behind(state, torch, keras):
-            _accept(state, one)
+        for candidate in _candidate(state, torch, keras, "weights") if alike else _after(state, torch, keras):
+            _accept(state, candidate)
 
 
-def _accept(state: Counterparts, one: _Candidate) -> bool:
-    """Match two tensors, unless they have a counterpart, or nothing behind them shows their difference."""
-    apart = one.fit.distance
-    if not state.is_free(one.torch, one.keras) or (apart > SAME and state.died_out(one.torch, apart)):
+def _accept(state: Counterparts, candidate: _Candidate) -> bool:
+    """Match two tensors, unless one has a counterpart already, or their difference is not seen after them."""
+    apart = candidate.fit.distance
+    if not state.is_free(candidate.torch, candidate.keras) or (apart > SAME and state.died_out(candidate.torch, apart)):
         return False
-    state.add(one.torch, one.keras, one.fit, one.by)
+    state.add(candidate.torch, candidate.keras, candidate.fit, candidate.by)
     return True
 
 
-def _clear(state: Counterparts, alike: Callable[[Place], str]) -> list[_Candidate]:
-    """Between each two anchors the pairs of those alike that are unambiguous."""
+def _clear(state: Counterparts, group_of: Callable[[ModuleOutput], str]) -> list[_Candidate]:
+    """Return the unambiguous pairs between each two anchors, among tensors of one group."""
     torch_gaps, keras_gaps = state.gaps()
-    rooms: dict[tuple[int, str, int, str], tuple[list[Place], list[Place]]] = {}
-    for side, (places, gaps) in enumerate(((state.torch, torch_gaps), (state.keras, keras_gaps))):
-        taken = state.taken if side else state.found
-        for place in places:
-            if place.number not in taken and alike(place):
-                key = gaps[place.number], alike(place), place.tensor.size, place.tensor.family
-                rooms.setdefault(key, ([], []))[side].append(place)
-    return [one for ours, theirs in rooms.values() if ours and theirs for one in _unique(state, ours, theirs)]
+    groups: dict[tuple[int, str, int, str], tuple[list[ModuleOutput], list[ModuleOutput]]] = {}
+    for side, (outputs, gaps) in enumerate(((state.torch, torch_gaps), (state.keras, keras_gaps))):
+        taken = state.taken if side else state.matched
+        for output in outputs:
+            if output.number not in taken and group_of(output):
+                key = gaps[output.number], group_of(output), output.tensor.size, output.tensor.family
+                groups.setdefault(key, ([], []))[side].append(output)
+    return [
+        candidate
+        for torch_outputs, keras_outputs in groups.values()
+        if torch_outputs and keras_outputs
+        for candidate in _unique(state, torch_outputs, keras_outputs)
+    ]
 
 
-def _unique(state: Counterparts, ours: list[Place], theirs: list[Place]) -> Iterator[_Candidate]:
-    pairs = [(t, k) for t in ours for k in theirs if not (t.owns and k.owns) and t.is_random == k.is_random]
-    fits = [one for torch, keras in pairs for one in _candidate(state, torch, keras, "order")]
-    if len(ours) == len(theirs) and all(one.fit.distance <= SAME for one in fits):
-        yield from (one for one in fits if ours.index(one.torch) == theirs.index(one.keras))
+def _unique(
+    state: Counterparts, torch_outputs: list[ModuleOutput], keras_outputs: list[ModuleOutput]
+) -> Iterator[_Candidate]:
+    """Yield the candidates without a serious rival."""
+    pairs = [
+        (torch, keras)
+        for torch in torch_outputs
+        for keras in keras_outputs
+        if not (torch.owns and keras.owns) and torch.is_random == keras.is_random
+    ]
+    fits = [candidate for torch, keras in pairs for candidate in _candidate(state, torch, keras, "order")]
+    if len(torch_outputs) == len(keras_outputs) and all(candidate.fit.distance <= SAME for candidate in fits):
+        yield from (
+            candidate
+            for candidate in fits
+            if torch_outputs.index(candidate.torch) == keras_outputs.index(candidate.keras)
+        )
         return
-    for one in fits:
-        if one.torch.kind != one.keras.kind and one.fit.distance > RELATED:
+    for candidate in fits:
+        if candidate.torch.kind != candidate.keras.kind and candidate.fit.distance > RELATED:
             continue
-        rivals = [other for other in fits if (other.torch is one.torch) != (other.keras is one.keras)]
+        rivals = [other for other in fits if (other.torch is candidate.torch) != (other.keras is candidate.keras)]
         nearest = min((other.fit.distance for other in rivals), default=None)
-        if nearest is None or one.fit.distance <= min(CLOSE, CLEARLY * nearest):
-            yield one
+        if nearest is None or candidate.fit.distance <= min(CLOSE, CLEARLY * nearest):
+            yield candidate

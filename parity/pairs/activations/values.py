@@ -1,7 +1,7 @@
-"""How far apart two tensors are that may hold the same numbers in another order of axes, and which order that is.
+"""Measure how far apart two tensors are that may hold the same numbers in another order of axes, and find that order.
 
-A tensor's `Order` tells how Keras's tensor becomes torch's: transposed by it, then reshaped to torch's shape.
-Most tensors that are not the same are told apart by their `Marks`, which no order of axes changes; of the rest,
+A tensor's `Order` tells how Keras's tensor becomes torch's: it is transposed by it, then reshaped to torch's shape.
+Most tensors that are not the same are told apart by their `Invariants`, which no order of axes changes. For the rest,
 a sample of elements finds the order, and only then are all elements compared.
 """
 
@@ -20,19 +20,20 @@ from parity.core.arrays import Array
 Order = tuple[int, ...]
 Shape = tuple[int, ...]
 
-# Relative L2. Between two ports in float64 rounding leaves 1e-12, and constants that a framework rounds to float32
-# up to 1e-7; what a fault moves by less is still the same tensor to whoever looks for its counterpart.
+# Relative L2 distance up to which tensors count as the same. Between two right ports in float64, rounding leaves 1e-12,
+# and constants that a framework rounds to float32 leave up to 1e-7. A fault that is smaller than SAME does not keep a
+# tensor from being matched with its counterpart.
 SAME = 1e-6
 # Unrelated tensors are about 1.4 apart, and 1.2 behind a ReLU; an epsilon or a form of GELU moves a tensor by 1e-2.
 CLOSE = 0.25
-# Elements by which orders of axes are tried: as many large ones, for sparse tensors, as random ones.
+# How many elements are compared to find the order of axes: half of them large ones (for sparse tensors), half random.
 SAMPLE = 256
-TINY = 1e-140  # its square is a float64 with all digits
-# Orders of axes that are tried: all of seven axes.
+TINY = 1e-140  # the square of this is still a normal float64
+# At most so many orders of axes are tried: all of seven axes.
 MOST_ORDERS = 5040
 
 
-class Marks(NamedTuple):
+class Invariants(NamedTuple):
     """What no order of axes changes."""
 
     finite: int
@@ -50,38 +51,38 @@ class Fit(NamedTuple):
 
 
 class Tensor:
-    """An array with what is known of it, found when it is first asked for."""
+    """An array with properties that are computed when they are first asked for."""
 
     def __init__(self, array: Array) -> None:
         self.array = np.ascontiguousarray(array).reshape(array.shape)
         self.shape: Shape = array.shape
         self.size = array.size
-        # Floats, integers and booleans are never each other's counterpart: the judge would refuse them.
+        # Floats, integers and booleans are never each other's counterpart: the verdict would be `diverged` anyway.
         self.family = {"f": "float", "V": "float", "b": "boolean"}.get(array.dtype.kind, "integer")
 
     @cached_property
     def flat(self) -> NDArray[np.float64]:
-        """All elements, as torch and numpy count them."""
+        """All elements in row-major order, as float64."""
         return self.array.reshape(-1).astype(np.float64, copy=False)
 
     @cached_property
-    def marks(self) -> Marks:
-        """Of the finite elements."""
+    def invariants(self) -> Invariants:
+        """The invariants, over the finite elements."""
         values = self.flat[np.isfinite(self.flat)]
         if not values.size:
-            return Marks(0, 0.0, 0.0, 0.0, 0.0)
+            return Invariants(0, 0.0, 0.0, 0.0, 0.0)
         with np.errstate(over="ignore"):
-            return Marks(values.size, *map(float, (values.sum(), _norm(values), values.min(), values.max())))
+            return Invariants(values.size, *map(float, (values.sum(), _norm(values), values.min(), values.max())))
 
     @property
     def is_constant(self) -> bool:
-        """It says nothing: one number everywhere, nothing finite, or nothing at all."""
-        marks = self.marks
-        return not marks.finite or (marks.finite == self.size and marks.smallest == marks.largest)
+        """Whether the tensor is no evidence: one number everywhere, nothing finite, or no elements."""
+        invariants = self.invariants
+        return not invariants.finite or (invariants.finite == self.size and invariants.smallest == invariants.largest)
 
     @cached_property
     def sample(self) -> NDArray[np.int64]:
-        """The places of the largest elements of equal parts, and random ones."""
+        """The positions of the largest elements of equal parts and of random ones; all positions of a small tensor."""
         if self.size <= SAMPLE:
             return np.arange(self.size)
         parts = self.flat[: self.size // (SAMPLE // 2) * (SAMPLE // 2)].reshape(SAMPLE // 2, -1)
@@ -90,108 +91,118 @@ class Tensor:
 
     @cached_property
     def digest(self) -> bytes:
-        """Tensors of equal digest are equal."""
+        """A hash of the values."""
         return hashlib.blake2b(self.array.reshape(-1).view(np.uint8).data, digest_size=16).digest()
 
 
-def could_be_same(one: Tensor, other: Tensor) -> bool:
-    """Whether their marks allow them to be the same in some order of axes."""
-    a, b = one.marks, other.marks
-    if (one.size, one.family, a.finite) != (other.size, other.family, b.finite):
+def could_be_same(first: Tensor, second: Tensor) -> bool:
+    """Return whether the invariants allow two tensors to be the same in some order of axes."""
+    a, b = first.invariants, second.invariants
+    if (first.size, first.family, a.finite) != (second.size, second.family, b.finite):
         return False
-    room = 2 * SAME * max(a.norm, b.norm)
+    tolerance = 2 * SAME * max(a.norm, b.norm)
     extremes = max(abs(a.smallest - b.smallest), abs(a.largest - b.largest), abs(a.norm - b.norm))
-    return extremes <= room and abs(a.total - b.total) <= room * math.sqrt(one.size)
+    return extremes <= tolerance and abs(a.total - b.total) <= tolerance * math.sqrt(first.size)
 
 
-def distance(one: Array, other: Array) -> float:
-    """Relative L2 of two flat float64 arrays; infinite where not the same elements are NaN or infinite."""
+def distance(first: Array, second: Array) -> float:
+    """Return the relative L2 distance of two flat float64 arrays.
+
+    It is infinite if they are not NaN or infinite at the same elements.
+    """
     with np.errstate(all="ignore"):
-        apart, scale = _norm(one - other), max(_norm(one), _norm(other))
+        apart, scale = _norm(first - second), max(_norm(first), _norm(second))
     if TINY < scale < math.inf and math.isfinite(apart):
         return apart / scale
-    finite = np.isfinite(one) & np.isfinite(other)
+    finite = np.isfinite(first) & np.isfinite(second)
     if not finite.all():
-        if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+        if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
             return math.inf
-        one, other = one[finite], other[finite]
-    largest = max(np.abs(one).max(initial=0.0), np.abs(other).max(initial=0.0))
+        first, second = first[finite], second[finite]
+    largest = max(np.abs(first).max(initial=0.0), np.abs(second).max(initial=0.0))
     if not largest:
         return 0.0
-    one, other = one / largest, other / largest  # their squares neither overflow nor vanish
-    return _norm(one - other) / max(_norm(one), _norm(other))
+    first, second = first / largest, second / largest  # their squares neither overflow nor vanish
+    return _norm(first - second) / max(_norm(first), _norm(second))
 
 
 def fit(torch: Tensor, keras: Tensor, preferred: Sequence[Order] = ()) -> Fit | None:
-    """The order in which Keras's tensor is nearest to torch's, the first of several. None: no order of axes fits."""
+    """Return the order in which Keras's tensor is nearest to torch's, or None if no order of axes fits.
+
+    Of several equally near orders the first counts, `preferred` ones before the others.
+    """
     if (torch.size, torch.family) != (keras.size, keras.family):
         return None
-    known = orders(keras.shape, torch.shape)
-    tried = [order for order in dict.fromkeys((*preferred, *known)) if order in known]
+    possible = orders(keras.shape, torch.shape)
+    tried = [order for order in dict.fromkeys((*preferred, *possible)) if order in possible]
     if not tried:
         return None
     sampled = [distance(torch.flat[torch.sample], _sampled(torch, keras, order)) for order in tried]
-    nearest = [order for order, apart in zip(tried, sampled, strict=True) if apart <= SAME]
-    found = (Fit(order, whole(torch, keras, order)) for order in nearest or [tried[int(np.argmin(sampled))]])
-    best = next(found)
-    for another in found:
+    nearest = [order for order, sampled_distance in zip(tried, sampled, strict=True) if sampled_distance <= SAME]
+    fits = (Fit(order, full_distance(torch, keras, order)) for order in nearest or [tried[int(np.argmin(sampled))]])
+    best = next(fits)
+    for another in fits:
         if best.distance <= SAME:
             break
         best = min(best, another, key=lambda candidate: candidate.distance)
     return best
 
 
-def glance(torch: Tensor, others: Sequence[Tensor]) -> list[float]:
-    """How far apart torch's tensor and each of Keras's seem, by the sample alone. It is cheap, also for hundreds."""
+def sampled_distances(torch: Tensor, others: Sequence[Tensor]) -> list[float]:
+    """Return how far apart torch's tensor and each of Keras's are, estimated by the sample alone.
+
+    This is cheap even for hundreds of tensors.
+    """
     apart = [math.inf] * len(others)
     shapes: dict[Shape, list[int]] = {}
     for number, keras in enumerate(others):
         if keras.family == torch.family:
             shapes.setdefault(keras.shape, []).append(number)
-    ours = torch.flat[torch.sample]
+    torch_sample = torch.flat[torch.sample]
     for shape, numbers in shapes.items():
         for order in orders(shape, torch.shape):
-            places = _places(torch, shape, order)
-            seen = _rows_apart(ours, np.stack([others[number].flat[places] for number in numbers]))
-            for number, distance in zip(numbers, seen.tolist(), strict=True):
+            positions = _positions(torch, shape, order)
+            row_distances = _rows_apart(torch_sample, np.stack([others[number].flat[positions] for number in numbers]))
+            for number, distance in zip(numbers, row_distances.tolist(), strict=True):
                 apart[number] = min(apart[number], distance)
     return apart
 
 
-def _rows_apart(one: Array, rows: Array) -> NDArray[np.float64]:
-    """The distances of some rows, where they are infinite if anything in a row or in `one` is not finite."""
+def _rows_apart(sample: Array, rows: Array) -> NDArray[np.float64]:
+    """Return the distance of each row to the sample; infinite if anything in either is not finite."""
     with np.errstate(all="ignore"):
-        apart = np.linalg.norm(rows - one, axis=1) / np.maximum(np.linalg.norm(rows, axis=1), _norm(one))
+        apart = np.linalg.norm(rows - sample, axis=1) / np.maximum(np.linalg.norm(rows, axis=1), _norm(sample))
     return np.where(np.isnan(apart), np.inf, apart)
 
 
-def whole(torch: Tensor, keras: Tensor, order: Order) -> float:
-    """How far apart all elements are, in this order of Keras's axes."""
+def full_distance(torch: Tensor, keras: Tensor, order: Order) -> float:
+    """Return how far apart all elements are, with Keras's axes in this order."""
     return distance(torch.flat, keras.flat.reshape(keras.shape).transpose(order).reshape(-1))
 
 
 def _sampled(torch: Tensor, keras: Tensor, order: Order) -> Array:
-    """Keras's elements at torch's sample, without moving the others."""
-    return keras.flat[_places(torch, keras.shape, order)]
+    """Return Keras's elements at torch's sample, without moving the others."""
+    return keras.flat[_positions(torch, keras.shape, order)]
 
 
-def _places(torch: Tensor, keras: Shape, order: Order) -> NDArray[np.int64]:
-    """Where the elements of torch's sample are in Keras's tensor."""
-    places = np.zeros(len(torch.sample), np.int64)
-    rest = torch.sample
+def _positions(torch: Tensor, keras: Shape, order: Order) -> NDArray[np.int64]:
+    """Return where the elements of torch's sample are in Keras's flat tensor."""
+    positions = np.zeros(len(torch.sample), np.int64)
+    remaining = torch.sample
     for axis in reversed(order):
         if not keras[axis]:
-            return rest  # there are none
-        rest, index = np.divmod(rest, keras[axis])
-        places += index * math.prod(keras[axis + 1 :])
-    return places
+            return remaining  # an empty tensor has an empty sample
+        remaining, index = np.divmod(remaining, keras[axis])
+        positions += index * math.prod(keras[axis + 1 :])
+    return positions
 
 
 @lru_cache(maxsize=4096)
 def orders(keras: Shape, torch: Shape) -> dict[Order, None]:
-    """The orders of Keras's axes from which torch's shape comes by merging or splitting neighbours, likely ones first.
+    """Return the orders of Keras's axes from which torch's shape follows by merging or splitting neighbours.
 
-    Likely: torch's very shape, then as few axes as possible that swapped places. Axes of length 1 stay out of it.
+    Likely ones come first: those that give torch's very shape, then those that swap the fewest axes. Axes of length 1
+    are not moved.
     """
     if math.prod(keras) != math.prod(torch):
         return {}
@@ -205,23 +216,29 @@ def orders(keras: Shape, torch: Shape) -> dict[Order, None]:
     return dict.fromkeys(sorted(possible, key=lambda order: (_shape(keras, order) != torch, _swaps(order), order)))
 
 
-def _merges(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether axes of the one are split or merged into the other's: within what is cut alike, one has a single axis."""
-    if 0 in one or 0 in other:
-        return sorted(one) == sorted(other) or len(one) != len(other)
-    cuts = [list(_cuts(shape)) for shape in (one, other)]
+def _merges(first: Sequence[int], second: Sequence[int]) -> bool:
+    """Return whether axes of one shape can be split or merged into the other's.
+
+    Between two cuts that both shapes share, one of them must have a single axis.
+    """
+    if 0 in first or 0 in second:
+        return sorted(first) == sorted(second) or len(first) != len(second)
+    cuts = [list(_cuts(shape)) for shape in (first, second)]
     common = [0, *sorted(set(cuts[0]) & set(cuts[1]))]
-    return all(min(sum(start < cut <= end for cut in of) for of in cuts) == 1 for start, end in pairwise(common))
+    return all(
+        min(sum(start < cut <= end for cut in cuts_of_shape) for cuts_of_shape in cuts) == 1
+        for start, end in pairwise(common)
+    )
 
 
 def _cuts(shape: Sequence[int]) -> Iterator[int]:
-    """How many elements the first axes span."""
+    """Yield how many elements the first axes span, for one axis, two axes, and so on."""
     for count in range(1, len(shape) + 1):
         yield math.prod(shape[:count])
 
 
 def _filled(moved: Sequence[int], keras: Shape, torch: Shape) -> Order:
-    """The order of all axes: those of length 1 where torch has its own, or else where they were."""
+    """Return the order of all axes; those of length 1 go where torch has its own, or else stay where they were."""
     like = torch if len(torch) == len(keras) and torch.count(1) == keras.count(1) else keras
     ones = (axis for axis, extent in enumerate(keras) if extent == 1)
     others = iter(moved)

@@ -1,1 +1,1 @@
-"""Variations of a pair's inputs: the same two models on inputs that nobody gave."""
+"""Variations: the two models of a pair on inputs that nobody gave."""

@@ -1,7 +1,8 @@
-"""Both halves of a pair called on variations of its inputs, and judged: a difference is one that nobody asked for.
+"""Call both models of a pair on variations of its inputs, and compare what they return.
 
-It is only looked for where the outputs on the inputs given are the same computation. What cannot be judged (a scale
-that leaves float32's range, outputs that are NaN, a model that does not take the inputs) is told and fails nothing.
+This is only done if the outputs on the inputs given are the same computation. What cannot be judged (a scale that
+leaves float32's range, outputs that are NaN, a model that does not accept the inputs) is reported and fails nothing,
+since nobody asked for these inputs.
 """
 
 import shutil
@@ -34,63 +35,80 @@ SIDES = ("torch", "keras")
 
 
 def vary(
-    result: CaseResult, file: PairFile, backends: Sequence[Backend], folder: Path, halves: PairContext, given_only: bool
+    result: CaseResult,
+    file: PairFile,
+    backends: Sequence[Backend],
+    folder: Path,
+    context: PairContext,
+    given_only: bool,
 ) -> None:
     """Run the variations of a pair that has passed, and add them and the coverage to its result.
 
-    `folder`: of the pair's traces. `given_only`: run no variations; the coverage is that of the inputs given.
+    `folder` holds the pair's traces. With `given_only`, no variation is compared, and the coverage is that of the
+    inputs given.
     """
     if result.verdict not in PASSED:
         return
     scratch = folder / "variations"
-    shutil.rmtree(scratch, ignore_errors=True)  # left by a run that was ended
-    left: list[VariationResult] = []
+    shutil.rmtree(scratch, ignore_errors=True)  # an earlier run that was killed may have left it
+    unshared: list[VariationResult] = []
     try:
-        if failures := _recorded(file, backends, scratch, halves, given_only):
+        if failures := _recorded(file, backends, scratch, context, given_only):
             result.variations = [VariationResult(name="all", verdict="skipped", skipped="; ".join(failures))]
             return
         chosen = variations(file.case, file.search)[: 1 if given_only else None]
-        told = _Told(scratch, chosen, survey.read(folder / "torch" / "survey"), bool(result.expected))
-        result.variations = [] if given_only else list(told.judged())
-        result.coverage = covered(_branches(file, folder, halves, told, result.variations))
-        left = told.unshared
+        comparisons = _Comparisons(scratch, chosen, survey.read(folder / "torch" / "survey"), bool(result.expected))
+        result.variations = [] if given_only else list(comparisons.judged())
+        result.coverage = covered(_branches(file, folder, context, comparisons, result.variations))
+        unshared = comparisons.unshared
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    _conclude(result, left)
+    _conclude(result, unshared)
 
 
 def _recorded(
-    file: PairFile, backends: Sequence[Backend], scratch: Path, halves: PairContext, given_only: bool
+    file: PairFile, backends: Sequence[Backend], scratch: Path, context: PairContext, given_only: bool
 ) -> list[str]:
-    """Have both sides record all of it; what failed."""
+    """Have both sides record all variations, and return the messages of those that failed."""
     jobs = {}
     for backend in backends:
         own = scratch / backend.name
         own.mkdir(parents=True)
         runs = RUNS[backend.name]
-        job = VaryJob(case=file.case, runs=runs, folder=str(own.absolute()), pair=halves, given_only=given_only)
+        job = VaryJob(case=file.case, runs=runs, folder=str(own.absolute()), pair=context, given_only=given_only)
         jobs[backend] = [job]
     answers = [(result.backend, result.answer) for result in feed(jobs)]
     return [f"{name}: {answer.message}" for name, answer in answers if answer.status != "done"]
 
 
 def _conclude(result: CaseResult, unshared: list[VariationResult]) -> None:
-    """A variation that diverged makes the pair diverge; one side's own random numbers leave it inconclusive."""
-    found = next((one for one in [*result.variations, *unshared] if one.verdict == "diverged" or one in unshared), None)
-    if found is None:
+    """Change the verdict of the pair if a variation diverged, or if one side alone draws random numbers.
+
+    The pair is then diverged or inconclusive.
+    """
+    decisive = next(
+        (
+            variation
+            for variation in [*result.variations, *unshared]
+            if variation.verdict == "diverged" or variation in unshared
+        ),
+        None,
+    )
+    if decisive is None:
         return
-    where = "in inference, on" if found.name == GIVEN else "on inputs that nobody gave:"
-    reason = f"{where} {found.name}: {found.reason}"
-    result.verdict, result.reason = worst([result.verdict, found.verdict]), reason
-    place = Divergence(step=0, kind="activation", name=MODEL, replica=0, bits=None, reason=reason)
-    result.first_divergence = msgspec.structs.replace(found.first_divergence or place, reason=reason)
+    where = "in inference, on" if decisive.name == GIVEN else "on inputs that nobody gave:"
+    reason = f"{where} {decisive.name}: {decisive.reason}"
+    result.verdict, result.reason = worst([result.verdict, decisive.verdict]), reason
+    divergence = Divergence(step=0, kind="activation", name=MODEL, replica=0, bits=None, reason=reason)
+    result.first_divergence = msgspec.structs.replace(decisive.first_divergence or divergence, reason=reason)
 
 
-class _Told:
-    """What both sides have recorded. `facts`: torch's and Keras's; `torch`: its survey.
+class _Comparisons:
+    """The comparisons of what both sides have recorded.
 
-    `unshared`: the variations that cannot be compared as one side draws random numbers that the other does not.
-    `accepts`: whether the pair's file accepts a difference, which may reach the outputs.
+    `facts` are torch's and Keras's, `torch` is torch's survey. `unshared` collects the variations that cannot be
+    compared since one side draws random numbers that the other does not. `accepts` says that the pair's file accepts
+    a difference, which may reach the outputs.
     """
 
     def __init__(self, folder: Path, chosen: list[Variation], torch: Survey, accepts: bool) -> None:
@@ -99,7 +117,7 @@ class _Told:
         self.facts = [read(folder / side) for side in SIDES]
 
     def judged(self) -> Iterator[VariationResult]:
-        """The verdict on every variation, if the outputs on the inputs given pass."""
+        """Yield the verdict on every variation, if the outputs on the inputs given pass."""
         given = self._judged(0)
         if given.verdict == "diverged" and not self.accepts:
             yield given
@@ -111,6 +129,7 @@ class _Told:
         yield from (self._judged(number) for number in range(1, len(self.chosen)))
 
     def _judged(self, number: int) -> VariationResult:
+        """Compare what both sides returned for one variation."""
         name = self.chosen[number].name
         failed = {side: facts.failed[name] for side, facts in self._sides() if name in facts.failed}
         excluded = {side: facts.excluded[name] for side, facts in self._sides() if name in facts.excluded}
@@ -119,45 +138,45 @@ class _Told:
         if failed:
             return self._failed(self.chosen[number], failed)
         torch, keras = (Trace(self.folder / side / str(number)) for side in SIDES)
-        if why := _not_judged(torch, keras):
-            return VariationResult(name=name, verdict="inconclusive", reason=why)
-        # Where nobody asked for the inputs (zeros, 100 times as large) float32 may be lost on one side.
-        found = compare(torch, keras, low_runs=False)
-        if found.verdict not in PASSED and (others := self._draws(name)):
-            return others
-        first = found.first_divergence if found.verdict not in PASSED else None
-        return VariationResult(name=name, verdict=found.verdict, reason=found.reason, first_divergence=first)
+        if reason := _not_judged(torch, keras):
+            return VariationResult(name=name, verdict="inconclusive", reason=reason)
+        # The low runs are not judged: on inputs such as zeros or 100 times the scale, float32 may lose all digits.
+        comparison = compare(torch, keras, low_runs=False)
+        if comparison.verdict not in PASSED and (masks_differ := self._draws(name)):
+            return masks_differ
+        first = comparison.first_divergence if comparison.verdict not in PASSED else None
+        return VariationResult(name=name, verdict=comparison.verdict, reason=comparison.reason, first_divergence=first)
 
     def _draws(self, name: str) -> VariationResult | None:
-        """What is said where the sides do not draw the same dropout masks in the same order."""
+        """Return a result if the sides do not draw the same dropout masks in the same order, else None."""
         torch, keras = (facts.draws.get(name, []) for facts in self.facts)
-        # Masks are numbered among tensors of one size: only there does the order count.
+        # Masks are numbered among tensors of the same size, so that only their order within a size counts.
         ordered = [sorted(draws, key=lambda draw: draw.size) for draws in (torch, keras)]
         if ordered[0] == ordered[1]:
             return None
-        reason = f"torch drops at the rates {masks.told(torch)}, keras {masks.told(keras)}"
+        reason = f"torch drops at the rates {masks.rates_in_words(torch)}, keras {masks.rates_in_words(keras)}"
         if sorted(torch) == sorted(keras):
             return self._left(name, Unshared(f"{reason}: in another order", alike=False))
         return VariationResult(name=name, verdict="diverged", reason=reason)
 
     def _left(self, name: str, why: Unshared) -> VariationResult:
-        """A variation that is not compared."""
+        """Return the result for a variation that is not compared."""
         if why.alike:
             return VariationResult(name=name, verdict="skipped", skipped=why.reason)
-        found = VariationResult(name=name, verdict="inconclusive", reason=f"cannot be compared: {why.reason}")
-        self.unshared.append(found)
-        return found
+        inconclusive = VariationResult(name=name, verdict="inconclusive", reason=f"cannot be compared: {why.reason}")
+        self.unshared.append(inconclusive)
+        return inconclusive
 
     def _failed(self, variation: Variation, failed: dict[str, str]) -> VariationResult:
-        """One side or both do not take the inputs."""
+        """Return the result for a variation that one side or both do not accept."""
         if len(failed) == len(SIDES):
             return VariationResult(name=variation.name, verdict="skipped", skipped="both fail", failed=failed)
-        takes = next(side for side in SIDES if side not in failed)
-        ((fails, message),) = failed.items()
-        if fails in variation.may_fail:
-            only = f"{takes} alone takes them"
-            return VariationResult(name=variation.name, verdict="skipped", skipped=only, failed=failed)
-        reason = f"{takes} takes them, {fails} fails: {message}"
+        accepting = next(side for side in SIDES if side not in failed)
+        ((failing, message),) = failed.items()
+        if failing in variation.may_fail:
+            skipped = f"{accepting} alone takes them"
+            return VariationResult(name=variation.name, verdict="skipped", skipped=skipped, failed=failed)
+        reason = f"{accepting} takes them, {failing} fails: {message}"
         return VariationResult(name=variation.name, verdict="diverged", reason=reason, failed=failed)
 
     def _sides(self) -> Iterator[tuple[str, Facts]]:
@@ -165,7 +184,7 @@ class _Told:
 
 
 def _not_judged(torch: Trace, keras: Trace) -> str:
-    """Why the outputs of both sides say nothing about whether they are the same computation, or ""."""
+    """Return why the outputs cannot show whether both sides are the same computation; "" if they can."""
     stem = keys.step_file(0)
     high, low, witness = (torch.open(run, stem) for run in ("high", "low", "witness"))
     if _has_nan(high):
@@ -188,32 +207,35 @@ def _has_nan(tensors: Tensors) -> bool:
 
 
 def _finite(tensors: Tensors) -> int:
-    """How many numbers are finite."""
+    """Return how many numbers are finite."""
     return sum(int(np.isfinite(array).sum()) for array in _floats(tensors))
 
 
 def _branches(
-    file: PairFile, folder: Path, halves: PairContext, told: _Told, judged: list[VariationResult]
+    file: PairFile, folder: Path, context: PairContext, comparisons: _Comparisons, judged: list[VariationResult]
 ) -> Iterator[tuple[str, list[Seen]]]:
-    """What was reached, by the inputs that reached it; by variations as far as they were compared."""
+    """Yield what was reached, with the name of the inputs that reached it.
+
+    Variations count as far as their outputs were compared.
+    """
     assert isinstance(file.case.model, Pair)
     trains = file.case.model.train is not None
     surveys = [survey.read(folder / side / "survey") for side in SIDES]
-    compared = {one.name for one in judged if one.verdict in (*PASSED, "diverged")}
-    for variation in told.chosen:
+    compared = {comparison.name for comparison in judged if comparison.verdict in (*PASSED, "diverged")}
+    for variation in comparisons.chosen:
         by = INPUTS if variation.name == GIVEN or (variation.name == TRAINING and trains) else variation.name
-        seen = [facts.branches.get(variation.name, []) for facts in told.facts]
-        modes = [list(by_mode(one, variation.training)) for one in surveys]
-        matched = [*in_torch_names([*seen[1], *modes[1]], halves.matching)]
+        seen = [facts.branches.get(variation.name, []) for facts in comparisons.facts]
+        modes = [list(by_mode(model, variation.training)) for model in surveys]
+        matched = [*in_torch_names([*seen[1], *modes[1]], context.matching)]
         own = [*seen[0], *modes[0], *matched]
-        yield by, own if by == INPUTS or variation.name in compared else [_unreached(one) for one in own]
-    changed = [list(updates(one, trains)) for one in surveys]
-    yield INPUTS, [*changed[0], *in_torch_names(changed[1], halves.matching)]
-    if TRAINING not in {variation.name for variation in told.chosen}:
-        modes = [list(by_mode(one, training=True)) for one in surveys]
-        seen_in_training = [*modes[0], *in_torch_names(modes[1], halves.matching)]
-        yield INPUTS, seen_in_training if trains else [_unreached(one) for one in seen_in_training]
+        yield by, own if by == INPUTS or variation.name in compared else [_unreached(branch) for branch in own]
+    changed = [list(updates(model, trains)) for model in surveys]
+    yield INPUTS, [*changed[0], *in_torch_names(changed[1], context.matching)]
+    if TRAINING not in {variation.name for variation in comparisons.chosen}:
+        modes = [list(by_mode(model, training=True)) for model in surveys]
+        seen_in_training = [*modes[0], *in_torch_names(modes[1], context.matching)]
+        yield INPUTS, seen_in_training if trains else [_unreached(branch) for branch in seen_in_training]
 
 
-def _unreached(one: Seen) -> Seen:
-    return Seen(one.branch, one.where, reached=False, seen=one.seen)
+def _unreached(branch: Seen) -> Seen:
+    return Seen(branch.branch, branch.where, reached=False, seen=branch.seen)

@@ -1,4 +1,4 @@
-"""Whether both sides of a pair draw alike in training mode, where their masks cannot be shared."""
+"""Tell whether both sides of a pair draw alike in training mode where their masks cannot be shared."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -11,17 +11,20 @@ DROPOUT = "dropout"
 
 
 class Unshared(NamedTuple):
-    """Why training mode is not compared. `alike`: as far as is known both sides draw the same."""
+    """Why training mode is not compared.
+
+    `alike` says that both sides draw the same, as far as is known.
+    """
 
     reason: str
     alike: bool
 
 
 def unshared(excluded: dict[str, str], torch: Survey, drawn: Sequence[Draw]) -> Unshared | None:
-    """Say so where a side draws what shared masks do not serve; None where none does.
+    """Explain why masks cannot be shared, if a side draws random numbers that shared masks cannot stand for; else None.
 
-    `excluded`: by side, what it draws; `torch`: its survey, which knows the rates of the modules that are not served;
-    `drawn`: Keras's shared masks. A side that is served draws nothing but plain dropout.
+    `excluded` says by side what it draws. `torch` is torch's survey, which knows the rates of such modules. `drawn`
+    are the shared masks that Keras drew. A side that is not in `excluded` draws nothing but plain dropout.
     """
     if not excluded:
         return None
@@ -32,11 +35,11 @@ def unshared(excluded: dict[str, str], torch: Survey, drawn: Sequence[Draw]) -> 
         return Unshared(f"{reason}; torch draws nothing of that kind", alike=False)
     rates, shared = _rates(torch), {round(draw.rate, 6) for draw in drawn}
     alike = bool(shared) and rates <= shared and not any(map(_is_other_kind, _dropping(torch)))
-    return Unshared(reason if alike else f"{reason}; keras drops at the rates {told(drawn)}", alike)
+    return Unshared(reason if alike else f"{reason}; keras drops at the rates {rates_in_words(drawn)}", alike)
 
 
-def told(draws: Iterable[Draw]) -> str:
-    """Return the rates of some draws, in words."""
+def rates_in_words(draws: Iterable[Draw]) -> str:
+    """Return the rates of some masks, in words."""
     return ", ".join(f"{draw.rate:g}" for draw in draws) or "nothing"
 
 
@@ -45,12 +48,12 @@ def _dropping(survey: Survey) -> list[str]:
 
 
 def _rates(survey: Survey) -> set[float]:
-    """What is known of the rates of a model's modules: those of dropouts, and of recurrent layers with their own."""
-    found = [module.facts.get("rate") for module in survey.modules if drops(module)]
-    found += [module.facts.get("dropout") for module in survey.modules]
-    return {round(rate, 6) for rate in found if rate}
+    """Return what is known of the rates in a model: those of dropouts, and those inside recurrent layers."""
+    rates = [module.facts.get("rate") for module in survey.modules if drops(module)]
+    rates += [module.facts.get("dropout") for module in survey.modules]
+    return {round(rate, 6) for rate in rates if rate}
 
 
 def _is_other_kind(kind: str) -> bool:
-    """Whether a dropout, plain or of whole channels (dropout2d), is of another kind, as AlphaDropout is."""
+    """Return whether a dropout is of another kind than plain or channel dropout (dropout2d), as AlphaDropout is."""
     return kind.rstrip("123d").endswith(DROPOUT) and not kind.startswith(DROPOUT)

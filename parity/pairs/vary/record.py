@@ -1,7 +1,7 @@
-"""A backend's part of the variations: its half of a pair called on each of them, and what it returned written down.
+"""Record one backend's half of the variations: call its model on each of them, and write down what it returned.
 
-Each variation that the model takes leaves a trace of the model's outputs in a folder of its own number. `facts.json`
-says which it did not take and why, and which branches each reached.
+Each variation that the model accepts leaves a trace of the model's outputs, in a folder named by its number.
+`facts.json` says which variations the model did not accept and why, and which branches each one reached.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,28 +25,31 @@ from parity.trace.layout import Layout
 from parity.trace.recorder import Recorder
 
 FACTS = "facts.json"
-REPRODUCED = 2.0**-22  # of the largest value, by which two equal calls in float64 may differ
+REPRODUCED = 2.0**-22  # two equal calls in float64 may differ by this fraction of the largest value
 Outputs = list[tuple[str, Array]]
 
 
 class Instance(Protocol):
-    """A model that was built, given the weights of the pair, and may be called many times."""
+    """A model that has been built and given the weights of the pair, and that may be called many times."""
 
     def call(self, inputs: Inputs, training: bool, observer: Observer) -> Outputs:
-        """Return the model's outputs by name, in canonical axes. Raises UsageError and BackendError."""
+        """Return the model's outputs by name, in canonical axes.
+
+        Raises UsageError and BackendError.
+        """
 
     def reset(self) -> None:
-        """Give its buffers the values that they had before the first call."""
+        """Give the buffers the values that they had before the first call."""
 
 
 Open = Callable[[VaryJob, str, Mapping[str, Floats], Inputs], AbstractContextManager[Instance]]
 
 
 class Facts(msgspec.Struct):
-    """What one side tells, by the name of a variation.
+    """What one side reports, by the name of a variation.
 
-    `failed`: why the model does not take it; `excluded`: why it cannot be compared; `branches`: those that it has;
-    `draws`: the dropout masks that it drew.
+    `failed` says why the model does not accept it, `excluded` why it cannot be compared. `branches` are those that it
+    reached or has, `draws` the dropout masks that it drew.
     """
 
     failed: dict[str, str] = {}
@@ -56,21 +59,24 @@ class Facts(msgspec.Struct):
 
 
 def record(job: VaryJob, backend: str, open_: Open) -> None:
-    """Call the model on every variation in every run of the job. `open_`: builds it at a precision."""
+    """Call the model on every variation in every run of the job.
+
+    `open_` builds the model at a precision.
+    """
     chosen = variations(job.case, job.pair.search)[: 1 if job.given_only else None]
     initial = survey.Initial(Path(job.pair.survey))
     recording = _Recording(job, chosen)
     for run in job.runs:
-        at = job.case.precision if run == "low" else precision.HIGH
-        start = Nudged(initial, job.case.seed) if run == "witness" else initial
-        with open_(job, at, start, chosen[0].inputs) as instance:
+        run_precision = job.case.precision if run == "low" else precision.HIGH
+        weights = Nudged(initial, job.case.seed) if run == "witness" else initial
+        with open_(job, run_precision, weights, chosen[0].inputs) as instance:
             for variation in chosen:
                 recording.add(run, variation, instance)
     recording.close(backend)
 
 
 class _Recording:
-    """What was written so far: `files` and their `digests` by the number of a variation."""
+    """What has been written so far: `files` and their `digests`, by the number of a variation."""
 
     def __init__(self, job: VaryJob, chosen: list[Variation]) -> None:
         assert isinstance(job.case.model, Pair)
@@ -80,7 +86,7 @@ class _Recording:
         self.digests: dict[int, dict[str, str]] = {}
 
     def add(self, run: str, variation: Variation, instance: Instance) -> None:
-        """One call, if no earlier run of the variation has failed."""
+        """Call the model once and record the outputs, unless an earlier run of the variation has failed."""
         if variation.name in self.facts.failed or variation.name in self.facts.excluded:
             return
         if variation.name not in (GIVEN, SECOND_CALL):
@@ -91,7 +97,7 @@ class _Recording:
         except BackendError as error:
             self.facts.failed[variation.name] = str(error)
             return
-        except UsageError as error:  # what the shared dropout masks do not serve
+        except UsageError as error:  # random numbers that shared dropout masks cannot stand for
             self.facts.excluded[variation.name] = str(error)
             return
         self.facts.branches.setdefault(variation.name, observer.branches())
@@ -128,6 +134,7 @@ class _Recording:
         return observer
 
     def _write(self, run: str, variation: Variation, outputs: Outputs) -> None:
+        """Write the outputs of one call as a trace of a single step."""
         number = self.chosen.index(variation)
         recorder = Recorder(Path(self.job.folder) / str(number) / run / "rank-0", steps=1, every=1)
         recorder.next_step()  # the state before the first step is not recorded
@@ -139,26 +146,30 @@ class _Recording:
         self.digests.setdefault(number, {})[f"{run}/rank-0/{stem}"] = recorder.digests[stem]
 
     def _repeat(self, variation: Variation, instance: Instance, before: Outputs) -> None:
-        """Training may draw other random numbers than shared masks: then it is no function of its inputs."""
+        """Call the model again, and exclude the variation if the outputs change.
+
+        In training mode the model may draw random numbers other than shared masks; then its outputs are no function
+        of its inputs, and cannot be compared.
+        """
         instance.reset()
         again = instance.call(variation.inputs, variation.training, Observer())
         pairs = zip(before, again, strict=False)
-        if not all(reproduced(one, other) for (_, one), (_, other) in pairs):
+        if not all(reproduced(first, second) for (_, first), (_, second) in pairs):
             self.facts.excluded[variation.name] = "two calls on the same inputs draw different random numbers"
 
 
-def reproduced(one: Array, other: Array) -> bool:
-    """Whether two float64 results of one computation are as near as rounding leaves them."""
-    if one.shape != other.shape:
+def reproduced(first: Array, second: Array) -> bool:
+    """Return whether two float64 results of one computation are as near as rounding leaves them."""
+    if first.shape != second.shape:
         return False
-    if one.dtype.kind != "f" or other.dtype.kind != "f":
-        return bool((one == other).all())
-    both = np.isfinite(one) & np.isfinite(other)
-    scale = np.abs(one, where=both, out=np.zeros(one.shape)).max(initial=0.0)
-    apart = np.subtract(one, other, where=both, out=np.zeros(one.shape))
+    if first.dtype.kind != "f" or second.dtype.kind != "f":
+        return bool((first == second).all())
+    both = np.isfinite(first) & np.isfinite(second)
+    scale = np.abs(first, where=both, out=np.zeros(first.shape)).max(initial=0.0)
+    apart = np.subtract(first, second, where=both, out=np.zeros(first.shape))
     return bool(np.abs(apart).max(initial=0.0) <= REPRODUCED * scale)
 
 
 def read(folder: Path) -> Facts:
-    """What a backend has told of the variations."""
+    """Read what a backend has reported about the variations."""
     return msgspec.json.decode((folder / FACTS).read_bytes(), type=Facts)

@@ -1,6 +1,6 @@
-"""The inputs of each variation, made from the description of the inputs that were given.
+"""Make the inputs of each variation from the description of the inputs that were given.
 
-Both backends make the same list by themselves: it depends on the case and the files that it names alone.
+Both backends make the same list independently, since it depends only on the case and the files that it names.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ SECOND_CALL = "second call"
 TRAINING = "training mode"
 BATCH_SIZES = (1, 3)
 SCALES = (0.01, 100.0)
-MOST_SIZES = 3  # sizes of dimensions that are tried for another length
-MOST_ELEMENTS = 1 << 16  # of an input, beyond which its dimensions are not doubled
+MOST_SIZES = 3  # at most so many sizes of dimensions are varied
+MOST_ELEMENTS = 1 << 16  # with more elements than this in an input, no dimension is doubled
 EITHER, REFERENCE = ("torch", "keras"), ("torch",)
 Inputs = dict[str, Array]
 Change = Callable[[PairInput, Array], Array]
@@ -29,10 +29,10 @@ Concerns = Callable[[PairInput, Array], bool]
 
 
 class Variation(NamedTuple):
-    """Inputs by canonical name, in canonical axes.
+    """One call of the models, with inputs by canonical name, in canonical axes.
 
-    `training`: whether the models are called in training mode. `may_fail`: the sides that are free not to take these
-    inputs, so that their failure alone is no difference between the models.
+    `training` says whether the models are called in training mode. `may_fail` names the sides that are free to refuse
+    these inputs, so that their failure alone is no difference between the models.
     """
 
     name: str
@@ -44,27 +44,27 @@ class Variation(NamedTuple):
 def variations(case: Case, search: Sequence[str]) -> list[Variation]:
     """Return the inputs given, first, then every variation of them that is not equal to an earlier one.
 
-    Raises UsageError where an .npz file of the pair cannot be read.
+    Raises UsageError if an .npz file of the pair cannot be read.
     """
     given = PairData(case, search).step(0)
     kept = [Variation(GIVEN, given), Variation(SECOND_CALL, given), Variation(TRAINING, given, training=True)]
-    known = {digest(given)}
+    digests = {digest(given)}
     for variation in _others(case, search, given):
-        if (one := digest(variation.inputs)) not in known:
-            known.add(one)
+        if (own := digest(variation.inputs)) not in digests:
+            digests.add(own)
             kept.append(variation)
     return kept
 
 
 def is_mask(given: PairInput, array: Array) -> bool:
-    """Whether an input is a mask: truth values, or integers that are 0 or 1."""
+    """Return whether an input is a mask: truth values, or integers that are 0 or 1."""
     if given.dtype == "bool" or given.dtype in FLOATS:
         return given.dtype == "bool"
     return bool(np.isin(array, (0, 1)).all()) if given.npz else (given.range or (0, 2)) == (0, 2)
 
 
 def digest(inputs: Inputs) -> str:
-    """Return the SHA-256 over names, dtypes, shapes and bytes."""
+    """Return the SHA-256 over names, dtypes, shapes and bytes of the inputs."""
     sha = hashlib.sha256()
     for name, array in inputs.items():
         sha.update(f"{name}{array.dtype}{array.shape}".encode())
@@ -80,28 +80,32 @@ def _others(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variat
 
 
 def _values(pair: Pair, given: Inputs) -> Iterator[Variation]:
-    """Other values in the shapes that were given."""
+    """Yield variations with other values in the shapes that were given."""
 
     def changed(name: str, concerns: Concerns, change: Change) -> Variation:
         arrays = {
             key: change(pair.inputs[key], array) if concerns(pair.inputs[key], array) else array
             for key, array in given.items()
         }
-        # Values that the reference does not take say nothing about its port.
+        # If torch's model refuses these values, nothing is expected of its port.
         return Variation(name, arrays, may_fail=REFERENCE)
 
     for scale in SCALES:
         yield changed(f"scale {scale:g}", _is_float, lambda _, array, scale=scale: array * scale)  # type: ignore[misc]
     yield changed("zeros", _is_float, lambda _, array: np.zeros_like(array))
-    yield changed("integers at their first", _is_ranged, lambda one, array: np.full_like(array, _range(one)[0]))
-    yield changed("integers at their last", _is_ranged, lambda one, array: np.full_like(array, _range(one)[1] - 1))
+    yield changed(
+        "integers at their first", _is_ranged, lambda given_input, array: np.full_like(array, _range(given_input)[0])
+    )
+    yield changed(
+        "integers at their last", _is_ranged, lambda given_input, array: np.full_like(array, _range(given_input)[1] - 1)
+    )
     yield changed("padding id 0", _may_be_padded, lambda _, array: _padded(array))._replace(may_fail=EITHER)
     yield changed("masks all true", is_mask, lambda _, array: np.ones_like(array))
     yield changed("masks all false", is_mask, lambda _, array: np.zeros_like(array))
 
 
 def _batches(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variation]:
-    """Other sizes of the first dimension, where all inputs share it."""
+    """Yield variations with another size of the first dimension, if all inputs share that size."""
     first = {array.shape[0] for array in given.values() if array.ndim}
     for size in BATCH_SIZES if len(first) == 1 else ():
         shapes = {name: (size, *array.shape[1:]) for name, array in given.items() if array.ndim}
@@ -109,26 +113,28 @@ def _batches(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Varia
 
 
 def _lengths(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variation]:
-    """One size of a dimension behind the first exchanged for another one, wherever it occurs."""
+    """Yield variations with the size of a later dimension replaced by another one, wherever it occurs."""
     drawn = {name: array.shape for name, array in given.items() if not _pair(case).inputs[name].npz}
     fixed = {size for name, array in given.items() if name not in drawn for size in array.shape[1:]}
     sizes = dict.fromkeys(size for shape in drawn.values() for size in shape[1:] if size > 1 and size not in fixed)
     for size in list(sizes)[:MOST_SIZES]:
         small = all(array.size <= MOST_ELEMENTS for array in given.values())
-        for other in (size - 1, size + 1, 2 * size)[: 3 if small else 2]:
+        for new_size in (size - 1, size + 1, 2 * size)[: 3 if small else 2]:
             shapes = {
-                name: (*shape[:1], *(other if each == size else each for each in shape[1:]))
+                name: (*shape[:1], *(new_size if axis_size == size else axis_size for axis_size in shape[1:]))
                 for name, shape in drawn.items()
             }
             arrays = _reshaped(case, search, given, shapes)
-            yield Variation(f"length {other} for {size}", arrays, may_fail=EITHER)
+            yield Variation(f"length {new_size} for {size}", arrays, may_fail=EITHER)
 
 
 def _reshaped(case: Case, search: Sequence[str], given: Inputs, shapes: dict[str, tuple[int, ...]]) -> Inputs:
-    """Inputs of other shapes: drawn again, those of a file repeated or cut off."""
+    """Return inputs of other shapes: drawn again, or for inputs from a file repeated or cut off."""
     inputs = {
-        name: one if one.npz or name not in shapes else msgspec.structs.replace(one, shape=list(shapes[name]))
-        for name, one in _pair(case).inputs.items()
+        name: described
+        if described.npz or name not in shapes
+        else msgspec.structs.replace(described, shape=list(shapes[name]))
+        for name, described in _pair(case).inputs.items()
     }
     drawn = _drawn(case, search, inputs)
     return {
@@ -139,8 +145,8 @@ def _reshaped(case: Case, search: Sequence[str], given: Inputs, shapes: dict[str
 
 def _reseeded(case: Case, search: Sequence[str]) -> Inputs:
     inputs = {
-        name: msgspec.structs.replace(one, seed=(case.seed if one.seed is None else one.seed) + 1)
-        for name, one in _pair(case).inputs.items()
+        name: msgspec.structs.replace(described, seed=(case.seed if described.seed is None else described.seed) + 1)
+        for name, described in _pair(case).inputs.items()
     }
     return _drawn(case, search, inputs)
 
@@ -151,7 +157,7 @@ def _drawn(case: Case, search: Sequence[str], inputs: dict[str, PairInput]) -> I
 
 
 def _padded(array: Array) -> Array:
-    """0 in the second half of the last axis."""
+    """Return the array with 0 in the second half of its last axis."""
     padded = array.copy()
     if array.ndim:
         padded[..., (array.shape[-1] + 1) // 2 :] = 0
@@ -168,7 +174,7 @@ def _is_float(given: PairInput, array: Array) -> bool:
 
 
 def _is_ranged(given: PairInput, array: Array) -> bool:
-    """Whether the file gives an integer input a range that is not a mask's."""
+    """Return whether the file gives an integer input a range that is not a mask's."""
     return given.range is not None and not is_mask(given, array) and not given.npz
 
 

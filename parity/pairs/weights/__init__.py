@@ -1,1 +1,1 @@
-"""Which weights of Keras hold which of torch's, by rules, kinds, shapes, order and names."""
+"""The weight mapping of a pair: which weights of Keras hold which of torch's."""

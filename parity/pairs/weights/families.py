@@ -1,4 +1,4 @@
-"""How the weights of one kind of module are laid out on each side: the patterns that lead from torch's to Keras's."""
+"""Give the einops patterns that turn torch's weights of one family of modules into Keras's."""
 
 import itertools
 import math
@@ -9,125 +9,142 @@ from parity.pairs.patterns import Shape, tidy
 from parity.pairs.weights.units import Unit
 from parity.trace.survey import Survey
 
-# Axes of a matrix or convolution as torch has them: outputs, inputs (of a group), and places in the kernel.
+# torch's axes of a matrix or convolution: outputs (o), inputs of a group (i), and the spatial axes of the kernel.
 SPACE = ("", "x", "y x", "z y x")
-MOST = 6  # ways for a weight that are tried
-LARGEST = 5  # axes of a weight whose permutations are looked at
+MOST = 6  # patterns that are tried for one weight
+LARGEST = 5  # axes of a weight whose permutations are still tried
 
 
 def layouts(torch: Unit, keras: Unit, image: Shape = ()) -> list[str]:
-    """Patterns for the main weight, the most plausible first; none if nothing is known of both.
+    """Return patterns for the main weight, the most plausible first; none unless both families are known.
 
-    `image`: the shape that was flattened before a matrix, channels first.
+    `image` is the shape, channels first, that was flattened before a matrix.
     """
-    here, there = torch.weights["weight"].shape, keras.weights["weight"].shape
+    torch_shape, keras_shape = torch.weights["weight"].shape, keras.weights["weight"].shape
     families = torch.family, keras.family
     if families[0] in ("linear", "linear_io", "attention") and families[1] in ("linear", "einsum"):
-        return _matrix(families[0], keras, here, there, image)
-    if families == ("conv", "linear") and math.prod(here[2:]) == 1:
-        return [f"o i {' '.join('1' for _ in here[2:])} -> i o"]
-    if families == ("conv", "linear") and len(there) == 2:
-        space = SPACE[len(here) - 2]
+        return _matrix(families[0], keras, torch_shape, keras_shape, image)
+    if families == ("conv", "linear") and math.prod(torch_shape[2:]) == 1:
+        return [f"o i {' '.join('1' for _ in torch_shape[2:])} -> i o"]
+    if families == ("conv", "linear") and len(keras_shape) == 2:
+        space = SPACE[len(torch_shape) - 2]
         return [f"o i {space} -> ({space} i) o", f"o i {space} -> (i {space}) o"]
-    if families[0] == "linear" and families[1] == "conv" and math.prod(there[:-2]) == 1:
-        return [f"o i -> {' '.join('1' for _ in there[2:])} i o"]
-    return _convolution(families, len(here) - 2)
+    if families[0] == "linear" and families[1] == "conv" and math.prod(keras_shape[:-2]) == 1:
+        return [f"o i -> {' '.join('1' for _ in keras_shape[2:])} i o"]
+    return _convolution(families, len(torch_shape) - 2)
 
 
 def flattened(text: str, image: Shape) -> dict[str, int]:
-    """The sizes of an image's axes, where the pattern of a matrix splits its inputs into them."""
+    """Return the sizes of an image's axes, if the pattern of a matrix splits its inputs into them."""
     if "(i " not in text or len(image) < 2:
         return {}
     return dict(zip(SPACE[len(image) - 1].split(), image[1:], strict=True))
 
 
 def reshapes(torch: Shape, keras: Shape) -> list[str]:
-    """All ways in which axes can be moved, merged or split to make one shape of the other: at most MOST."""
-    own = [number for number, size in enumerate(torch) if size != 1]
-    if torch == keras and len(own) < 2:
+    """Return at most MOST patterns that make one shape of the other by moving, merging or splitting axes."""
+    long_axes = [number for number, size in enumerate(torch) if size != 1]
+    if torch == keras and len(long_axes) < 2:
         return [""]
-    if math.prod(torch) != math.prod(keras) or len(own) > LARGEST:
+    if math.prod(torch) != math.prod(keras) or len(long_axes) > LARGEST:
         return []
-    orders = sorted(itertools.permutations(own), key=lambda order: (list(order) != own, list(order) != own[::-1]))
-    found = (_regrouped(torch, keras, order) for order in orders)
-    patterns = dict.fromkeys(pattern for pattern in found if pattern is not None)
+    orders = sorted(
+        itertools.permutations(long_axes), key=lambda order: (list(order) != long_axes, list(order) != long_axes[::-1])
+    )
+    candidates = (_regrouped(torch, keras, order) for order in orders)
+    patterns = dict.fromkeys(pattern for pattern in candidates if pattern is not None)
     return list(itertools.islice(patterns, MOST))
 
 
 def equation(keras: Unit) -> tuple[str, str, str] | None:
-    """Of an EinsumDense: the kernel's axes, those of them that are summed over, those that go out."""
+    """Return the axes of an EinsumDense's kernel: all, those that are summed over, and those that go out.
+
+    Return None if the equation is not known, or not that of a matrix.
+    """
     text = keras.facts.get("equation")
     if not isinstance(text, str) or "->" not in text:
         return None
     operands, _, result = text.replace(" ", "").partition("->")
-    given, _, kernel = operands.partition(",")
+    inputs, _, kernel = operands.partition(",")
     inner = "".join(axis for axis in kernel if axis not in result)
     outer = "".join(axis for axis in result if axis in kernel)
-    if set(outer) & set(given) or len(inner + outer) != len(kernel):
+    if set(outer) & set(inputs) or len(inner + outer) != len(kernel):
         return None
-    return kernel, "".join(axis for axis in given if axis in inner), outer
+    return kernel, "".join(axis for axis in inputs if axis in inner), outer
 
 
 def axes(keras: Unit) -> tuple[str, str, str] | None:
-    """Of a matrix in Keras: its axes, what of them comes in and what goes out, as an einops pattern names them."""
+    """Return all axes of a Keras matrix, those that come in and those that go out, as names in an einops pattern.
+
+    Return None if they are not known.
+    """
     if keras.family == "linear":
         return "i o", "i", "o"
-    known = equation(keras)
-    return (" ".join(known[0]), " ".join(known[1]), " ".join(known[2])) if known else None
+    einsum = equation(keras)
+    return (" ".join(einsum[0]), " ".join(einsum[1]), " ".join(einsum[2])) if einsum else None
 
 
 def heads(torch: Unit, keras: Unit) -> int:
-    """Of an attention, as far as either side tells."""
+    """Return the number of an attention's heads, if either side tells it, else 0."""
     return next((unit.facts["heads"] for unit in (torch, keras) if isinstance(unit.facts.get("heads"), int)), 0)
 
 
-def _matrix(family: str, keras: Unit, here: Shape, there: Shape, image: Shape) -> list[str]:
-    known = axes(keras)
-    if not known:
-        return _split_matrix(family, here, there)
-    order, inner, outer = known
+def _matrix(family: str, keras: Unit, torch_shape: Shape, keras_shape: Shape, image: Shape) -> list[str]:
+    """Return the patterns for a matrix; if an image is flattened before it, also the one for channels-last inputs."""
+    kernel_axes = axes(keras)
+    if not kernel_axes:
+        return _split_matrix(family, torch_shape, keras_shape)
+    order, inner, outer = kernel_axes
     left = f"({inner}) ({outer})" if family == "linear_io" else f"({outer}) ({inner})"
-    plain = tidy(f"{left} -> {order}")
+    pattern = tidy(f"{left} -> {order}")
     if keras.family == "einsum" or len(image) < 2 or math.prod(image[1:]) == 1 or image[0] == 1:
-        return [plain]
+        return [pattern]
     space = SPACE[len(image) - 1]
-    return [plain, f"o (i {space}) -> ({space} i) o"]
+    return [pattern, f"o (i {space}) -> ({space} i) o"]
 
 
-def _split_matrix(family: str, here: Shape, there: Shape) -> list[str]:
-    """Of an EinsumDense of which no equation is known: the kernel's first axes come in, and the others go out."""
-    outer, inner = reversed(here) if family == "linear_io" else here
-    names = "abcdef"[: len(there)]
-    cuts = (cut for cut in range(1, len(there)) if (math.prod(there[:cut]), math.prod(there[cut:])) == (inner, outer))
+def _split_matrix(family: str, torch_shape: Shape, keras_shape: Shape) -> list[str]:
+    """Return patterns for an EinsumDense of unknown equation: its first axes come in, and the others go out."""
+    outer, inner = reversed(torch_shape) if family == "linear_io" else torch_shape
+    names = "abcdef"[: len(keras_shape)]
+    cuts = (
+        cut
+        for cut in range(1, len(keras_shape))
+        if (math.prod(keras_shape[:cut]), math.prod(keras_shape[cut:])) == (inner, outer)
+    )
     sides = ((" ".join(names[:cut]), " ".join(names[cut:])) for cut in cuts)
     order = " ".join(names)
-    return [f"({a}) ({b}) -> {order}" if family == "linear_io" else f"({b}) ({a}) -> {order}" for a, b in sides]
+    return [
+        f"({inside}) ({outside}) -> {order}" if family == "linear_io" else f"({outside}) ({inside}) -> {order}"
+        for inside, outside in sides
+    ]
 
 
 def _convolution(families: tuple[str, str], space: int) -> list[str]:
+    """Return the pattern for a convolution with so many spatial axes."""
     if not 1 <= space <= 3:
         return []
-    places = SPACE[space]
-    known = {
-        ("conv", "conv"): f"o i {places} -> {places} i o",
-        ("conv_transpose", "conv_transpose"): f"i o {places} -> {places} o i",
-        ("conv", "depthwise"): f"(c m) 1 {places} -> {places} c m",
+    spatial = SPACE[space]
+    patterns = {
+        ("conv", "conv"): f"o i {spatial} -> {spatial} i o",
+        ("conv_transpose", "conv_transpose"): f"i o {spatial} -> {spatial} o i",
+        ("conv", "depthwise"): f"(c m) 1 {spatial} -> {spatial} c m",
     }
-    return [known[families]] if families in known else []
+    return [patterns[families]] if families in patterns else []
 
 
 def _regrouped(torch: Shape, keras: Shape, order: tuple[int, ...]) -> str | None:
-    """The pattern that puts torch's axes in this order and then only merges or splits neighbours; None if none does."""
-    given = [(torch[number], f"a{number}") for number in order]
-    wanted = [(size, f"b{number}") for number, size in enumerate(keras) if size != 1]
+    """Return the pattern that puts torch's axes in `order` and then only merges or splits neighbours, or None."""
+    torch_axes = [(torch[number], f"a{number}") for number in order]
+    keras_axes = [(size, f"b{number}") for number, size in enumerate(keras) if size != 1]
     left, right = {}, {}
-    for ours, theirs in _portions(given, wanted):
-        if len(ours) > 1 and len(theirs) > 1:
+    for torch_run, keras_run in _portions(torch_axes, keras_axes):
+        if len(torch_run) > 1 and len(keras_run) > 1:
             return None
-        names = [name for _, name in (ours if len(theirs) == 1 else theirs)]
-        left.update({name: names if len(ours) == 1 else [name] for _, name in ours})
-        right.update({name: names if len(theirs) == 1 else [name] for _, name in theirs})
-    if len(left) != len(given) or len(right) != len(wanted):
+        names = [name for _, name in (torch_run if len(keras_run) == 1 else keras_run)]
+        left.update({name: names if len(torch_run) == 1 else [name] for _, name in torch_run})
+        right.update({name: names if len(keras_run) == 1 else [name] for _, name in keras_run})
+    if len(left) != len(torch_axes) or len(right) != len(keras_axes):
         return None
     pattern = f"{_text('a', torch, left)} -> {_text('b', keras, right)}"
     return "" if torch == keras and list(order) == sorted(order) else pattern
@@ -137,7 +154,7 @@ Sized = list[tuple[int, str]]
 
 
 def _portions(given: Sized, wanted: Sized) -> Iterator[tuple[Sized, Sized]]:
-    """The shortest runs of axes on both sides that have as many elements."""
+    """Yield the shortest runs of axes on both sides that have the same number of elements."""
     first = second = 0
     while first < len(given) and second < len(wanted):
         ends = [first + 1, second + 1]
@@ -154,12 +171,15 @@ def _portions(given: Sized, wanted: Sized) -> Iterator[tuple[Sized, Sized]]:
 
 
 def _text(letter: str, shape: Shape, names: dict[str, list[str]]) -> str:
-    found = [names.get(f"{letter}{number}", ["1"]) for number in range(len(shape))]
-    return " ".join(group[0] if len(group) == 1 else f"({' '.join(group)})" for group in found)
+    groups = [names.get(f"{letter}{number}", ["1"]) for number in range(len(shape))]
+    return " ".join(group[0] if len(group) == 1 else f"({' '.join(group)})" for group in groups)
 
 
 def recurrent(torch: Unit, keras: Unit) -> dict[str, dict[str, Any]]:
-    """What leads to Keras's weights of a recurrent layer, by role; torch's two biases make one."""
+    """Return how Keras's weights of a recurrent layer are made of torch's, by role, as fields of entries.
+
+    Keras's bias is the sum of torch's two.
+    """
     gates = {"lstm": 4, "gru": 3, "rnn": 1}[torch.family]
     if torch.family != "gru":
         matrix: dict[str, Any] = {"rearrange": "o i -> i o"}
@@ -177,7 +197,10 @@ def _bias(keras: Unit) -> Shape:
 
 
 class Images:
-    """The shape, channels first, that torch flattens before a matrix, where it is a convolutional network."""
+    """The shape, channels first, that torch flattens before a matrix in a convolutional network.
+
+    An instance is called with a unit; it returns () if nothing is flattened there.
+    """
 
     def __init__(self, survey: Survey) -> None:
         convolutional = any("conv" in module.kind.lower() for module in survey.modules)

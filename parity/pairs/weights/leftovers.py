@@ -1,64 +1,79 @@
-"""What the alignment of whole modules leaves: single weights, torch's buffers, weights that torch ties."""
+"""Place what the alignment of whole modules leaves: single weights, torch's buffers, weights that torch ties."""
 
 from collections.abc import Iterable, Sequence
 
 from parity.pairs.patterns import IDENTITY
-from parity.pairs.weights.align import Placed, align
-from parity.pairs.weights.units import Unit, bare
+from parity.pairs.weights.align import PlacedLink, align
+from parity.pairs.weights.units import Unit, single_weight_units
 from parity.trace.mapping import Entry
 from parity.trace.survey import Survey, Weight
 
 
-def single(torch: Sequence[Unit], keras: Sequence[Unit], placed: Iterable[Placed]) -> list[Placed]:
-    """Weight by weight; what is missing in both of two units that have their places belongs to neither of them."""
-    links = [one.link for one in placed]
-    whole = {id(unit) for made in links for unit in (*made.torch, *made.keras)}
-    here = _left(torch, {name for made in links for entry in made.entries for name in entry.torch})
-    there = _left(keras, {name for made in links for entry in made.entries for name in entry.keras})
-    owners = {id(one): id(unit) in whole for one, unit in (*here, *there)}
-    found = align([one for one, _ in here], [one for one, _ in there], lambda unit: ())
-    return [one for one in found if not (owners[id(one.link.torch[0])] and owners[id(one.link.keras[0])])]
+def align_single_weights(
+    torch: Sequence[Unit], keras: Sequence[Unit], placed: Iterable[PlacedLink]
+) -> list[PlacedLink]:
+    """Align the weights that are left one by one.
+
+    Weights left over in two units that both have counterparts are not linked to each other: they belong to neither.
+    """
+    links = [placed_link.link for placed_link in placed]
+    whole = {id(unit) for link in links for unit in (*link.torch, *link.keras)}
+    torch_left = _unused(torch, {name for link in links for entry in link.entries for name in entry.torch})
+    keras_left = _unused(keras, {name for link in links for entry in link.entries for name in entry.keras})
+    has_placed_owner = {id(weight): id(owner) in whole for weight, owner in (*torch_left, *keras_left)}
+    aligned = align([weight for weight, _ in torch_left], [weight for weight, _ in keras_left], lambda unit: ())
+    return [
+        placed_link
+        for placed_link in aligned
+        if not (has_placed_owner[id(placed_link.link.torch[0])] and has_placed_owner[id(placed_link.link.keras[0])])
+    ]
 
 
-def buffers(torch: Survey, keras: Sequence[Unit], placed: Iterable[Placed], skipped: Iterable[str]) -> list[Placed]:
-    """torch's buffers that are no statistics, as far as Keras has untrained weights for them."""
-    used = {name for one in placed for entry in one.link.entries for name in entry.keras}
-    wanted = [one for one, _ in _left(keras, used) if not one.weights["weight"].trainable]
-    given = [_bare(weight) for weight in torch.weights if weight.constant and weight.name not in set(skipped)]
-    found = []
-    for real in (True, False):
-        here, there = ([unit for unit in side if _real(unit) == real] for side in (given, wanted))
-        found += align(here, there, lambda unit: ())
-    return found
+def buffers(
+    torch: Survey, keras: Sequence[Unit], placed: Iterable[PlacedLink], skipped: Iterable[str]
+) -> list[PlacedLink]:
+    """Align torch's buffers that are no statistics with the untrained weights that Keras has left.
+
+    Floating-point buffers are aligned with each other, and whole numbers with each other.
+    """
+    used = {name for placed_link in placed for entry in placed_link.link.entries for name in entry.keras}
+    wanted = [unit for unit, _ in _unused(keras, used) if not unit.weights["weight"].trainable]
+    given = [_buffer_unit(weight) for weight in torch.weights if weight.constant and weight.name not in set(skipped)]
+    aligned = []
+    for floating in (True, False):
+        torch_units, keras_units = ([unit for unit in side if _is_float(unit) == floating] for side in (given, wanted))
+        aligned += align(torch_units, keras_units, lambda unit: ())
+    return aligned
 
 
 def copied(entries: Iterable[Entry]) -> list[Entry]:
-    """With one entry for a weight that torch ties and Keras has several times."""
-    found: dict[tuple[str, ...], Entry] = {}
+    """Return the entries, those of a weight that torch ties and Keras has several times merged into one."""
+    by_torch_names: dict[tuple[str, ...], Entry] = {}
     for entry in entries:
         key = tuple(entry.torch)
-        first = found.get(key)
-        if first is None:
-            found[key] = entry
-        elif len(entry.keras) == 1 and not (entry.order or entry.each or first.order or first.each):
-            found[key] = _copy(first, entry)
-    return list(found.values())
+        earlier = by_torch_names.get(key)
+        if earlier is None:
+            by_torch_names[key] = entry
+        elif len(entry.keras) == 1 and not (entry.order or entry.each or earlier.order or earlier.each):
+            by_torch_names[key] = _copy(earlier, entry)
+    return list(by_torch_names.values())
 
 
-def free(choices: list[list[Entry]], entries: list[Entry]) -> list[list[Entry]]:
-    """Choices that also hold the other copies of the tied weights that they are about."""
+def with_copies(choices: list[list[Entry]], entries: list[Entry]) -> list[list[Entry]]:
+    """Add to each choice the other copies of the tied weights that it is about."""
     variables = {name for entry in choices[0] for name in entry.keras}
     tied = {name for entry in choices[0] for name in entry.torch}
-    rest = [one for one in entries if tied.intersection(one.torch) and not variables.intersection(one.keras)]
+    rest = [entry for entry in entries if tied.intersection(entry.torch) and not variables.intersection(entry.keras)]
     return [copied([*rest, *choice]) for choice in choices]
 
 
 def _copy(first: Entry, further: Entry) -> Entry:
-    texts = first.rearrange.split(";") if first.combine == "copy" else [first.rearrange]
-    if first.combine == "copy" and len(texts) == 1:
-        texts *= len(first.keras)
-    texts = [text.strip() for text in [*texts, further.rearrange]]
-    rearrange = texts[0] if len(set(texts)) == 1 else "; ".join(text or IDENTITY for text in texts)
+    """Return the entry `first` extended by a further copy of the same torch weight."""
+    patterns = first.rearrange.split(";") if first.combine == "copy" else [first.rearrange]
+    if first.combine == "copy" and len(patterns) == 1:
+        patterns *= len(first.keras)
+    patterns = [pattern.strip() for pattern in [*patterns, further.rearrange]]
+    rearrange = patterns[0] if len(set(patterns)) == 1 else "; ".join(pattern or IDENTITY for pattern in patterns)
     return Entry(
         torch=first.torch,
         keras=[*first.keras, *further.keras],
@@ -69,16 +84,21 @@ def _copy(first: Entry, further: Entry) -> Entry:
     )
 
 
-def _left(units: Iterable[Unit], used: set[str]) -> list[tuple[Unit, Unit]]:
-    """Each weight that is not used, as a unit, with the unit that it is of."""
-    return [(one, unit) for unit in units for one in bare(unit) if one.weights["weight"].name not in used]
+def _unused(units: Iterable[Unit], used: set[str]) -> list[tuple[Unit, Unit]]:
+    """Return each unused weight as a unit of its own, with the unit that it belongs to."""
+    return [
+        (single, unit)
+        for unit in units
+        for single in single_weight_units(unit)
+        if single.weights["weight"].name not in used
+    ]
 
 
-def _real(unit: Unit) -> bool:
+def _is_float(unit: Unit) -> bool:
     return "float" in unit.weights["weight"].dtype
 
 
-def _bare(weight: Weight) -> Unit:
+def _buffer_unit(weight: Weight) -> Unit:
     return Unit(
         label=weight.name, module=weight.module, chosen=weight.name, family="", certain=False, facts={},
         weights={"weight": weight},

@@ -1,4 +1,4 @@
-"""Units of both sides that hold the same weights, and the entries that follow: one to one, or packed in one of them."""
+"""Link units of both sides that hold the same weights: one to one, or several packed into one."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,7 +14,11 @@ from parity.trace.mapping import Entry
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """`ambiguities`: for each the choices, lists of entries for the same Keras variables, the first as in `entries`."""
+    """Units that hold the same weights, and the entries of the mapping that follow.
+
+    `ambiguities` holds, for each ambiguity, its choices: lists of entries for the same Keras variables, the first as
+    in `entries`.
+    """
 
     torch: tuple[Unit, ...]
     keras: tuple[Unit, ...]
@@ -23,7 +27,10 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def link(torch: Sequence[Unit], keras: Sequence[Unit], image: Shape = ()) -> Link | None:
-    """What makes Keras's units of torch's; None if nothing does."""
+    """Return the link by which Keras's units hold the weights of torch's, or None if shapes and kinds do not allow one.
+
+    `image` is the shape, channels first, that torch flattens before the unit's matrix.
+    """
     match len(torch), len(keras):
         case 1, 1:
             choices = _single(torch[0], keras[0], image)
@@ -35,14 +42,14 @@ def link(torch: Sequence[Unit], keras: Sequence[Unit], image: Shape = ()) -> Lin
             choices = packs.joined(torch, keras[0])
     if not choices or not choices[0]:
         return None
-    return _settled(tuple(torch), tuple(keras), choices)
+    return _with_ambiguity(tuple(torch), tuple(keras), choices)
 
 
-def _settled(torch: tuple[Unit, ...], keras: tuple[Unit, ...], choices: list[list[Entry]]) -> Link:
-    """What all choices share is no part of the ambiguity."""
+def _with_ambiguity(torch: tuple[Unit, ...], keras: tuple[Unit, ...], choices: list[list[Entry]]) -> Link:
+    """Make a link of several choices; what all choices share is no part of the ambiguity."""
     first, *others = choices
-    doubtful = [entry for entry in first if any(entry not in other for other in others)]
-    variables = {name for entry in doubtful for name in entry.keras}
+    differing = [entry for entry in first if any(entry not in other for other in others)]
+    variables = {name for entry in differing for name in entry.keras}
     ambiguity = [[entry for entry in choice if variables.intersection(entry.keras)] for choice in choices]
     return Link(torch=torch, keras=keras, entries=first, ambiguities=[ambiguity] if others else [])
 
@@ -52,69 +59,82 @@ def _patterns(texts: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _single(torch: Unit, keras: Unit, image: Shape) -> list[list[Entry]]:
-    """Every choice of how the unit's main weight moves, with all others of its weights."""
+    """Return every choice of how the unit's main weight moves, each with the entries of its other weights."""
     if torch.family in RECURRENT or keras.family in RECURRENT:
         return [_recurrent(torch, keras)] if torch.family == keras.family else []
     if "weight" not in torch.weights or "weight" not in keras.weights:
         return []
-    here, there = torch.weights["weight"], keras.weights["weight"]
-    ways = [{"rearrange": text, "sizes": families.flattened(text, image)} for text in _ways(torch, keras, image)]
-    main = fitting([here], [there], ways)
+    torch_weight, keras_weight = torch.weights["weight"], keras.weights["weight"]
+    moves = [
+        {"rearrange": text, "sizes": families.flattened(text, image)}
+        for text in _patterns_of_matrix(torch, keras, image)
+    ]
+    main = fitting([torch_weight], [keras_weight], moves)
     roles = [role for role in torch.weights if role != "weight"]
-    return [[choice, *(one for role in roles for one in _other(torch, keras, role, choice))] for choice in main[:MOST]]
+    return [
+        [choice, *(entry for role in roles for entry in _other_weight(torch, keras, role, choice))]
+        for choice in main[:MOST]
+    ]
 
 
-def _ways(torch: Unit, keras: Unit, image: Shape) -> list[str]:
+def _patterns_of_matrix(torch: Unit, keras: Unit, image: Shape) -> list[str]:
+    """Return the patterns to try for the unit's main weight, the likeliest first.
+
+    If both kinds are certain, only the known layouts are tried; otherwise all that the shapes allow.
+    """
     known = families.layouts(torch, keras, image) if torch.family and keras.family else []
     if known and torch.certain and keras.certain:
         return known
-    here, there = torch.weights["weight"].shape, keras.weights["weight"].shape
+    torch_shape, keras_shape = torch.weights["weight"].shape, keras.weights["weight"].shape
     plain = torch.family in ("norm", "embedding", "prelu") and torch.family == keras.family
-    if plain and here == there and torch.certain and keras.certain:
+    if plain and torch_shape == keras_shape and torch.certain and keras.certain:
         return [""]
-    found = families.reshapes(here, there)
-    # A kernel of Keras's is the transpose of a weight of torch's more often than not.
-    if len(here) == 2 and keras.weights["weight"].role == "kernel":
-        found.sort(key=lambda text: text == "")
-    every = [*known, *found]
-    same = [numbered(text) for text in every]
-    return [text for number, text in enumerate(every) if same[number] not in same[:number]]
+    reshapes = families.reshapes(torch_shape, keras_shape)
+    # A Keras kernel is usually the transpose of torch's weight, so that the identity is tried last.
+    if len(torch_shape) == 2 and keras.weights["weight"].role == "kernel":
+        reshapes.sort(key=lambda text: text == "")
+    patterns = [*known, *reshapes]
+    canonical = [numbered(text) for text in patterns]
+    return [text for number, text in enumerate(patterns) if canonical[number] not in canonical[:number]]
 
 
-def _other(torch: Unit, keras: Unit, role: str, main: Entry) -> list[Entry]:
-    """Of another weight of the unit: a norm's moves as the norm's first."""
+def _other_weight(torch: Unit, keras: Unit, role: str, main: Entry) -> list[Entry]:
+    """Return the entry of another weight of the unit; one with the main weight's shapes moves as that does."""
     if role not in keras.weights:
         return []
-    here, there = torch.weights[role], keras.weights[role]
-    same = here.shape == torch.weights["weight"].shape and there.shape == keras.weights["weight"].shape
-    texts = [main.rearrange] if same else families.reshapes(here.shape, there.shape)
-    return fitting([here], [there], _patterns(texts))[:1]
+    torch_weight, keras_weight = torch.weights[role], keras.weights[role]
+    moves_alike = (
+        torch_weight.shape == torch.weights["weight"].shape and keras_weight.shape == keras.weights["weight"].shape
+    )
+    texts = [main.rearrange] if moves_alike else families.reshapes(torch_weight.shape, keras_weight.shape)
+    return fitting([torch_weight], [keras_weight], _patterns(texts))[:1]
 
 
 def _recurrent(torch: Unit, keras: Unit) -> list[Entry]:
+    """Return the entries of a recurrent layer, or [] unless at least two of its weights fit."""
     if not {"weight", "recurrent"} <= set(torch.weights) & set(keras.weights):
         return []
-    found = []
-    for role, way in families.recurrent(torch, keras).items():
+    entries = []
+    for role, move in families.recurrent(torch, keras).items():
         sources = [role, "recurrent_bias"] if role == "bias" else [role]
         if role in keras.weights and role in torch.weights:
-            found += fitting([torch.weights[one] for one in sources], [keras.weights[role]], [way])
-    return found if len(found) >= 2 else []
+            entries += fitting([torch.weights[source] for source in sources], [keras.weights[role]], [move])
+    return entries if len(entries) >= 2 else []
 
 
 def _separable(torch: Sequence[Unit], keras: Unit) -> list[list[Entry]]:
-    """torch's depthwise convolution and the one behind it."""
-    deep, wide = torch
-    if (deep.family, wide.family) != ("conv", "conv") or len(deep.weights) != 1:
+    """Link torch's depthwise convolution and the pointwise one after it to Keras's separable convolution."""
+    depthwise, pointwise = torch
+    if (depthwise.family, pointwise.family) != ("conv", "conv") or len(depthwise.weights) != 1:
         return []
-    places = families.SPACE[max(len(deep.weights["weight"].shape) - 2, 0)]
-    found = fitting(
-        [deep.weights["weight"]], [keras.weights["depthwise"]], _patterns([f"(c m) 1 {places} -> {places} c m"])
+    space = families.SPACE[max(len(depthwise.weights["weight"].shape) - 2, 0)]
+    entries = fitting(
+        [depthwise.weights["weight"]], [keras.weights["depthwise"]], _patterns([f"(c m) 1 {space} -> {space} c m"])
     )
-    way = _patterns([f"o i {places} -> {places} i o"])
-    found += fitting([wide.weights["weight"]], [keras.weights["pointwise"]], way)
-    bias = fitting([wide.weights["bias"]], [keras.weights["bias"]], [{}]) if _both(wide, keras) else []
-    return [found + bias] if len(found) == 2 else []
+    pointwise_pattern = _patterns([f"o i {space} -> {space} i o"])
+    entries += fitting([pointwise.weights["weight"]], [keras.weights["pointwise"]], pointwise_pattern)
+    bias = fitting([pointwise.weights["bias"]], [keras.weights["bias"]], [{}]) if _both(pointwise, keras) else []
+    return [entries + bias] if len(entries) == 2 else []
 
 
 def _both(torch: Unit, keras: Unit) -> bool:

@@ -1,4 +1,4 @@
-"""How alike the names of modules are: the words that they are made of, and those that mean the same part."""
+"""Compare the names of modules by the words that they are made of, and by words that mean the same part."""
 
 import functools
 import re
@@ -24,12 +24,12 @@ SAME = {
     "segments": "segment", "ff": "feedforward", "ffn": "feedforward", "mlp": "feedforward",
     "cls": "class", "classifier": "head", "logits": "head",
 }  # fmt: skip
-# Parts that hold others; what two such parts hold is not mixed up.
+# Parts that hold other modules; a module within one of them is no counterpart of a module within another.
 HOLDERS = {
     "encoder", "decoder", "left", "right", "actor", "critic", "generator", "discriminator", "teacher", "student",
     "online", "vision", "text", "image", "audio", "forward", "backward",
 }  # fmt: skip
-# Words that say nothing about the place of a module.
+# Words that say nothing about the part that a module plays.
 EMPTY = {
     "weight", "kernel", "bias", "gamma", "beta", "scale", "proj", "projection", "dense", "linear", "layer", "layers",
     "conv", "conv1d", "conv2d", "d", "norm", "ln", "bn", "layernorm", "batch", "normalization", "fc", "block",
@@ -39,9 +39,9 @@ EMPTY = {
 
 @functools.cache
 def words(path: str) -> tuple[str, ...]:
-    """In lower case, those of a name in one form."""
-    found = (word.lower() for word in WORD.findall(path))
-    return tuple(PARTS.get(word) or SAME.get(word, word) for word in found)
+    """Return the words of a path in lower case, synonyms in one form."""
+    words_found = (word.lower() for word in WORD.findall(path))
+    return tuple(PARTS.get(word) or SAME.get(word, word) for word in words_found)
 
 
 @functools.cache
@@ -49,53 +49,57 @@ def _plain(path: str) -> frozenset[str]:
     return frozenset(word for word in words(path) if not word.isdigit())
 
 
-def says(here: tuple[str, str], there: tuple[str, str]) -> int:
-    """What names say of two links, here[0] to there[0] and here[1] to there[1], by what tells their ends apart.
+def link_evidence(torch_names: tuple[str, str], keras_names: tuple[str, str]) -> int:
+    """Return what names say of two links, each from the torch name to the Keras name at the same position.
 
-    2: both links have a word in common that the other end lacks, or all their numbers; -2: the links with their ends
-    exchanged have; between these: it is no evidence.
+    2: both links connect names that share a word which the other end lacks, or all their numbers. -2: the same holds
+    for the links with their ends exchanged. Between these the names are no evidence.
     """
-    ours, theirs = ((_plain(one) - _plain(other), _plain(other) - _plain(one)) for one, other in (here, there))
-    own = bool(ours[0] & theirs[0]) + bool(ours[1] & theirs[1])
-    crossed = bool(ours[0] & theirs[1]) + bool(ours[1] & theirs[0])
-    counts = tuple(map(numbers, here)), tuple(map(numbers, there))
-    if counts[0][0] != counts[0][1]:  # one side may count from 0 and the other from 1: a single number says nothing
+    torch_words, keras_words = (
+        (_plain(first) - _plain(second), _plain(second) - _plain(first)) for first, second in (torch_names, keras_names)
+    )
+    own = bool(torch_words[0] & keras_words[0]) + bool(torch_words[1] & keras_words[1])
+    crossed = bool(torch_words[0] & keras_words[1]) + bool(torch_words[1] & keras_words[0])
+    counts = tuple(map(numbers, torch_names)), tuple(map(numbers, keras_names))
+    if (
+        counts[0][0] != counts[0][1]
+    ):  # one side may count from 0 and the other from 1, so that a single number is no evidence
         own, crossed = own + 2 * (counts[0] == counts[1]), crossed + 2 * (counts[0] == counts[1][::-1])
     return max(-2, min(2, own - crossed))
 
 
 @functools.cache
 def part(path: str) -> str:
-    """What tells a module from its equal-shaped siblings, by the last such word of its own name; "" if none does."""
+    """Return the part that a module's own name means, by its last word of known meaning; "" if it has none."""
     own = re.split(r"[./]", path)[-1]
     return next((PARTS[word] for word in reversed([word.lower() for word in WORD.findall(own)]) if word in PARTS), "")
 
 
 @functools.cache
 def holders(path: str) -> frozenset[str]:
-    """The parts that a module is within."""
+    """Return the parts (encoder, left, ...) that a module is within."""
     return frozenset(words(path)) & HOLDERS
 
 
 @functools.cache
-def alike(one: str, other: str) -> float:
-    """From 0 to 1: the share of telling words that both paths have."""
-    return shared(telling(one), telling(other))
+def similarity(first: str, second: str) -> float:
+    """Return the share, from 0 to 1, of distinctive words that two paths have in common."""
+    return overlap(distinctive_words(first), distinctive_words(second))
 
 
-def shared(one: frozenset[str], other: frozenset[str]) -> float:
-    """The share of words that both have."""
-    return len(one & other) / max(len(one), len(other)) if one and other else 0.0
+def overlap(first: frozenset[str], second: frozenset[str]) -> float:
+    """Return the share, from 0 to 1, of words that two sets have in common."""
+    return len(first & second) / max(len(first), len(second)) if first and second else 0.0
 
 
 @functools.cache
 def numbers(path: str) -> tuple[int, ...]:
-    """All of a path, in order."""
+    """Return all numbers in a path, in order."""
     return tuple(int(word) for word in re.findall(r"\d+", path))
 
 
 @functools.cache
-def telling(path: str) -> frozenset[str]:
-    """The words of a path's last two names, without numbers and what says nothing."""
+def distinctive_words(path: str) -> frozenset[str]:
+    """Return the words of a path's last two names, without numbers and words that say nothing."""
     last = "/".join(re.split(r"[./]", path)[-2:])
     return frozenset(word for word in words(last) if word not in EMPTY and not word.isdigit())

@@ -1,7 +1,7 @@
-"""Which weights of Keras hold which of torch's: first the user's rules, then what shapes, kinds, order and names say.
+"""Propose a weight mapping: first by the user's rules, then by what shapes, kinds, order and names say.
 
-What several ways are possible for, and names and order do not resolve, is an ambiguity: its first choice is in the
-mapping, and running both sides decides (parity.pairs.resolve).
+Where several ways are possible, and names and order do not decide, the mapping holds the first choice of an
+ambiguity, and running both sides decides (parity.pairs.resolve).
 """
 
 import math
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from parity.config.pair import Pair
 from parity.pairs.weights import ambiguous, leftovers, names
-from parity.pairs.weights.align import Placed, align
+from parity.pairs.weights.align import PlacedLink, align
 from parity.pairs.weights.families import Images
 from parity.pairs.weights.named import named
 from parity.pairs.weights.rules import ignored, ruled
@@ -20,14 +20,15 @@ from parity.pairs.weights.units import execution, one_bias, units
 from parity.trace.mapping import Entry, Mapping, Unplaced, counts
 from parity.trace.survey import Survey, Weight
 
-CANDIDATES = 5  # named for a weight that nothing was found for
-ONE_BIAS = "PyTorch's GRU is one with reset_after=True: this one has reset_after=False"
+CANDIDATES = 5  # at most so many are listed for a weight without a counterpart
+ONE_BIAS = "PyTorch's GRU computes what Keras's does with reset_after=True; this layer has reset_after=False"
 
 
 class Ambiguity(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights of the module at `place` (torch's). Each of the choices replaces the entries of its Keras variables.
+    """Weights of torch's module at `place` that can be mapped in several ways.
 
-    `counted`: they are siblings, and the first choice puts together what both sides create and name in this order.
+    Each choice replaces the entries of the same Keras variables. `counted` says that the weights are siblings', and
+    that the first choice pairs them in the order in which both sides create them.
     """
 
     place: str
@@ -36,9 +37,10 @@ class Ambiguity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """A mapping of weights, and where it could be another.
+    """A weight mapping, and where it could be another.
 
-    `ambiguities` in the order of execution; the first choice of each is in the mapping. `named`: what names decide.
+    `ambiguities` are in the order of execution; the mapping holds the first choice of each. `named` are those that
+    names decide.
     """
 
     mapping: Mapping
@@ -47,82 +49,107 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
-    """Place as many weights as can be. Raises UsageError for rules that do not fit."""
+    """Place as many weights as possible.
+
+    Raises UsageError for rules that do not fit.
+    """
     skipped = [ignored(torch, pair.ignore.torch), ignored(keras, pair.ignore.keras)]
     rules = ruled(torch, keras, pair.weights)
-    here = units(torch, {*skipped[0], *(name for rule in rules for name in rule.entry.torch)})
-    there = units(keras, {*skipped[1], *(name for rule in rules for name in rule.entry.keras)})
+    torch_units = units(torch, {*skipped[0], *(name for rule in rules for name in rule.entry.torch)})
+    keras_units = units(keras, {*skipped[1], *(name for rule in rules for name in rule.entry.keras)})
     image = Images(torch)
-    placed = named(align(here, there, image), image)
-    rest = leftovers.single(here, there, placed)
-    rest += leftovers.buffers(torch, there, [*placed, *rest], skipped[0])
-    doubtful = [ambiguous.AmbiguousUnits(rule.module, rule.choices) for rule in rules if rule.choices]
-    doubtful += ambiguous.ambiguities(placed, image)
-    doubtful += [
-        ambiguous.AmbiguousUnits(each.link.torch[0].module, each.link.ambiguities[0])
-        for each in rest
-        if each.link.ambiguities
+    placed = named(align(torch_units, keras_units, image), image)
+    rest = leftovers.align_single_weights(torch_units, keras_units, placed)
+    rest += leftovers.buffers(torch, keras_units, [*placed, *rest], skipped[0])
+    ambiguous_units = [ambiguous.AmbiguousUnits(rule.module, rule.choices) for rule in rules if rule.choices]
+    ambiguous_units += ambiguous.ambiguities(placed, image)
+    ambiguous_units += [
+        ambiguous.AmbiguousUnits(placed_link.link.torch[0].module, placed_link.link.ambiguities[0])
+        for placed_link in rest
+        if placed_link.link.ambiguities
     ]
-    found = [entry for one in [*placed, *rest] for entry in _marked(one, placed)]
-    entries = leftovers.copied([rule.entry for rule in rules] + found)
+    found_entries = [entry for placed_link in [*placed, *rest] for entry in _entries(placed_link, placed)]
+    entries = leftovers.copied([rule.entry for rule in rules] + found_entries)
     order = execution(torch)
     ambiguities = [
-        Ambiguity(place=one.place, choices=leftovers.free(one.choices, found), counted=one.counted) for one in doubtful
+        Ambiguity(
+            place=choice.place, choices=leftovers.with_copies(choice.choices, found_entries), counted=choice.counted
+        )
+        for choice in ambiguous_units
     ]
     ambiguities.sort(key=lambda ambiguity: order.get(ambiguity.place, (0, 0)))
-    told = [Ambiguity(place=one.place, choices=one.choices) for one in ambiguous.told_apart(placed, image)]
-    return Proposal(mapping=_mapping(torch, keras, entries, skipped), ambiguities=ambiguities, named=told)
+    by_names = [
+        Ambiguity(place=choice.place, choices=choice.choices) for choice in ambiguous.decided_by_names(placed, image)
+    ]
+    return Proposal(mapping=_mapping(torch, keras, entries, skipped), ambiguities=ambiguities, named=by_names)
 
 
-def _marked(one: Placed, placed: list[Placed]) -> Iterator[Entry]:
-    """The entries of a link, with how they were found."""
-    here, there = one.link.torch[0], one.link.keras[0]
-    if names.alike(here.label, there.label) or names.part(here.label) == names.part(there.label) != "":
+def _entries(placed_link: PlacedLink, placed: list[PlacedLink]) -> Iterator[Entry]:
+    """Yield the entries of a link, each with how it was found."""
+    torch_unit, keras_unit = placed_link.link.torch[0], placed_link.link.keras[0]
+    if (
+        names.similarity(torch_unit.label, keras_unit.label)
+        or names.part(torch_unit.label) == names.part(keras_unit.label) != ""
+    ):
         by = "name"
     else:
-        same = [other for other in placed if other.link.torch[0].signature == here.signature]
-        by = "shape" if len(same) == 1 else "order"
-    for entry in one.link.entries:
+        alike = [other for other in placed if other.link.torch[0].signature == torch_unit.signature]
+        by = "shape" if len(alike) == 1 else "order"
+    for entry in placed_link.link.entries:
         yield replace(entry, by=by)
 
 
 def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[list[str]]) -> Mapping:
-    """With what has no counterpart, and who could be it."""
-    number = {weight.name: place for place, weight in enumerate(torch.weights)}
-    entries = sorted(entries, key=lambda entry: number.get(entry.torch[0], len(number)))
+    """Return the mapping, with the weights that have no counterpart and candidates for each."""
+    position = {weight.name: number for number, weight in enumerate(torch.weights)}
+    entries = sorted(entries, key=lambda entry: position.get(entry.torch[0], len(position)))
     used = {name for entry in entries for name in entry.torch}, {name for entry in entries for name in entry.keras}
-    left = [
+    unplaced = [
         [weight for weight in survey.weights if weight.name not in used[side] and weight.name not in skipped[side]]
         for side, survey in enumerate((torch, keras))
     ]
-    free = [weight for weight in left[0] if weight.constant]
-    evolving = [weight for weight in free if weight.name in torch.rehearsal.changing]
-    changing = [weight.name for weight in evolving if weight.name not in torch.rehearsal.counting]
-    left[0] = [weight for weight in left[0] if not weight.constant]
-    fixed = [weight.name for weight in left[1] if _is_fixed(weight, keras, left[0])]
-    left[1] = [weight for weight in left[1] if weight.name not in fixed]
+    buffers = [weight for weight in unplaced[0] if weight.constant]
+    changing_buffers = [weight for weight in buffers if weight.name in torch.rehearsal.changing]
+    changing = [weight.name for weight in changing_buffers if weight.name not in torch.rehearsal.counting]
+    unplaced[0] = [weight for weight in unplaced[0] if not weight.constant]
+    fixed = [weight.name for weight in unplaced[1] if _is_fixed(weight, keras, unplaced[0])]
+    unplaced[1] = [weight for weight in unplaced[1] if weight.name not in fixed]
     return Mapping(
         entries=entries,
         changing=changing,
-        unplaced=[*_unplaced(torch, left[0], left[1], keras), *_unplaced(keras, left[1], left[0], torch)],
-        constants=[*(weight.name for weight in free if weight.name not in changing), *fixed],
+        unplaced=[
+            *_unplaced(torch, unplaced[0], unplaced[1], keras),
+            *_unplaced(keras, unplaced[1], unplaced[0], torch),
+        ],
+        constants=[*(weight.name for weight in buffers if weight.name not in changing), *fixed],
         ignored=skipped[0] + skipped[1],
-        assumptions=[counts(weight.name) for weight in evolving if weight.name not in changing],
+        assumptions=[counts(weight.name) for weight in changing_buffers if weight.name not in changing],
     )
 
 
 def _is_fixed(weight: Weight, keras: Survey, missing: list[Weight]) -> bool:
-    """Whether a Keras variable is a table of its own: it never changes, and is as large as none that torch misses."""
+    """Return whether a Keras variable is a table of its own, which needs no counterpart.
+
+    It never changes, and no weight that torch still misses has its size.
+    """
     is_own = weight.fixed and weight.name not in keras.rehearsal.changing
-    return is_own and not any(math.prod(one.shape) == math.prod(weight.shape) for one in missing)
+    return is_own and not any(math.prod(absent.shape) == math.prod(weight.shape) for absent in missing)
 
 
 def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight], other: Survey) -> Iterator[Unplaced]:
-    """The other side's weights with as many elements are candidates: those that have no counterpart before others."""
+    """Yield the weights without a counterpart, each with candidates.
+
+    Candidates are the other side's weights of the same size, those without a counterpart first.
+    """
     for weight in weights:
         size = math.prod(weight.shape)
-        rest = [one for one in other.weights if one not in others]
-        near, rest = (sorted(some, key=lambda one: -names.alike(weight.name, one.name)) for some in (others, rest))
+        matched = [candidate for candidate in other.weights if candidate not in others]
+        unmatched, matched = (
+            sorted(group, key=lambda candidate: -names.similarity(weight.name, candidate.name))
+            for group in (others, matched)
+        )
         note = ONE_BIAS if weight.role == "bias" and one_bias(survey, weight.module) else ""
-        candidates = [one.name for one in [*near, *rest] if math.prod(one.shape) == size][:CANDIDATES]
+        candidates = [candidate.name for candidate in [*unmatched, *matched] if math.prod(candidate.shape) == size][
+            :CANDIDATES
+        ]
         yield Unplaced(side=survey.side, name=weight.name, shape=weight.shape, candidates=candidates, note=note)

@@ -1,8 +1,8 @@
-"""The [[weights]] and [ignore] of a pair's file, against the weights that there are.
+"""Apply the [[weights]] and [ignore] sections of a pair's file to the weights of both models.
 
 A name may hold placeholders: {i} stands for a part of one component of the path, the same on both sides. A Keras
-weight is known by its name, by the framework's own, or by the end of either; "..." at a name's start stands for
-what the first of its list begins with.
+weight may be given by its name, by the framework's own name, or by the end of either. "..." at the start of a name
+stands for the beginning of the first name in the same list.
 """
 
 import fnmatch
@@ -27,7 +27,10 @@ Choices = list[list[Entry]]
 
 
 class Ruled(NamedTuple):
-    """What a rule says of some weights. `choices`: where it leaves open how their axes move."""
+    """What a rule says of some weights.
+
+    `choices` are the possible moves, if the rule leaves open how their axes move.
+    """
 
     entry: Entry
     module: str
@@ -46,19 +49,30 @@ class _Weights:
             self.names |= {also: weight.name for also in weight.also if also not in self.names}
 
     def find(self, name: str) -> str:
-        """The weight's own name. Raises UsageError."""
+        """Return the weight's own name.
+
+        Raises UsageError if no weight, or more than one, fits.
+        """
         if name in self.names:
             return self.names[name]
-        ends = {own for known, own in self.names.items() if self.side == "keras" and known.endswith(f"/{name}")}
-        if len(ends) == 1:
-            return ends.pop()
-        if ends:
-            raise UsageError(f"[[weights]]: {name!r} is the end of {len(ends)} weights: {', '.join(sorted(ends))}")
+        matches = {
+            name_of_weight
+            for alias, name_of_weight in self.names.items()
+            if self.side == "keras" and alias.endswith(f"/{name}")
+        }
+        if len(matches) == 1:
+            return matches.pop()
+        if matches:
+            listed = ", ".join(sorted(matches))
+            raise UsageError(f"[[weights]]: {name!r} is the end of {len(matches)} weights: {listed}")
         raise UsageError(f"[[weights]]: {self.side} has no weight {name!r}{nearest(name, self.names)}")
 
 
 def ignored(survey: Survey, globs: Iterable[str]) -> list[str]:
-    """The weights that the user wants left out. Raises UsageError for a glob that fits none."""
+    """Return the weights that the user wants left out.
+
+    Raises UsageError for a glob that fits none.
+    """
     names = {name: weight.name for weight in survey.weights for name in (weight.name, *weight.also)}
     left_out: set[str] = set()
     for glob in globs:
@@ -70,19 +84,22 @@ def ignored(survey: Survey, globs: Iterable[str]) -> list[str]:
 
 
 def ruled(torch: Survey, keras: Survey, rules: Iterable[WeightRule]) -> list[Ruled]:
-    """What the rules come to. Raises UsageError where a name does not exist or comes twice, or shapes do not fit."""
+    """Return what the rules say of each weight that they name.
+
+    Raises UsageError if a name does not exist or comes twice, or if shapes do not fit.
+    """
     surveys, sides = (torch, keras), (_Weights(torch), _Weights(keras))
-    found = [
-        _complete(_entry(rule, ours, theirs), not rule.rearrange, surveys, sides)
+    completed = [
+        _complete(_entry(rule, torch_names, keras_names), not rule.rearrange, surveys, sides)
         for rule in rules
-        for ours, theirs in _expanded(rule, *sides)
+        for torch_names, keras_names in _expanded(rule, *sides)
     ]
     for side in ("torch", "keras"):
-        names = sorted(name for one in found for name in getattr(one.entry, side))
-        twice = next((name for name, after in itertools.pairwise(names) if name == after), None)
-        if twice:
-            raise UsageError(f"[[weights]]: {side}'s {twice!r} is named twice: expected one rule for each weight")
-    return found
+        names = sorted(name for rule_applied in completed for name in getattr(rule_applied.entry, side))
+        duplicate = next((name for name, after in itertools.pairwise(names) if name == after), None)
+        if duplicate:
+            raise UsageError(f"[[weights]]: {side}'s {duplicate!r} is named twice: expected one rule for each weight")
+    return completed
 
 
 def _entry(rule: WeightRule, torch: list[str], keras: list[str]) -> Entry:
@@ -99,43 +116,49 @@ def _entry(rule: WeightRule, torch: list[str], keras: list[str]) -> Entry:
 
 
 def _expanded(rule: WeightRule, torch: _Weights, keras: _Weights) -> Iterator[tuple[list[str], list[str]]]:
-    """The names on both sides, for everything that the placeholders can stand for."""
-    ours, theirs = _listed(rule.torch, "."), _listed(rule.keras, "/")
-    known = set(PLACEHOLDER.findall(ours[0]))
-    unknown = sorted({name for text in ours + theirs for name in PLACEHOLDER.findall(text)} - known)
+    """Yield the names on both sides, once for everything that the placeholders can stand for."""
+    torch_texts, keras_texts = _listed(rule.torch, "."), _listed(rule.keras, "/")
+    placeholders = set(PLACEHOLDER.findall(torch_texts[0]))
+    unknown = sorted({name for text in torch_texts + keras_texts for name in PLACEHOLDER.findall(text)} - placeholders)
     if unknown:
         raise UsageError(
-            f"[[weights]]: {{{unknown[0]}}} is not in {ours[0]!r}: the first of torch's names has them all"
+            f"[[weights]]: {{{unknown[0]}}} is not in {torch_texts[0]!r}: the first of torch's names must hold every "
+            "placeholder of the rule"
         )
-    values = list(_values(ours[0], torch)) if known else [{}]
+    values = list(_values(torch_texts[0], torch)) if placeholders else [{}]
     if not values:
-        raise UsageError(f"[[weights]]: torch has no weight like {ours[0]!r}{nearest(ours[0], torch.names)}")
+        raise UsageError(
+            f"[[weights]]: torch has no weight like {torch_texts[0]!r}{nearest(torch_texts[0], torch.names)}"
+        )
     for value in values:
-        yield [torch.find(_filled(text, value)) for text in ours], [keras.find(_filled(text, value)) for text in theirs]
+        yield (
+            [torch.find(_filled(text, value)) for text in torch_texts],
+            [keras.find(_filled(text, value)) for text in keras_texts],
+        )
 
 
-def _listed(said: str | list[str], separator: str) -> list[str]:
-    """Names with their beginnings."""
-    texts = [said] if isinstance(said, str) else list(said)
+def _listed(given: str | list[str], separator: str) -> list[str]:
+    """Return the names of a rule, with "..." replaced by the beginning of the first name."""
+    texts = [given] if isinstance(given, str) else list(given)
     if not texts:
         raise UsageError("[[weights]]: received an empty list of names, expected at least one")
     first = texts[0].split(separator)
     for number, text in enumerate(texts):
         if text.startswith("...") and number:
-            end = text[3:].lstrip(separator).split(separator)
-            texts[number] = separator.join(first[: max(len(first) - len(end), 0)] + end)
+            ending = text[3:].lstrip(separator).split(separator)
+            texts[number] = separator.join(first[: max(len(first) - len(ending), 0)] + ending)
     return texts
 
 
 def _values(text: str, weights: _Weights) -> Iterator[dict[str, str]]:
-    """What the placeholders of a name can stand for."""
+    """Yield what the placeholders of a name can stand for, as one dict for each weight that matches."""
     seen: set[str] = set()
 
-    def group(found: re.Match[str]) -> str:
-        name = found[0][2:-2]
-        again = name in seen
+    def group(placeholder: re.Match[str]) -> str:
+        name = placeholder[0][2:-2]
+        is_repeated = name in seen
         seen.add(name)
-        return f"(?P={name})" if again else f"(?P<{name}>[^./]+?)"
+        return f"(?P={name})" if is_repeated else f"(?P<{name}>[^./]+?)"
 
     pattern = re.compile(re.sub(r"\\\{\w+\\\}", group, re.escape(text)))
     for name in weights.names:
@@ -145,37 +168,45 @@ def _values(text: str, weights: _Weights) -> Iterator[dict[str, str]]:
 
 
 def _filled(text: str, values: dict[str, str]) -> str:
-    return PLACEHOLDER.sub(lambda found: values[found[1]], text)
+    return PLACEHOLDER.sub(lambda placeholder: values[placeholder[1]], text)
 
 
 def _complete(entry: Entry, free: bool, surveys: tuple[Survey, Survey], sides: tuple[_Weights, _Weights]) -> Ruled:
-    """With the way for axes to move, if the rule says none. Raises UsageError where shapes do not fit."""
-    ours = [sides[0].weights[name] for name in entry.torch]
-    theirs = [sides[1].weights[name] for name in entry.keras]
+    """Return the rule's entry, with the way in which axes move if the rule gives none.
+
+    `free` says that the rule gives none. Raises UsageError if the shapes do not fit.
+    """
+    torch_weights = [sides[0].weights[name] for name in entry.torch]
+    keras_weights = [sides[1].weights[name] for name in entry.keras]
     free = free and not entry.order and not entry.each and entry.combine == "join"
-    choices = _automatic(entry, surveys, (ours, theirs)) if free else []
+    choices = _automatic(entry, surveys, (torch_weights, keras_weights)) if free else []
     chosen = choices[0] if choices else entry
-    check(chosen, [weight.shape for weight in ours], [weight.shape for weight in theirs])
-    return Ruled(chosen, ours[0].module, [[choice] for choice in choices] if len(choices) > 1 else [])
+    check(chosen, [weight.shape for weight in torch_weights], [weight.shape for weight in keras_weights])
+    return Ruled(chosen, torch_weights[0].module, [[choice] for choice in choices] if len(choices) > 1 else [])
 
 
 def _automatic(entry: Entry, surveys: tuple[Survey, Survey], sides: tuple[list[Weight], list[Weight]]) -> list[Entry]:
-    """How these weights would be mapped if their modules were known to be each other's; none if shapes forbid it."""
-    here, there = (_holders(survey, weights) for survey, weights in zip(surveys, sides, strict=True))
-    made = link(here, there) if here and there else None
-    choices = made.ambiguities[0] if made and made.ambiguities else [made.entries] if made else []
-    # A bias is unambiguous given its kernel.
-    choices = [*choices, made.entries] if made else choices
-    found = [one for choice in choices for one in choice if (one.torch, one.keras) == (entry.torch, entry.keras)]
-    return [replace(one, by="rule") for number, one in enumerate(found) if one not in found[:number]]
+    """Return how these weights would be mapped if their modules were known to be counterparts.
+
+    There are no entries if the shapes forbid it.
+    """
+    torch_units, keras_units = (_holders(survey, weights) for survey, weights in zip(surveys, sides, strict=True))
+    made_link = link(torch_units, keras_units) if torch_units and keras_units else None
+    choices = (
+        made_link.ambiguities[0] if made_link and made_link.ambiguities else [made_link.entries] if made_link else []
+    )
+    # The choices hold only what is ambiguous; a bias is not, once its kernel is known, and stands in the entries.
+    choices = [*choices, made_link.entries] if made_link else choices
+    own = [other for choice in choices for other in choice if (other.torch, other.keras) == (entry.torch, entry.keras)]
+    return [replace(other, by="rule") for number, other in enumerate(own) if other not in own[:number]]
 
 
 def _holders(survey: Survey, weights: list[Weight]) -> list[Unit]:
-    """The units that hold these weights, in their order."""
+    """Return the units that hold these weights, in the order of the weights."""
     modules = {weight.module for weight in weights}
-    every = units(replace(survey, weights=[weight for weight in survey.weights if weight.module in modules]))
+    all_units = units(replace(survey, weights=[weight for weight in survey.weights if weight.module in modules]))
     names = [weight.name for weight in weights]
-    holding = ((names.index(name), unit) for unit in every for name in _names(unit) if name in names)
+    holding = ((names.index(name), unit) for unit in all_units for name in _names(unit) if name in names)
     return list(dict.fromkeys(unit for _, unit in sorted(holding, key=lambda pair: pair[0])))
 
 

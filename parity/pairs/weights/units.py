@@ -1,7 +1,8 @@
-"""A side's weights in units that belong together: a module's own, in the order in which modules are first called.
+"""Group a side's weights into units that belong together, in the order in which modules are first called.
 
-An LSTM's layers and directions are a unit each, and so is what a ReversibleEmbedding reads backwards. Weights of
-a module of no known kind are a unit each too, unless their names say which is the matrix and which the bias.
+A unit usually holds the weights of one module. Each layer and direction of an LSTM is a unit of its own, and so is
+the matrix that a ReversibleEmbedding uses for its reverse pass. The weights of a module of unknown kind are units of
+their own too, unless their names say which is the matrix and which the bias.
 """
 
 import functools
@@ -15,7 +16,7 @@ import msgspec
 from parity.pairs.weights import names
 from parity.trace.survey import Module, Survey, Weight
 
-# The common names of roles, by both sides' attributes.
+# The common name of a weight's role, by the attribute that holds it on either side.
 ROLES = {
     "weight": "weight", "kernel": "weight", "gamma": "weight", "scale": "weight", "embeddings": "weight",
     "in_proj_weight": "weight", "weight_ih": "weight", "alpha": "weight", "w": "weight",
@@ -24,14 +25,14 @@ ROLES = {
     "weight_hh": "recurrent", "recurrent_kernel": "recurrent", "bias_hh": "recurrent_bias",
     "depthwise_kernel": "depthwise", "pointwise_kernel": "pointwise",
 }  # fmt: skip
-# A word in a module's kind, and the family that its weights are laid out by; the first counts.
+# Words in the kind of a module, and the family that decides the layout of its weights; the first word that fits counts.
 FAMILIES = {
     "conv_transpose": "conv_transpose", "convtranspose": "conv_transpose", "depthwise": "depthwise",
     "separable": "separable", "linear_io": "linear_io", "conv": "conv", "einsum": "einsum", "linear": "linear",
     "dense": "linear", "attention": "attention", "embedding": "embedding", "norm": "norm", "prelu": "prelu",
     "lstm": "lstm", "gru": "gru", "rnn": "rnn",
 }  # fmt: skip
-# Kinds that are what their names say; of others, a custom layer called MyDense say, only running can tell.
+# Kinds that are certain to be what their names say; of others, such as a custom layer MyDense, only running can tell.
 CERTAIN = re.compile(
     r"(grouped_|dilated_)?(conv_transpose[123]d|conv[123]d)|depthwise_conv[12]d|separable_conv[12]?d?|linear(_io)?"
     r"|einsum_dense|(batch|layer|group|rms|instance)_norm|(reversible_)?embedding|lstm|gru|rnn|prelu|attention"
@@ -42,10 +43,12 @@ TORCH_LAYER = re.compile(r"(weight_ih|weight_hh|bias_ih|bias_hh)_l(\d+)(_reverse
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Unit:
-    """Weights by common role. `label`: the name that it is known by, its module's and what tells it from others there.
+    """Weights by their common roles.
 
-    `chosen`: what of the label somebody chose, without the names that a framework counted. `defined`: the number of
-    its module in the order of definition. `alias`: torch ties its weight to another unit's.
+    `label` is the name that the unit is known by: its module's, and what tells it from other units of that module.
+    `chosen` is that part of the label which somebody chose, without the names that a framework counted. `certain`
+    says whether the module's kind is sure to be what its name says; `facts` are the module's. `defined` is the number
+    of the module in the order of definition. `alias` says that torch ties the weight to another unit's.
     """
 
     label: str
@@ -60,20 +63,23 @@ class Unit:
 
     @property
     def counted(self) -> bool:
-        """Whether nobody chose its last name."""
+        """Whether the framework made the unit's last name by counting."""
         return self.label.rpartition("/")[2] != self.chosen.rpartition("/")[2]
 
     @functools.cached_property
     def signature(self) -> tuple[Any, ...]:
-        """Units of one signature can take each other's place."""
+        """What units must have in common to be able to take each other's place."""
         shapes = tuple(sorted((role, weight.shape) for role, weight in self.weights.items()))
         return self.family, self.certain, self.facts.get("equation"), self.facts.get("reset_after"), shapes
 
 
 def units(survey: Survey, taken: Iterable[str] = ()) -> list[Unit]:
-    """All weights but those in `taken`, and buffers that are no statistics; units in the order of first calls."""
-    elsewhere = set(taken)
-    left = [weight for weight in survey.weights if weight.name not in elsewhere and not weight.constant]
+    """Group all weights but those in `taken` into units, in the order of first calls.
+
+    Buffers that are no statistics are left out.
+    """
+    excluded = set(taken)
+    left = [weight for weight in survey.weights if weight.name not in excluded and not weight.constant]
     left += _aliases(survey, {weight.name: weight for weight in left})
     modules = {module.path: module for module in survey.modules}
     defined = {path: number for number, path in enumerate(modules)}
@@ -82,12 +88,12 @@ def units(survey: Survey, taken: Iterable[str] = ()) -> list[Unit]:
         by_module.setdefault(weight.module, []).append(weight)
     order = execution(survey)
     paths = sorted(by_module, key=lambda path: order.get(path, (len(order), 0)))
-    found = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
-    return [replace(unit, defined=defined.get(unit.module, 0)) for unit in found]
+    grouped = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
+    return [replace(unit, defined=defined.get(unit.module, 0)) for unit in grouped]
 
 
-def bare(unit: Unit) -> Iterator[Unit]:
-    """A unit for each of its weights."""
+def single_weight_units(unit: Unit) -> Iterator[Unit]:
+    """Yield a unit for each single weight of a unit."""
     for weight in unit.weights.values():
         label = f"{unit.label}{'.' if unit.label else ''}{weight.role}"
         chosen = f"{unit.chosen}.{weight.role}"
@@ -97,20 +103,23 @@ def bare(unit: Unit) -> Iterator[Unit]:
         )  # fmt: skip
 
 
-def _aliases(survey: Survey, known: dict[str, Weight]) -> list[Weight]:
-    """Further names of torch's tied weights, as weights of the modules that have them; `name` remains the first."""
+def _aliases(survey: Survey, weights: dict[str, Weight]) -> list[Weight]:
+    """Return torch's tied weights once more for each further module that has them; `name` remains the first name."""
     if survey.side != "torch":
         return []
-    found = []
+    aliases = []
     for alias, name in survey.tied.items():
         module, _, role = alias.rpartition(".")
-        if name in known:
-            found.append(msgspec.structs.replace(known[name], module=module, role=role))
-    return found
+        if name in weights:
+            aliases.append(msgspec.structs.replace(weights[name], module=module, role=role))
+    return aliases
 
 
 def execution(survey: Survey) -> dict[str, tuple[int, int]]:
-    """Where each module stands: its first call, or that of the nearest module around it, then its definition."""
+    """Return by path where each module stands in the order of execution.
+
+    That is its first call, or that of the nearest module around it if it is never called itself, then its definition.
+    """
     called = {path: number for number, path in enumerate(survey.called)}
     order = {}
     for number, module in enumerate(survey.modules):
@@ -122,22 +131,25 @@ def execution(survey: Survey) -> dict[str, tuple[int, int]]:
 
 
 def _units(survey: Survey, modules: dict[str, Module], path: str, weights: list[Weight]) -> list[Unit]:
+    """Return the units of one module's weights."""
     module = modules.get(path) or Module(path=path, kind="")
     family = _family(module.kind)
     aliases = {weight.name for weight in weights if survey.side == "torch" and not _own(weight)}
-    around = _recurrent(modules, path)
-    if around:
-        return _layers(around, weights)
+    recurrent = _recurrent(modules, path)
+    if recurrent:
+        return _layers(recurrent, weights)
     unit = functools.partial(_unit, module, family)
     roles = [ROLES.get(weight.role, "") for weight in weights]
     if family == "embedding" and any(weight.role == "reverse_embeddings" for weight in weights):
         return [unit([weight], reverse=weight.role == "reverse_embeddings") for weight in weights]
     if all(roles) and len(set(roles)) == len(roles):
         return [unit(weights, alias=bool(aliases))]
-    known = [weight for weight, role in zip(weights, roles, strict=True) if role and roles.count(role) == 1]
-    main = [unit(known)] if family and any(ROLES[weight.role] == "weight" for weight in known) else []
-    rest = [weight for weight in weights if not main or weight not in known]
-    return main + [single for weight in rest for single in bare(unit([weight], alias=weight.name in aliases))]
+    unambiguous = [weight for weight, role in zip(weights, roles, strict=True) if role and roles.count(role) == 1]
+    main = [unit(unambiguous)] if family and any(ROLES[weight.role] == "weight" for weight in unambiguous) else []
+    rest = [weight for weight in weights if not main or weight not in unambiguous]
+    return main + [
+        single for weight in rest for single in single_weight_units(unit([weight], alias=weight.name in aliases))
+    ]
 
 
 def _label(module: Module) -> str:
@@ -149,6 +161,7 @@ def _chosen(module: Module) -> str:
 
 
 def _own(weight: Weight) -> bool:
+    """Return whether a weight goes by the name of the module that holds it; a tied weight does so only once."""
     return weight.name == (f"{weight.module}.{weight.role}" if weight.module else weight.role)
 
 
@@ -172,27 +185,30 @@ def _family(kind: str) -> str:
 
 
 def _recurrent(modules: dict[str, Module], path: str) -> Module | None:
-    """The recurrent module that has these weights, itself or in its cell."""
+    """Return the recurrent module that has the weights of the module at `path`, its own or those of its cell."""
     module = modules.get(path)
     if not module or _family(module.kind) not in RECURRENT:
         return None
-    above = modules.get(re.split(r"/[^/]*$", path)[0])
-    return above if above and above.path != path and _family(above.kind) in RECURRENT else module
+    parent = modules.get(re.split(r"/[^/]*$", path)[0])
+    return parent if parent and parent.path != path and _family(parent.kind) in RECURRENT else module
 
 
 def one_bias(survey: Survey, path: str) -> bool:
-    """Whether this is a Keras GRU (or its cell) that resets before the matrix, and so has a single bias."""
-    around = _recurrent({module.path: module for module in survey.modules}, path)
-    return around is not None and around.facts.get("reset_after") is False
+    """Return whether a module is a Keras GRU (or its cell) with reset_after=False, which has a single bias."""
+    recurrent = _recurrent({module.path: module for module in survey.modules}, path)
+    return recurrent is not None and recurrent.facts.get("reset_after") is False
 
 
 def _layers(module: Module, weights: list[Weight]) -> list[Unit]:
-    """torch numbers layers and directions in the roles; Keras has a layer for each."""
+    """Split the weights of a recurrent module into layers and directions.
+
+    torch numbers these in the names of the weights; Keras has a layer for each.
+    """
     parts: dict[str, dict[str, Weight]] = {}
     for weight in weights:
-        found = TORCH_LAYER.match(weight.role)
-        part = f".{found[2]}{'.reverse' if found[3] else ''}" if found else ""
-        role = ROLES.get(found[1] if found else weight.role, weight.role)
+        match = TORCH_LAYER.match(weight.role)
+        part = f".{match[2]}{'.reverse' if match[3] else ''}" if match else ""
+        role = ROLES.get(match[1] if match else weight.role, weight.role)
         parts.setdefault(part, {})[role] = weight
     label, chosen, family = _label(module), _chosen(module), _family(module.kind)
     return [
@@ -204,9 +220,12 @@ def _layers(module: Module, weights: list[Weight]) -> list[Unit]:
     ]  # fmt: skip
 
 
-def telling(labels: list[str]) -> list[str]:
-    """Of each label the part that it means, by the words that it does not share with all of the others."""
-    found = [names.words(label) for label in labels]
-    shared = set(found[0]).intersection(*found[1:])
+def distinctive_parts(labels: list[str]) -> list[str]:
+    """Return the part (query, gate, ...) that each label names, "" if it names none.
+
+    Words that all labels share are ignored, so that only what tells the labels apart counts.
+    """
+    words_of_labels = [names.words(label) for label in labels]
+    shared = set(words_of_labels[0]).intersection(*words_of_labels[1:])
     parts = set(names.PARTS.values())
-    return [next((word for word in reversed(words) if word in parts - shared), "") for words in found]
+    return [next((word for word in reversed(words) if word in parts - shared), "") for words in words_of_labels]

@@ -1,4 +1,4 @@
-"""What the comparison of a pair says beside the verdict: what was assumed, and what the differences of a pair mean."""
+"""Name the causes that only a pair can have, and report what the weight mapping assumed."""
 
 import numpy as np
 
@@ -8,23 +8,27 @@ from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import Mapping
 
-SUM = "weights.sum"  # the cause of a torch weight that Keras holds only in a sum
+SUM = "weights.sum"  # a torch weight that Keras holds only as part of a sum
 UNTOUCHED = "weight_decay.without_gradient"
 DECAYED = ("weight_decay.value", "adamw.weight_decay")
 UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
 
 
-def tell(result: CaseResult, mapping: Mapping, reference: Trace, candidate: Trace) -> None:
-    """Add it to a result."""
-    _tell_assumptions(result, mapping)
+def name_pair_causes(result: CaseResult, mapping: Mapping, reference: Trace, candidate: Trace) -> None:
+    """Add to a result the assumptions of the weight mapping and the causes that only a pair can have."""
+    _report_assumptions(result, mapping)
     _name_sums(result, mapping)
     _name_buffers(result, mapping)
     _name_exchange(result, mapping)
     _name_decay(result, reference, candidate)
 
 
-def _tell_assumptions(result: CaseResult, mapping: Mapping) -> None:
-    """What the mapping took for granted; where the order of creation says otherwise, nobody said which is which."""
+def _report_assumptions(result: CaseResult, mapping: Mapping) -> None:
+    """Report what the mapping took for granted.
+
+    If an assumption contradicts the order in which both sides create their layers, nothing says which layer is which:
+    a pair that matches is then `inconclusive`.
+    """
     result.assumptions = [*mapping.assumptions, *result.assumptions]
     if mapping.contradicted and result.verdict in ("match", "subprecision"):
         result.verdict = "inconclusive"
@@ -32,9 +36,9 @@ def _tell_assumptions(result: CaseResult, mapping: Mapping) -> None:
 
 
 def _name_sums(result: CaseResult, mapping: Mapping) -> None:
-    """What becomes of a torch weight that Keras holds only in a sum, as of a recurrent layer's two biases.
+    """Name the cause at a torch weight that Keras holds only in a sum, such as the second bias of a recurrent layer.
 
-    By the map of weights all that the sum has moved is the first weight's: the others never move on Keras's side.
+    The mapping gives all movement of the sum to the first weight, so that the others never move on Keras's side.
     """
     sums = {name: entry for entry in mapping.entries if entry.combine == "sum" for name in entry.torch[1:]}
     for cause in result.causes:
@@ -44,7 +48,7 @@ def _name_sums(result: CaseResult, mapping: Mapping) -> None:
 
 
 def _name_buffers(result: CaseResult, mapping: Mapping) -> None:
-    """What torch's training changes and Keras does not have."""
+    """Name as a cause each buffer that torch's training changes and Keras does not have."""
     if not mapping.changing:
         return
     result.causes = [cause for cause in result.causes if cause["where"] not in mapping.changing]
@@ -61,40 +65,49 @@ def _name_buffers(result: CaseResult, mapping: Mapping) -> None:
 
 
 def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
-    """Layers that the port has exchanged, by their names: what else is unknown follows from that."""
+    """Name the layers that the port has exchanged according to their names.
+
+    Unknown causes are dropped, since they follow from the exchange.
+    """
     if mapping.exchanged and result.verdict == "diverged":
         result.causes = [cause for cause in result.causes if cause["id"] != "unknown"]
-    for place, sentence in mapping.exchanged.items() if result.verdict == "diverged" else ():
+    for module, sentence in mapping.exchanged.items() if result.verdict == "diverged" else ():
         evidence = f"with {sentence.replace(' were taken to be ', ' as ')} both models return the same"
-        told = {"torch": "as their names say", "keras": "exchanged", "evidence": evidence}
-        result.causes.append({"id": "weights.exchanged", "where": place, **told})
+        fields = {"torch": "as their names say", "keras": "exchanged", "evidence": evidence}
+        result.causes.append({"id": "weights.exchanged", "where": module, **fields})
 
 
 def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:
-    """What optimizers do to weights without a gradient: weight decay moves those of zero, and none of None."""
-    named = [cause for cause in result.causes if cause["id"] in ("update.frozen", *DECAYED)]
-    if not named:
+    """Name what the optimizers do to weights whose gradient is zero on both sides.
+
+    Weight decay moves a weight whose gradient is a tensor of zeros; an optimizer skips one whose gradient is None.
+    """
+    candidates = [cause for cause in result.causes if cause["id"] in ("update.frozen", *DECAYED)]
+    if not candidates:
         return
     sides = {trace.backend: _first_step(trace) for trace in (reference, candidate)}
     decayed = _moves_alike(list(sides.values()))
-    frozen = [cause for cause in named if decayed or cause["id"] not in DECAYED]
+    frozen = [cause for cause in candidates if decayed or cause["id"] not in DECAYED]
     for cause in frozen:
         name = str(cause["where"])
         gradients = [step.get(keys.key("gradient", name)) for _, step in sides.values()]
-        if any(one is None or one.any() for one in gradients):
+        if any(gradient is None or gradient.any() for gradient in gradients):
             continue
         cause["id"] = UNTOUCHED
         for side, (before, after) in sides.items():
             key = keys.key("parameter", name)
-            moved = key in before and key in after and bool((before[key] != after[key]).any())
-            cause[side] = "moves it by weight decay" if moved else "leaves it"
+            has_moved = key in before and key in after and bool((before[key] != after[key]).any())
+            cause[side] = "moves it by weight decay" if has_moved else "leaves it"
         cause["evidence"] = (
             "its gradient is zero on both sides; an optimizer passes over a weight whose gradient is None"
         )
 
 
 def _moves_alike(sides: list[tuple[Tensors, Tensors]]) -> bool:
-    """Whether the first step moves the weights with a gradient alike: then both sides have the same weight decay."""
+    """Return whether the first step moves all weights that have a gradient alike on both sides.
+
+    Then both sides use the same weight decay, and a difference elsewhere is not one of its value.
+    """
     (before, after), (other_before, other_after) = sides
     alike = []
     for key in after:
@@ -103,12 +116,12 @@ def _moves_alike(sides: list[tuple[Tensors, Tensors]]) -> bool:
         if kind == "parameter" and gradient is not None and gradient.any() and key in before:
             if key not in other_before or key not in other_after:
                 return False
-            moved, theirs = after[key] - before[key], other_after[key] - other_before[key]
-            alike.append(moved.shape == theirs.shape and np.allclose(moved, theirs, rtol=1e-6, atol=0.0))
+            moved, other_moved = after[key] - before[key], other_after[key] - other_before[key]
+            alike.append(moved.shape == other_moved.shape and np.allclose(moved, other_moved, rtol=1e-6, atol=0.0))
     return bool(alike) and all(alike)
 
 
 def _first_step(trace: Trace) -> tuple[Tensors, Tensors]:
-    """The state before it, and what it recorded."""
+    """Return the state before the first step, and what the first step recorded."""
     before, step = trace.stems("high")[:2]
     return trace.open("high", before), trace.open("high", step)

@@ -1,4 +1,4 @@
-"""What other checks say of a pair of outputs: numpy's, PyTorch's and Polygraphy's own comparison."""
+"""Ask other checks about the same outputs: the comparisons of numpy, PyTorch and Polygraphy."""
 
 import subprocess
 import sys
@@ -18,23 +18,28 @@ TOLERANCE = 1e-5
 
 
 def say(outputs: Sequence[Pairs], python: str) -> dict[str, list[bool]]:
-    """By check, whether it objects to any of the pairs of each run. `python`: an interpreter that has torch.
+    """Return, for each check by name, whether it objects to any pair of outputs of each run.
 
-    torch.testing.assert_close has tolerances of its own, 1e-5 and a relative 1.3e-6 for float32. Polygraphy
-    is left out where it is not installed. Raises BackendError.
+    `python` is an interpreter that has torch. torch.testing.assert_close uses tolerances of its own, 1e-5 absolute
+    and 1.3e-6 relative for float32. Polygraphy is left out if it is not installed.
+
+    Raises BackendError.
     """
-    found = {"np.allclose": [not all(_allclose(*pair) for pair in pairs) for pairs in outputs]}
+    objections_by_check = {"np.allclose": [not all(_allclose(*pair) for pair in pairs) for pairs in outputs]}
     for name, objections in _in_a_process(outputs, python or sys.executable).items():
-        found[name] = [run in objections for run in range(len(outputs))]
-    return found
+        objections_by_check[name] = [run in objections for run in range(len(outputs))]
+    return objections_by_check
 
 
-def _allclose(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and np.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
+def _allclose(torch: Array, keras: Array) -> bool:
+    return torch.shape == keras.shape and np.allclose(torch, keras, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def _in_a_process(outputs: Sequence[Pairs], python: str) -> dict[str, list[int]]:
-    """What needs torch: nothing here imports a framework."""
+    """Run the checks that need torch in a process of their own, since nothing here imports a framework.
+
+    Return, for each check, the numbers of the runs that it objects to.
+    """
     arrays = {
         f"{run}/{number}/{side}": array
         for run, pairs in enumerate(outputs)
@@ -43,7 +48,7 @@ def _in_a_process(outputs: Sequence[Pairs], python: str) -> dict[str, list[int]]
     }
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
         file = Path(scratch) / "outputs.npz"
-        np.savez(file, **arrays)  # type: ignore[arg-type]  # the names are no options
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy's stub takes these names for options of savez
         command = [python, "-m", "torch_impl.harness.other_checks", str(file)]
         variables = environment(Path(scratch), python=python)
         done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)

@@ -1,0 +1,111 @@
+"""Hide tensors that only one side of a pair happens to record.
+
+A layer that is called inside a graph, or twice where the other framework's layer is called once and a function does
+the rest, records other tensors than its counterpart. That is no difference of the computation: the tensors before and
+after it are compared, and the report lists what only one side has.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from parity.config.pair import Pair
+from parity.pairs.activations.counterparts import is_output
+from parity.trace import keys
+from parity.trace.comparable import comparable
+from parity.trace.manifest import Tensors, Trace
+
+INNER = ("activation", "input")
+LOW, HIGH = keys.RUNS[:2]
+
+
+class ComparedTraces(NamedTuple):
+    """Both traces without the tensors that have no counterpart.
+
+    `alone` holds, by side, the names of modules' tensors that only this side has. `notes` are sentences for the
+    report that say what else is not compared.
+    """
+
+    reference: Trace
+    candidate: Trace
+    alone: dict[str, list[str]]
+    notes: list[str]
+
+
+def without_one_sided(reference: Trace, candidate: Trace, pair: Pair) -> ComparedTraces:
+    """Hide the modules' tensors, and the slots of the user's own optimizers, that only one of a pair's traces has."""
+    traces = reference, candidate
+    is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
+    slots = [_slots(trace) if _has_own_optimizer(pair) else set[str]() for trace in traces]
+    hidden: dict[str, set[str]] = {}
+    alone: dict[str, dict[str, None]] = {trace.backend: {} for trace in traces}
+    for stem in reference.stems(HIGH):
+        for side, key in _one_sided(reference, candidate, stem, is_comparable):
+            hidden.setdefault(stem, set()).add(key)
+            alone[side].setdefault(keys.split(key)[1])
+        one_sided_slots = {
+            key for trace in traces for key in _listed(trace, HIGH, stem) if _slot(key) in slots[0] ^ slots[1]
+        }
+        hidden[stem] = hidden.get(stem, set()) | one_sided_slots
+    sentences = [
+        f"{', '.join(sorted(here - there))} of {trace.backend}'s optimizer has no counterpart: every update is compared"
+        for trace, here, there in zip(traces, slots, slots[::-1], strict=True)
+        if here - there
+    ]
+    if any(hidden.values()):
+        traces = _Hiding(reference, hidden), _Hiding(candidate, hidden)
+    return ComparedTraces(*traces, {side: list(names) for side, names in alone.items() if names}, sentences)
+
+
+def _one_sided(
+    reference: Trace, candidate: Trace, stem: str, is_comparable: Callable[[str], bool]
+) -> Iterator[tuple[str, str]]:
+    """Yield side and key of the modules' tensors in a step that are not in every run of both sides."""
+    reference_keys = [set(filter(is_comparable, _inner(reference, run, stem))) for run in (HIGH, LOW)]
+    candidate_keys = [set(_inner(candidate, run, stem)) for run in (HIGH, LOW)]
+    for key in sorted(
+        reference_keys[0].union(*reference_keys, *candidate_keys)
+        - reference_keys[0].intersection(*reference_keys, *candidate_keys)
+    ):
+        yield (reference if any(key in keys_of_run for keys_of_run in reference_keys) else candidate).backend, key
+
+
+class _Hiding(Trace):
+    """A trace without some of its tensors; `hidden` are their keys, by the stem of the step."""
+
+    def __init__(self, trace: Trace, hidden: dict[str, set[str]]) -> None:
+        vars(self).update(vars(trace))
+        self.hidden = hidden
+
+    def open(self, run: str, stem: str, replica: int = 0) -> Tensors:
+        """Return the tensors of one step that are not hidden.
+
+        Raises TraceError.
+        """
+        hidden = self.hidden.get(stem, set())
+        return {key: array for key, array in super().open(run, stem, replica).items() if key not in hidden}
+
+
+def _listed(trace: Trace, run: str, stem: str) -> list[str]:
+    return trace.manifest.files.get(f"{run}/rank-0/{stem}", [])
+
+
+def _inner(trace: Trace, run: str, stem: str) -> Iterator[str]:
+    """Yield the keys of what modules were given and returned."""
+    for key in _listed(trace, run, stem):
+        kind, name = keys.split(key)
+        if kind in INNER and not is_output(name) and name.partition("#")[0] not in keys.MODEL_INPUTS:
+            yield key
+
+
+def _has_own_optimizer(pair: Pair) -> bool:
+    return pair.train is not None and bool(pair.train.torch_optimizer or pair.train.keras_optimizer)
+
+
+def _slots(trace: Trace) -> set[str]:
+    """Return the names of the slots that the optimizer keeps for its parameters."""
+    return {slot for stem in trace.stems(HIGH) for key in _listed(trace, HIGH, stem) if (slot := _slot(key))}
+
+
+def _slot(key: str) -> str:
+    kind, name = keys.split(key)
+    return name.rpartition(".")[2] if kind == "optimizer_state" else ""
