@@ -182,7 +182,7 @@ def test_a_key_that_is_there_twice(trace: Path) -> None:
         (trace / MANIFEST).write_text(f"{content}, {more}}}")
         assert "damaged" in told(trace, Trace)
     header(trace / "a", b"{%s,%s}" % (ENTRY % (b"a", b"1", 0, 4), ENTRY % (b"a", b"1", 0, 4)))
-    assert "'a' is there twice" in told(trace / "a", TensorFile)
+    assert "'a' occurs twice" in told(trace / "a", TensorFile)
 
 
 @pytest.mark.parametrize("text", [ESCAPE, "\x9b31m", "a\nb", "\u202e", "\x7f", "\0"])

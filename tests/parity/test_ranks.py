@@ -573,7 +573,7 @@ def test_a_backend_by_hand_records_each_case_into_its_folder(by_hand: Any, tmp_p
         (["--case=simple_block/ddp"], None, "simple_block/ddp on cpu:2 takes 2 processes of torch_impl, received 1"),
         (["--case=simple_block/single"], Stages(0), "takes 1 processes of torch_impl, received 2"),
         (["--case=simple_block/ddp", "--devices=cpu:3"], Stages(0), "on cpu:3 takes 3 processes"),
-        (["--case=simple_block/hybrid"], None, "simple_block/hybrid: hybrid has replicas of 2 stages"),
+        (["--case=simple_block/hybrid"], None, "simple_block/hybrid: hybrid trains replicas of 2 stages each"),
         (["--case=simple_block/single", "--devices=tpu:2"], None, "expected auto, cpu:N or gpu:N"),
         (["--case=simple_blok/single"], None, "did you mean 'simple_block/single'"),
     ],
