@@ -72,8 +72,13 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     add("--case", action="append", default=[], metavar="GLOB", help="cases to run, e.g. 'transformer/*' (repeatable)")
     add("--devices", metavar="auto|cpu:N|gpu:N", help="logical devices (default auto: the GPUs, or else cpu:2)")
     add("--precision", choices=get_args(schema.Precision), help="the run precision beside float64 (default float32)")
-    add("--steps", type=count, help="training steps (default 5)")
-    add("--every", type=count, help="between the first and the last step, record losses and gradients every N steps")
+    add("--steps", type=count, metavar="N", help="training steps (default 5)")
+    add(
+        "--every",
+        type=count,
+        metavar="N",
+        help="between the first and the last step, record losses and gradients every N steps",
+    )
     add("--seed", type=int, help="seed of the initial weights, the data and the sample order (default 0)")
     add("--set", action="append", default=[], metavar="A.B=C", help="override any field of a case (repeatable)")
 

@@ -112,7 +112,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     vary = argparse.BooleanOptionalAction
     add("--vary", action=vary, default=True, help="compare a pair also on variations of its inputs (default)")
-    add("--strict", action="store_true", help="fail also on subprecision verdicts and on findings")
+    add("--strict", action="store_true", help="fail also on findings, and on differences that float32 cannot see")
     add("--json", metavar="FILE", help="write the report to FILE; - is stdout (the table then goes to stderr)")
     add("--layout", action="store_true", help="print both device layouts side by side")
     add("--keep", type=Path, metavar="DIR", help="keep the recorded traces in DIR")
@@ -166,7 +166,7 @@ def _recorded(first: Path, second: Path, report: Report) -> Iterator[CaseResult]
         raise UsageError(f"only one of {first} and {second} holds a trace of {', '.join(missing)}")
     for name, trace in left.items():
         try:
-            yield _judge(trace, right[name], report)
+            yield _compare(trace, right[name], report)
         except UsageError as error:
             if len(left) == 1:
                 raise
@@ -280,16 +280,16 @@ def _conclude(args: argparse.Namespace, case: Case, own: Task, single: Task | No
         result.error = error_kind(own.answers.values())
     else:
         try:
-            result = _judge_case(case, own, single, report)
+            result = _compare_recorded(case, own, single, report)
         except UsageError as error:
             result = failed(case.name, error)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in own.answers.items()}
     return result
 
 
-def _judge_case(case: Case, own: Task, single: Task | None, report: Report) -> CaseResult:
+def _compare_recorded(case: Case, own: Task, single: Task | None, report: Report) -> CaseResult:
     """Return the verdict on a built-in case that both sides have recorded. Raises TraceError."""
-    result = _judge(Trace(own.folder / "torch"), Trace(own.folder / "keras"), report)
+    result = _compare(Trace(own.folder / "torch"), Trace(own.folder / "keras"), report)
     result.case = case.name  # cases with the same training share one trace, which bears the name of only one of them
     if case.strategy != "single":
         result.against_single = {name: _against(case, own, single, name) for name in own.answers}
@@ -308,7 +308,7 @@ def _against(case: Case, own: Task, single: Task | None, backend: str) -> Agains
     return against_single(Trace(single.folder / backend), Trace(own.folder / backend), witness)
 
 
-def _judge(first: Trace, second: Trace, report: Report) -> CaseResult:
+def _compare(first: Trace, second: Trace, report: Report) -> CaseResult:
     """Compare two traces; PyTorch is the reference, whichever is named first. Raises TraceError."""
     swapped = (first.backend, second.backend) == ("keras", "torch")
     reference, candidate = (second, first) if swapped else (first, second)

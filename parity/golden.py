@@ -103,7 +103,7 @@ def compared(
     for subject, answers in _recordings(wanted, record):
         name = case_of(subject).name
         for backend, answer in answers.items():
-            yield _judged(subject, backend, answer, golden[name][backend], scratch / name / backend, report)
+            yield _compared(subject, backend, answer, golden[name][backend], scratch / name / backend, report)
         shutil.rmtree(scratch / name, ignore_errors=True)
 
 
@@ -231,7 +231,7 @@ def _record_candidate(subject: Chosen, backend: Backend, folder: Path, golden: P
         return answer
 
 
-def _judged(subject: Chosen, name: str, answer: Answer, golden: Trace, own: Path, report: Report) -> CaseResult:
+def _compared(subject: Chosen, name: str, answer: Answer, golden: Trace, own: Path, report: Report) -> CaseResult:
     """Compare one backend's new trace in `own` with its golden trace, and note what changed in the environment."""
     row = f"{case_of(subject).name} ({name})"
     if answer.status != "done":

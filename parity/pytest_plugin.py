@@ -60,14 +60,14 @@ class Parity:
         """Do the same as `parity.assert_match`; modules are also searched for in the test file's folder."""
         folder = _session(self._node.config).folder
         file = _usable(_asserts().described, torch, keras, inputs, folder, **fields)
-        return self._judged(file, _asserts().command(file, inputs, fields), vary)
+        return self._compare(file, _asserts().command(file, inputs, fields), vary)
 
     def assert_pair(self, path: str | Path, vary: bool = True) -> CaseResult:
         """Do the same as `parity.assert_pair`; modules are also searched for in the test file's folder."""
         file = _usable(_asserts().files.load, Path(path))
-        return self._judged(file, _asserts().command(file), vary)
+        return self._compare(file, _asserts().command(file), vary)
 
-    def _judged(self, file: PairFile, again: str, vary: bool) -> CaseResult:
+    def _compare(self, file: PairFile, again: str, vary: bool) -> CaseResult:
         file = file._replace(search=[*file.search, str(self._node.path.parent)])
         try:
             result = _session(self._node.config).compared(file, vary)

@@ -115,7 +115,7 @@ def record(job: Job, side: Side) -> None:
         modules={name: kind for part in parts for name, kind in part.modules.items()},
         mapping=job.pair.mapping if job.pair else None,
         matching=job.pair.matching if job.pair else None,
-        lifted=[place for part in parts for place in part.lifted],
+        lifted=[computation for part in parts for computation in part.lifted],
         files={name: keys for part in parts for name, keys in part.files.items()},
         aliases={name: keys for part in parts for name, keys in part.aliases.items()},
         same={name: keys for part in parts for name, keys in part.same.items()},
@@ -161,7 +161,7 @@ def _record(job: Job, side: Side, rank: Rank, dataset: Any) -> Part:
         recording = recorders(job, f"{run}/rank-", rank, data)
         account = side.run(Run(job.case, at, start, data, recording, part is None, job.fault, job.pair))
         part = part or Part(*account[:2], lifted=[], files={}, aliases={}, same={}, digests={}, moved={})
-        part.lifted.extend(place for place in account.lifted if place not in part.lifted)
+        part.lifted.extend(computation for computation in account.lifted if computation not in part.lifted)
         for recorder in recording.values():
             name = f"{run}/{recorder.folder.name}"
             part.files.update({f"{name}/{stem}": keys for stem, keys in recorder.files.items()})
