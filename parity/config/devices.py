@@ -67,8 +67,8 @@ def obstacle(case: schema.Case) -> str:
     smallest = min(map(len, shards.split(range(batch), case)))
     if smallest < case.accumulate:
         return (
-            f"a batch of {batch} samples gives one of {case.replicas} replicas only {smallest}, "
-            f"fewer than its {case.accumulate} micro-batches"
+            f"a batch of {batch} samples leaves one of {case.replicas} replicas with {smallest}, "
+            f"but each replica needs at least {case.accumulate}"
         )
     if case.fit and batch % case.replicas:
         return (

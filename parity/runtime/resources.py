@@ -50,7 +50,7 @@ def check(case: Case, size: Size, folder: Path, runs: Sequence[str] = BOTH) -> N
     disk = _traced(case, size) * sum(BYTES[run] for run in runs)
     if disk > (free := shutil.disk_usage(_existing(folder)).free):
         raise UsageError(
-            f"{case.name}: its traces take at least {_gigabytes(disk)}, but {_existing(folder)} has only "
+            f"{case.name}: its traces take at least {_gigabytes(disk)}, and {_existing(folder)} has "
             f"{_gigabytes(free)} free; name a folder on a larger disk (TMPDIR, --keep or --out), or choose fewer steps "
             "or smaller inputs"
         )

@@ -222,7 +222,7 @@ def test_nesterov_needs_momentum() -> None:
     [
         (BLOCK, ["loss.reduction=sum"], "loss.reduction = 'mean'"),
         (BLOCK, ["data.batch=1"], "but data.batch is only 1"),
-        (BLOCK, ["fit=true"], "accumulate = 1 with fit"),
+        (BLOCK, ["fit=true"], "fit = true cannot accumulate gradients; use accumulate = 1"),
     ],
 )
 def test_accumulation_where_it_would_be_another_computation(name: str, overrides: list[str], said: str) -> None:

@@ -69,7 +69,11 @@ def test_the_blocks_of_a_model(model: schema.Model, count: int) -> None:
 
 
 EVEN = "hybrid trains replicas of 2 stages each: it needs an even number of devices, at least 4, not {}"
-FEW = "the model has {} consecutive blocks, too few for {} stages"
+UNEQUAL = (
+    "torch.distributed.pipelining needs micro-batches of equal size: a batch of {} cannot be cut into {} of them in every "
+    "replica"
+)
+FEW = "the model has only {} consecutive blocks, too few for {} stages"
 PIPELINE = {"strategy": "pipeline"}
 OBSTACLES: list[tuple[str, dict[str, Any], str]] = [
     *[(STACK, {"strategy": "hybrid", "devices": n}, EVEN.format(n)) for n in (1, 2, 3, 5, 7)],
@@ -85,37 +89,37 @@ OBSTACLES: list[tuple[str, dict[str, Any], str]] = [
     (
         STACK,
         {"strategy": "ddp", "devices": 4, "data": {"batch": 3}},
-        "a batch of 3 samples gives one of 4 replicas only 0",
+        "a batch of 3 samples leaves one of 4 replicas with 0, but each replica needs at least 1",
     ),
     (STACK, {"strategy": "ddp", "devices": 4, "data": {"batch": 9}}, ""),
     (
         STACK,
         {"strategy": "data_parallel", "devices": 4, "data": {"batch": 9}},
-        "a batch of 9 samples gives one of 4 replicas only 0",
+        "a batch of 9 samples leaves one of 4 replicas with 0, but each replica needs at least 1",
     ),
     (STACK, {"strategy": "ddp", "devices": 3, "data": {"batch": 9}, "accumulate": 3}, ""),
     (
         STACK,
         {"strategy": "ddp", "devices": 3, "data": {"batch": 8}, "accumulate": 3},
-        "a batch of 8 samples gives one of 3 replicas only 2",
+        "a batch of 8 samples leaves one of 3 replicas with 2, but each replica needs at least 3",
     ),
     (STACK, {**PIPELINE, "data": {"batch": 32}, "accumulate": 4}, ""),
     (
         STACK,
         {**PIPELINE, "data": {"batch": 33}, "accumulate": 4},
-        "torch.distributed.pipelining needs micro-batches of equal size",
+        UNEQUAL.format(33, 4),
     ),
     (STACK, {"strategy": "send_recv", "data": {"batch": 33}, "accumulate": 4}, ""),
     (STACK, {"strategy": "hybrid", "devices": 4, "data": {"batch": 32}, "accumulate": 2}, ""),
     (
         STACK,
         {"strategy": "hybrid", "devices": 4, "data": {"batch": 34}, "accumulate": 2},
-        "torch.distributed.pipelining needs micro-batches of equal size",
+        UNEQUAL.format(34, 2),
     ),
     (
         STACK,
         {"strategy": "hybrid", "devices": 4, "data": {"batch": 33}, "accumulate": 2},
-        "torch.distributed.pipelining needs micro-batches of equal size",
+        UNEQUAL.format(33, 2),
     ),
     *[
         (STACK, {"strategy": "data_parallel", "devices": n, "data": {"batch": batch}, "fit": fit}, "")

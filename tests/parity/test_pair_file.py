@@ -75,8 +75,8 @@ def test_flags_change_what_the_file_says(tmp_path: Path) -> None:
         (HEAD + INPUT + "[inputs.x]\ndtype = 'int8'\nrange = [3, 3]", "expected [first, last + 1]"),
         (HEAD + INPUT + "[outputs.y]\ntroch = 'a'", "[outputs.y]: Object contains unknown field `troch`"),
         (HEAD + INPUT + "[[expect]]\ncause = 'a'", "missing required field `reason` - at `$.expect[0]`"),
-        (HEAD + INPUT + EXPECT, "an expectation without a cause accepts anything"),
-        (HEAD + INPUT + EXPECT + "cause = 'unknown'", "whose cause is 'unknown' accepts anything"),
+        (HEAD + INPUT + EXPECT, "an expectation without a cause accepts any difference"),
+        (HEAD + INPUT + EXPECT + "cause = 'unknown'", "whose cause is 'unknown' accepts any difference"),
         (
             HEAD + INPUT + EXPECT + "cause = 'unknown'\nwhere = 'head'",
             "expected the name of a cause, or largest_difference",
@@ -85,8 +85,8 @@ def test_flags_change_what_the_file_says(tmp_path: Path) -> None:
             HEAD + INPUT + EXPECT + "largest_difference = 1.0",
             "where is '*', which matches everything; without a cause, name the module or tensor",
         ),
-        (HEAD + INPUT + EXPECT + "at_most_bits = 3\nwhere = '?*[!-]*'", "where is '?*[!-]*', everything"),
-        (HEAD + INPUT + EXPECT + "largest_difference = inf\nwhere = 'x'", "an infinite size accepts anything"),
+        (HEAD + INPUT + EXPECT + "at_most_bits = 3\nwhere = '?*[!-]*'", "where is '?*[!-]*', which matches everything"),
+        (HEAD + INPUT + EXPECT + "largest_difference = inf\nwhere = 'x'", "an infinite size accepts any difference"),
         (HEAD + INPUT + EXPECT + "largest_difference = 0.0\nwhere = 'x'", "at `$.expect[0].largest_difference`"),
         (HEAD + INPUT + EXPECT + "cause = 'a'\nbits = 3", "unknown field `bits`"),
         (HEAD + INPUT + "[[weights]]\ntorch = 'a'", "missing required field `keras` - at `$.weights[0]`"),
@@ -157,9 +157,9 @@ def test_inputs_come_from_an_npz(tmp_path: Path) -> None:
         ("npz = 'date.npz'", "there is no file 'date.npz'"),
         ("npz = 'text.npz'", "cannot be read"),
         ("npz = 'data.npz'\nshape = [9]", "expected (9,)"),
-        ("npz = 'data.npz'\ndtype = 'int64'", "has dtype float64, expected int64"),
+        ("npz = 'data.npz'\ndtype = 'int64'", 'has the dtype float64, but the input has dtype = "int64"'),
         ("npz = 'other.npz'", "has no array 'x' (did you mean 'xx'?)"),
-        ("npz = 'nan.npz'", "not finite"),
+        ("npz = 'nan.npz'", "NaN or infinite numbers"),
     ],
 )
 def test_a_mistake_in_an_npz_is_one_line(fields: str, said: str, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ def planned(folder: Path, *names: str, keep: Path | None = None, **changes: Any)
 @pytest.mark.parametrize(
     ("name", "changes", "reason"),
     [
-        ("simple_block/single", {}, "is on a single device"),
-        ("simple_block/single@fit", {}, "is on a single device"),
+        ("simple_block/single", {}, "it runs on a single device itself"),
+        ("simple_block/single@fit", {}, "it runs on a single device itself"),
         ("simple_block/all_reduce", {}, "DistributedSampler takes the samples in another order"),
         ("residual_block/ddp", {}, "batch norm"),
         ("residual_block/data_parallel", {}, "batch norm"),

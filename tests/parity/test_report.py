@@ -294,4 +294,4 @@ def test_a_pair_tells_what_was_not_looked_at_and_what_to_paste() -> None:
     text = shown(case("pair/m", verdict="diverged", **told))
     assert "\n  training mode was not run\n" in text
     assert "\n  accepted: gelu.form at a, b: wanted\n" in text
-    assert '--accept writes it):\n\n[[expect]]\ncause = "weights.sum"\n' in text
+    assert 'let --accept add it):\n\n[[expect]]\ncause = "weights.sum"\n' in text

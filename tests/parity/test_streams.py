@@ -70,7 +70,7 @@ def test_a_name_that_utf_8_cannot_hold(traces: str, tmp_path: Path) -> None:
     assert ended.status == 2 and "Traceback" not in ended.err
     missing = shell(f"parity $'{tmp_path}/\\xff' nowhere --json={report}")
     assert missing.status == 2 and missing.err.count("\n") == 1
-    assert "no trace there" in json.loads(report.read_text())["error"]
+    assert "holds no trace" in json.loads(report.read_text())["error"]
 
 
 @pytest.mark.parametrize("where", [">/dev/full", ">&-"])

@@ -639,9 +639,9 @@ def test_any_damage_to_a_manifest_is_told_or_harmless(tmp_path: Path, place: int
 def test_an_unfinished_or_missing_trace(tmp_path: Path, trace: Path) -> None:
     (trace / keys.MANIFEST).rename(trace / "manifest.json.draft")
     for folder in (trace, tmp_path / "nowhere"):
-        with pytest.raises(TraceError, match="no finished trace there"):
+        with pytest.raises(TraceError, match="holds no finished trace"):
             Trace(folder)
-        with pytest.raises(TraceError, match="no trace there"):
+        with pytest.raises(TraceError, match="holds no trace"):
             manifest.find(folder)
 
 
