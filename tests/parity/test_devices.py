@@ -70,8 +70,8 @@ def test_the_blocks_of_a_model(model: schema.Model, count: int) -> None:
 
 EVEN = "hybrid trains replicas of 2 stages each: it needs an even number of devices, at least 4, not {}"
 UNEQUAL = (
-    "torch.distributed.pipelining needs micro-batches of equal size: a batch of {} cannot be cut into {} of them in every "
-    "replica"
+    "torch.distributed.pipelining needs micro-batches of equal size: a batch of {} cannot be cut into {} of them in "
+    "every replica"
 )
 FEW = "the model has only {} consecutive blocks, too few for {} stages"
 PIPELINE = {"strategy": "pipeline"}
