@@ -208,7 +208,7 @@ def _record_golden(subject: Chosen, backend: Backend, folder: Path) -> Answer:
 def _record_candidate(subject: Chosen, backend: Backend, folder: Path, golden: Path) -> Answer:
     """Record the trace that is compared with the golden one.
 
-    It has no witness of its own (the golden trace, as the reference, has it). A pair starts from the weights in the
+    It needs no witness, which only the reference (the golden trace) must have. A pair starts from the weights in the
     golden survey. Raises TraceError if that survey is missing.
     """
     own = str((folder / backend.name).absolute())

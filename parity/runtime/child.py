@@ -60,7 +60,7 @@ class Child:
             raise BackendError(f"{self.name}: {self._end()}{self.last_lines()}") from None
 
     def answer(self, *statuses: str) -> Answer:
-        """Return the next answer; wait for it. Raises BackendError if the process ended or its status is not expected.
+        """Wait for the next answer and return it. Raises BackendError if the process ended or sent another status.
 
         `statuses` are the expected ones.
         """
