@@ -135,7 +135,7 @@ def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
     chooses += [args.pair, args.torch or None, args.keras or None, args.input]
     if args.traces and (len(args.traces) != 2 or any(value not in (None, []) for value in chooses)):
         parser.error(
-            f"received {len(args.traces)} trace folders; to compare recorded traces give two, and no flags that choose "
+            f"received {len(args.traces)} trace folders; to compare traces, expected two and no flags that choose "
             "or change cases"
         )
     if bool(args.torch) != bool(args.keras) or bool(args.torch) != bool(args.input):

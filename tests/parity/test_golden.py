@@ -180,8 +180,8 @@ def test_a_damaged_golden_trace_is_told(program: Program, tmp_path: Path) -> Non
     ("flags", "said"),
     [
         (["--update-golden"], "--update-golden needs --golden"),
-        (["--golden=g", "--keep=k"], "takes neither"),
-        (["--golden=g", "one", "two"], "takes neither"),
+        (["--golden=g", "--keep=k"], "cannot be used together"),
+        (["--golden=g", "one", "two"], "cannot be used together"),
     ],
 )
 def test_flags_that_do_not_go_together(
