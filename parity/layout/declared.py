@@ -102,7 +102,7 @@ def _repeated(case: Case, sides: Sides) -> Sides | None:
 
 
 def _empty_parts(case: Case, sides: Sides) -> Sides | None:
-    """Remove PyTorch's computation on ranks that hold no part of a narrow layer, and multiply by an empty matrix."""
+    """Remove PyTorch's computation on ranks without a part of a narrow layer, which multiply by an empty matrix."""
     torch, keras = sides
     everywhere = list(range(case.devices))
 
@@ -150,10 +150,11 @@ def _summed_at_device_0(case: Case, sides: Sides) -> Sides | None:
 
 
 def _sent_once(case: Case, sides: Sides) -> Sides | None:
-    """Align the copies of the encoder's output, which the attention of all decoder layers takes.
+    """Align the copies of the encoder's output, which the cross-attention of all decoder layers takes.
 
-    PyTorch copies it for each attention's projection on a device, which makes encoder_layers + 2 * decoder_layers
-    copies of a tensor there; TensorFlow copies the encoder's output once for all decoder layers.
+    In PyTorch, each attention copies a tensor to the device of its key or value projection: encoder_layers +
+    2 * decoder_layers copies of equal size. TensorFlow copies the encoder's output only once for all decoder layers:
+    encoder_layers + decoder_layers + 1 copies.
     """
     if not isinstance(case.model, Transformer):
         return None

@@ -65,7 +65,7 @@ class Backend:
         self._starting = threading.Lock()
 
     def do(self, job: Work) -> Answer:
-        """Run a job and return the answer; failures of every kind are answers with the status "error"."""
+        """Run a job and return the answer; a failure does not raise, but is an answer of status "usage" or "error"."""
         group = job.group(self.name)
         try:
             children = self._ready(group)
