@@ -157,7 +157,7 @@ def test_a_side_that_is_not_its_own_training_on_a_single_device_is_told() -> Non
     wrong = Against(verdict="diverged", reason="gradient/a: 0.0 bits", worst_bits=0.0)
     text = shown(case(verdict="diverged", against_single={"torch": Against(), "keras": wrong}))
     assert "\n  keras, compared with its own training on a single device: diverged: gradient/a: 0.0 bits\n" in text
-    assert "torch against" not in text
+    assert "torch, compared" not in text
 
 
 # Layouts side by side
