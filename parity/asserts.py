@@ -1,6 +1,7 @@
-"""`assert_match` and `assert_pair`: two models are the same computation, or an AssertionError says where they are not.
+"""`assert_match` and `assert_pair`: assert that two models are the same computation.
 
-The first call starts a process for each framework; they are kept for those that follow, and end with the interpreter.
+The AssertionError says where the models differ and, if known, why. The first call starts one process for each
+framework; later calls use the same processes, which end with the interpreter.
 """
 
 import atexit
@@ -25,13 +26,14 @@ from parity.results import CaseResult, Check
 from parity.runtime.backend import PACKAGES, Backend
 from parity.runtime.hardware import available
 
-Described = str | Array | dict[str, Any]  # "float32[8,16]", the values themselves, or the fields of a PairInput
-Inputs = Sequence[str] | Mapping[str, Described]  # the former: "x=float32[8,16]"
+# An input of a pair: a description such as "float32[8,16]", an array of its values, or the fields of a PairInput.
+Described = str | Array | dict[str, Any]
+Inputs = Sequence[str] | Mapping[str, Described]  # ["x=float32[8,16]"], or {"x": "float32[8,16]"}
 PASSED = ("match", "subprecision")
 
 
 class Session:
-    """A process for each framework, for as many pairs as are asked for. `close` ends them."""
+    """One process for each framework, in which any number of pairs is run. `close` ends the processes."""
 
     def __init__(self) -> None:
         self._scratch = tempfile.TemporaryDirectory(prefix="parity-")
@@ -40,23 +42,28 @@ class Session:
         self._backends = [Backend(name, "", self.folder, kind) for name in PACKAGES]
 
     def compared(self, file: PairFile, vary: bool = True) -> CaseResult:
-        """The verdict on a pair; `vary`: also on variations of its inputs. Raises UsageError, MissingError."""
+        """Return the result of comparing a pair, with `vary` also on variations of its inputs.
+
+        Raises UsageError, and MissingError where a framework is not installed.
+        """
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             return compared(file, self._backends, Path(folder), vary)
 
     def close(self) -> None:
-        """End the processes, and delete what they wrote."""
+        """End the processes, and delete the files that they wrote."""
         for backend in self._backends:
             backend.close()
         self._scratch.cleanup()
 
 
 def assert_match(*, torch: str, keras: str, inputs: Inputs, vary: bool = True, **fields: Any) -> CaseResult:
-    """Both builders ("module:function") make the same computation; `vary`: also on variations of the inputs.
+    """Assert that two builders ("module:function") return models that are the same computation.
 
-    `inputs`: "x=float32[8,16]", "ids=int64[2,8]<100", or a table by name of such descriptions, arrays, or the fields
-    of [inputs.NAME] in a pair's file. `fields`: what else such a file has (docs/pairs.md, "Reference"). Raises
-    AssertionError, UsageError for what cannot be used, and MissingError where a framework is not installed.
+    `inputs` is a list such as ["x=float32[8,16]", "ids=int64[2,8]<100"], or a dict by name of such descriptions
+    ("float32[8,16]"), of arrays, or of the fields of [inputs.NAME] in a pair file. `vary` compares the models also on
+    variations of these inputs. `fields` are further entries of a pair file (docs/pairs.md, "Reference"). Returns the
+    result. Raises AssertionError if the models differ, UsageError if an argument cannot be used, and MissingError where
+    a framework is not installed.
     """
     session = _session()
     file = described(torch, keras, inputs, session.folder, **fields)
@@ -64,9 +71,10 @@ def assert_match(*, torch: str, keras: str, inputs: Inputs, vary: bool = True, *
 
 
 def assert_pair(path: str | Path, vary: bool = True) -> CaseResult:
-    """The two models of a pair's file are the same computation; `vary`: also on variations of the inputs.
+    """Assert that the two models of a pair file are the same computation, with `vary` also on variations of the inputs.
 
-    Raises AssertionError, UsageError and MissingError.
+    Returns the result. Raises AssertionError if the models differ, UsageError if the file cannot be used, and
+    MissingError where a framework is not installed.
     """
     file = files.load(Path(path))
     return _asserted(_session(), file, command(file), vary)
@@ -75,7 +83,7 @@ def assert_pair(path: str | Path, vary: bool = True) -> CaseResult:
 def _asserted(session: Session, file: PairFile, again: str, vary: bool) -> CaseResult:
     result = session.compared(file, vary)
     if result.verdict not in PASSED:
-        raise AssertionError(told(result, again))
+        raise AssertionError(failure_text(result, again))
     return result
 
 
@@ -87,55 +95,58 @@ def _session() -> Session:
 
 
 def described(torch: str, keras: str, inputs: Inputs, folder: Path, **fields: Any) -> PairFile:
-    """What `assert_match` is given, as a pair. Arrays are written below `folder`. Raises UsageError."""
-    if unknown := [each for each in inputs if not isinstance(each, str)]:
-        raise UsageError(f"inputs: received {unknown[0]!r}, expected e.g. ['x=float32[8,16]'] or a table by name")
+    """Return the arguments of `assert_match` as a pair file, with arrays written below `folder`. Raises UsageError."""
+    if unknown := [key for key in inputs if not isinstance(key, str)]:
+        raise UsageError(
+            f"inputs: received {unknown[0]!r}, expected a list such as ['x=float32[8,16]'] or a dict by input name"
+        )
     if isinstance(inputs, str):
         raise UsageError(f"inputs: received the text {inputs!r}, expected a list, e.g. [{inputs!r}]")
     if not isinstance(inputs, Mapping):
         return files.from_flags(torch, keras, inputs, **fields)
-    tables = {name: _table(name, one, folder) for name, one in inputs.items()}
+    tables = {name: _table(name, value, folder) for name, value in inputs.items()}
     return files.from_flags(torch, keras, [], inputs=tables, **fields)
 
 
-def _table(name: str, one: Described, folder: Path) -> dict[str, Any]:
-    """[inputs.NAME] of a pair's file."""
-    if isinstance(one, str):
-        return files.described(flags.parse(f"x={one}"))
-    if isinstance(one, np.ndarray):
-        return {"shape": list(one.shape), "dtype": str(one.dtype), "npz": str(_kept(name, one, folder))}
-    if not isinstance(one, dict):
+def _table(name: str, value: Described, folder: Path) -> dict[str, Any]:
+    """Return one input as the table [inputs.NAME] of a pair file. Raises UsageError."""
+    if isinstance(value, str):
+        return files.described(flags.parse(f"x={value}"))
+    if isinstance(value, np.ndarray):
+        return {"shape": list(value.shape), "dtype": str(value.dtype), "npz": str(_saved(name, value, folder))}
+    if not isinstance(value, dict):
         raise UsageError(
-            f"inputs: {name} is a {type(one).__name__}, expected a text such as 'float32[8,16]', a numpy array, or "
+            f"inputs: {name} is a {type(value).__name__}, expected a text such as 'float32[8,16]', a numpy array, or "
             "a dict of the fields of [inputs.NAME]"
         )
-    return one
+    return value
 
 
-def _kept(name: str, array: Array, folder: Path) -> Path:
-    """A file of this array alone. (numpy.savez takes no array of the name "file".)"""
-    place = Path(tempfile.mkdtemp(dir=folder)) / "input.npz"
+def _saved(name: str, array: Array, folder: Path) -> Path:
+    """Write an array to an .npz file of its own, and return the file's path. Raises UsageError."""
+    path = Path(tempfile.mkdtemp(dir=folder)) / "input.npz"
     if array.dtype.hasobject:
-        raise UsageError(f"inputs: {name} is an array of objects, expected one of numbers")
-    with zipfile.ZipFile(place, "w") as archive, archive.open(f"{name}.npy", "w") as file:
+        raise UsageError(f"inputs: {name} is an array of objects, expected an array of numbers")
+    # Not numpy.savez: it takes names as keyword arguments, and its own parameter is named "file".
+    with zipfile.ZipFile(path, "w") as archive, archive.open(f"{name}.npy", "w") as file:
         np.save(file, array)
-    return place
+    return path
 
 
 def command(file: PairFile, inputs: Inputs = (), fields: Iterable[str] = ()) -> str:
-    """What compares this pair again; "" where flags cannot say all that a call did."""
+    """Return the command that compares this pair again, or "" if flags cannot express the call's arguments."""
     if set(fields) - {"name"} or isinstance(inputs, Mapping):
         return ""
     return f"python -m parity.compare {' '.join(map(shlex.quote, file.flags))}"
 
 
-def told(result: CaseResult, again: str = "") -> str:
-    """Why a pair failed: where, which cause, how many bits."""
+def failure_text(result: CaseResult, again: str = "") -> str:
+    """Return why a pair failed (where, which cause, how many bits) and the command that runs it again."""
     text = terminal.text(result)
     return text if not again or again in text else f"{text}\n  again: {again}"
 
 
 def worst_bits(result: CaseResult) -> float | None:
-    """The fewest bits of any kind of tensor; None if nothing was judged by bits."""
-    bits = [check.worst_bits for check in result.checks.values() if isinstance(check, Check)]
-    return min((each for each in bits if each is not None), default=None)
+    """Return the fewest bits of any kind of tensor; None if all tensors agree without needing bits to say so."""
+    worst = [check.worst_bits for check in result.checks.values() if isinstance(check, Check)]
+    return min((bits for bits in worst if bits is not None), default=None)

@@ -1,4 +1,7 @@
-"""The flags that the programs share, and how they end: one line for a mistake, the right status."""
+"""Command-line flags and exit handling that all `python -m parity.*` programs share.
+
+A user's mistake ends a program with one line on stderr and status 2, never with a traceback.
+"""
 
 import argparse
 import errno
@@ -22,17 +25,17 @@ from parity.pairs.file import PairFile
 from parity.runtime.backend import PATIENCE
 from parity.runtime.hardware import available
 
-UNREAD = 141  # what a shell reports for a program whose reader left
+UNREAD = 141  # 128 + SIGPIPE: what a shell reports for a program whose output pipe was closed by its reader
 
 
 class Parser(argparse_flags.ArgumentParser):
-    """A parser whose complaints are one line, with the nearest flag."""
+    """Argument parser that reports an error in one line, with the valid flag nearest to a mistyped one."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(inherited_absl_flags=None, allow_abbrev=False, **kwargs)  # type: ignore[no-untyped-call]
 
     def error(self, message: str) -> NoReturn:
-        """End with status 2."""
+        """Print the message on stderr and exit with status 2."""
         flags = [flag for action in self._actions for flag in action.option_strings]
         unknown = message.partition("unrecognized arguments: ")[2].split("=")[0].split(" ")[0]
         hint = nearest(unknown, flags) if unknown.startswith("-") else ""
@@ -40,89 +43,103 @@ class Parser(argparse_flags.ArgumentParser):
 
 
 def add_case_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags that say what to run, and by which interpreters."""
+    """Add the flags that choose the cases and their training, and the two Python interpreters."""
     add_training_flags(parser)
     add_pythons(parser)
 
 
 def add_pythons(parser: argparse.ArgumentParser) -> None:
-    """The flags that name the interpreters."""
+    """Add the flags that name each side's Python interpreter."""
     add = parser.add_argument
     add("--torch-python", default="", metavar="PYTHON", help="the interpreter for the PyTorch side")
     add("--keras-python", default="", metavar="PYTHON", help="the interpreter for the Keras side")
 
 
 def add_timeout(parser: argparse.ArgumentParser) -> None:
-    """The flag that says how long a silent process is waited for."""
+    """Add `--timeout`, the time after which a process that makes no progress counts as hung."""
     parser.add_argument(
         "--timeout",
         type=seconds,
         default=PATIENCE,
         metavar="SECONDS",
-        help=f"until a process that records nothing counts as hung (default {PATIENCE:.0f})",
+        help=f"stop a process that has recorded nothing for this long (default {PATIENCE:.0f})",
     )
 
 
 def add_training_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags that say what to run."""
+    """Add the flags that choose the built-in cases and override how they are trained."""
     add = parser.add_argument
     add("--case", action="append", default=[], metavar="GLOB", help="cases to run, e.g. 'transformer/*' (repeatable)")
     add("--devices", metavar="auto|cpu:N|gpu:N", help="logical devices (default auto: the GPUs, or else cpu:2)")
     add("--precision", choices=get_args(schema.Precision), help="the run precision beside float64 (default float32)")
-    add("--steps", type=count, help="training steps (default 5)")
-    add("--every", type=count, help="record losses and gradients of every k-th step between first and last")
-    add("--seed", type=int, help="seed of weights, data and order (default 0)")
-    add("--set", action="append", default=[], metavar="A.B=C", help="change any field of a case (repeatable)")
+    add("--steps", type=count, metavar="N", help="training steps (default 5)")
+    add(
+        "--every",
+        type=count,
+        metavar="N",
+        help="between the first and the last step, record losses and gradients every N steps",
+    )
+    add("--seed", type=int, help="seed of the initial weights, the data and the sample order (default 0)")
+    add("--set", action="append", default=[], metavar="A.B=C", help="override any field of a case (repeatable)")
 
 
 def add_pair_files(parser: argparse.ArgumentParser) -> None:
-    """The flag that names a user's own models."""
+    """Add `--pair`, which names files that describe a user's own two models."""
     parser.add_argument(
-        "--pair", action="append", default=[], type=Path, metavar="FILE.toml", help="your own two models (repeatable)"
+        "--pair",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE.toml",
+        help="pair file: your own PyTorch and Keras model (repeatable)",
     )
 
 
 class Pairs(NamedTuple):
-    """The pairs that flags name. `wrong`: those whose file says what no pair can be."""
+    """The pairs that the flags name: `files` that can be used, and in `wrong` the errors of those that cannot."""
 
     files: list[PairFile]
     wrong: list[PairError]
 
 
 def pair_files(args: argparse.Namespace, on: Devices) -> Pairs:
-    """Return the pairs that the flags name, by files, or by --torch and --keras.
+    """Return the pairs that the flags name, with `--pair` or with `--torch` and `--keras`.
 
-    Raises UsageError for flags, and for a file that cannot be read.
+    A file that is readable TOML but describes no valid pair is returned in `wrong`.
+    Raises UsageError for invalid flags, for two pairs of one name, and for a file that cannot be read.
     """
     fields = _fields(args, on)
-    found = Pairs([], [])
+    pairs_found = Pairs([], [])
     for path in args.pair:
         try:
-            found.files.append(pairs.load(path, args.set, **fields))
-        except PairError as error:  # the others are compared all the same
-            found.wrong.append(error)
+            pairs_found.files.append(pairs.load(path, args.set, **fields))
+        except PairError as error:  # reported as this pair's result; the other pairs are still compared
+            pairs_found.wrong.append(error)
     if getattr(args, "torch", ""):
-        found.files.append(pairs.from_flags(args.torch, args.keras, args.input, **fields))
-    names = [file.case.name for file in found.files] + [error.case for error in found.wrong]
+        pairs_found.files.append(pairs.from_flags(args.torch, args.keras, args.input, **fields))
+    names = [file.case.name for file in pairs_found.files] + [error.case for error in pairs_found.wrong]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"there are two pairs of the name {twice[0]!r}; give them different names")
-    return found
+        raise UsageError(f"received two pairs named {twice[0]!r}; give each pair a name of its own")
+    return pairs_found
 
 
 def devices(args: argparse.Namespace) -> Devices:
-    """The devices that the flags name, or those that there are. Raises UsageError."""
+    """Return the devices that `--devices` names, or for `auto` those of this machine. Raises UsageError."""
     return available(pythons(args)) if args.devices in (None, "auto") else parse(args.devices)
 
 
 def pythons(args: argparse.Namespace) -> dict[str, str]:
-    """The interpreter of each backend that is to run; "" for this one."""
+    """Return the Python interpreter of each backend that is to run; "" stands for the running interpreter."""
     backends = {"torch": args.torch_python, "keras": args.keras_python}
-    one = getattr(args, "backend", None)
-    return {one: backends[one]} if one else backends
+    backend = getattr(args, "backend", None)
+    return {backend: backends[backend]} if backend else backends
 
 
 def chosen_cases(args: argparse.Namespace, on: Devices) -> list[schema.Case]:
-    """The built-in cases that the flags name; all of them if they name nothing. Raises UsageError."""
+    """Return the built-in cases that the flags choose.
+
+    Without `--case` these are all built-in cases, or none where the flags name a pair. Raises UsageError.
+    """
     if not args.case and (getattr(args, "pair", []) or getattr(args, "torch", "")):
         return []
     return cases.select(args.case, args.set, **_fields(args, on))
@@ -133,12 +150,12 @@ def _fields(args: argparse.Namespace, on: Devices) -> dict[str, Any]:
 
 
 def case_flags(args: argparse.Namespace, case: schema.Case) -> str:
-    """The flags that choose one of the chosen cases again."""
+    """Return the flags with which a program runs exactly this case again."""
     return " ".join([f"--case={shlex.quote(case.name)}", *training_flags(args)])
 
 
 def training_flags(args: argparse.Namespace) -> list[str]:
-    """The flags that change what the chosen cases are."""
+    """Return the given flags that change how the chosen cases are trained."""
     names = ("devices", "precision", "steps", "every", "seed")
     given = [(name, getattr(args, name)) for name in names]
     words = [f"--{name}={value}" for name, value in given if value is not None]
@@ -146,23 +163,26 @@ def training_flags(args: argparse.Namespace) -> list[str]:
 
 
 def make_folder(flag: str, folder: Path) -> None:
-    """Make a folder for results. Raises UsageError if it cannot be written to."""
+    """Create the folder that `flag` names for results. Raises UsageError if it cannot be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise UsageError(f"{flag}={folder}: expected a folder that can be written to: {error}") from None
+        raise UsageError(f"{flag}={folder}: expected a folder with write permission: {error}") from None
 
 
 def end(program: str, main: Callable[[Sequence[str]], int]) -> NoReturn:
-    """Run a program and exit with its status; the user's mistakes and signals are one line on stderr."""
+    """Run a program's `main` and exit with its status; report errors and signals on stderr.
+
+    Only an error in this program itself prints a traceback.
+    """
     streams.prepare()
     try:
         with signals.stopping():
-            status = _returned(main)
+            status = _status(main)
             sys.stdout.flush()
     except Exception as error:
-        status = _told(program, error)
+        status = _report_error(program, error)
     except signals.Stopped as stop:
         streams.tell(f"{program}: {stop}")
         status = stop.status
@@ -170,16 +190,16 @@ def end(program: str, main: Callable[[Sequence[str]], int]) -> NoReturn:
     sys.exit(status)
 
 
-def _returned(main: Callable[[Sequence[str]], int]) -> int:
-    """Return the status of a program, also where it ends early, as for --help."""
+def _status(main: Callable[[Sequence[str]], int]) -> int:
+    """Return a program's exit status, also where the argument parser ends it early (`--help`, a wrong flag)."""
     try:
         return main(sys.argv[1:])
     except SystemExit as early:
         return early.code if isinstance(early.code, int) else 0
 
 
-def _told(program: str, error: Exception) -> int:
-    """Say what ended a program; returns the status."""
+def _report_error(program: str, error: Exception) -> int:
+    """Print the error that ended a program, and return the exit status for it."""
     match error:
         case UsageError():
             streams.tell(f"{program}: {error}")
@@ -187,8 +207,8 @@ def _told(program: str, error: Exception) -> int:
         case BackendError() | MissingError():
             streams.tell(f"{program}: {error}")
             return 3
-        case BrokenPipeError():  # the verdict is not known to be a match
-            streams.tell(f"{program}: the output was not read to its end")
+        case BrokenPipeError():  # not 0: a reader that left early may not have seen the verdict
+            streams.tell(f"{program}: the reader of the output closed it before all was written")
             return UNREAD
         case OSError() if streams.is_output(error):
             streams.tell(f"{program}: the output cannot be written: {error.strerror}")
@@ -196,20 +216,20 @@ def _told(program: str, error: Exception) -> int:
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
             streams.tell(f"{program}: {error}; set TMPDIR to a folder on a larger disk")
             return 2
-        case _:  # a mistake of this program's own must not end with 1, which reads as "diverged"
+        case _:  # Python's own status for an uncaught exception is 1, which here means "diverged"
             streams.tell("".join(traceback.format_exception(error)).rstrip())
             return 3
 
 
 def whole(text: str) -> int:
-    """A whole number from 0 on, for a flag."""
+    """Parse a flag's value as an integer of at least 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"received {text!r}, expected a whole number of 0 or more")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """A number of seconds above 0, for a flag."""
+    """Parse a flag's value as a finite, positive number of seconds."""
     try:
         number = float(text)
     except ValueError:
@@ -220,7 +240,7 @@ def seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number from 1 on, for a flag."""
+    """Parse a flag's value as an integer of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"received {text!r}, expected a whole number of 1 or more")
     return int(text)

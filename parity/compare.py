@@ -1,13 +1,13 @@
-"""python -m parity.compare: are the PyTorch and the Keras side the same computation?
+"""Compare a model in PyTorch with the same model in Keras, and report where and why they differ.
 
-Without arguments: every built-in case, run on both sides and judged. With two folders: the traces
-recorded there.
+Without arguments, runs every built-in case in both frameworks and compares the recorded traces. With --pair,
+compares your own two models. With two folders, compares the traces that were recorded there.
 """
 
 from parity.core import signals
 
 if __name__ == "__main__":
-    signals.end_at_once("parity.compare")  # the imports below take long
+    signals.end_at_once("parity.compare")  # the imports below take seconds; Ctrl-C must end them without a traceback
 
 import argparse
 import contextlib
@@ -43,13 +43,14 @@ from parity.verdict.across import across
 from parity.verdict.against import against_single
 from parity.verdict.traces import side_names
 
-EPILOG = """Status: 0 all match; 1 something diverged or is inconclusive (with --strict also: is subprecision or has a
-finding); 2 usage, config or trace error, or nothing was compared; 3 a backend failed. 3 wins over 2, and 2 over 1."""
-NOTHING = "nothing to accept: no difference has a known cause"
+EPILOG = """Exit status: 0 all cases match; 1 a case diverged or is inconclusive (with --strict also: is subprecision or
+has a finding); 2 a flag, config or trace is wrong, or nothing was compared; 3 a backend failed. If several apply, the
+highest counts."""
+NOTHING = "nothing was written: no difference of this pair has a known cause that could be accepted"
 
 
 def main(argv: Sequence[str], program: str = "parity.compare") -> int:
-    """Returns the exit status."""
+    """Run the comparison that the flags describe, called as `program`, and return the exit status."""
     args = _parse(argv, program)
     if args.list:
         print("\n".join(names()))
@@ -59,16 +60,16 @@ def main(argv: Sequence[str], program: str = "parity.compare") -> int:
         _collect(args, report)
     except (UsageError, BackendError, MissingError) as error:
         report.error = str(error)
-        if args.json is not None:  # what was compared before is not lost
+        if args.json is not None:  # keep the results of the cases that were compared before the error
             as_json.write(report, args.json)
         raise
     if args.update_golden:
         golden.show_skipped(report)
         return report.status(args.strict) if report.summary.get("error") else 0
-    order = {name: place for place, name in enumerate(names())}
+    order = {name: index for index, name in enumerate(names())}
     report.cases.sort(key=lambda result: order.get(result.case, len(order)))
     try:
-        if args.json is not None:  # first: it must not be lost where the table cannot be written
+        if args.json is not None:  # before the table: printing may fail, e.g. when the output pipe is closed
             as_json.write(report, args.json)
     finally:
         if not args.quiet:
@@ -77,7 +78,7 @@ def main(argv: Sequence[str], program: str = "parity.compare") -> int:
 
 
 def _collect(args: argparse.Namespace, report: Report) -> None:
-    """Add the result of every case to the report, in the order in which they come.
+    """Add the result of every case to the report as soon as it is known.
 
     Raises UsageError, BackendError and MissingError.
     """
@@ -93,25 +94,31 @@ def _collect(args: argparse.Namespace, report: Report) -> None:
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     parser = cli.Parser(prog=program, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
-    add("traces", nargs="*", type=Path, metavar="TRACE", help="two folders of recorded traces, instead of running")
+    add("traces", nargs="*", type=Path, metavar="TRACE", help="two folders of recorded traces; nothing is run")
     cli.add_case_flags(parser)
     cli.add_timeout(parser)
     cli.add_pair_files(parser)
-    add("--torch", default="", metavar="MODULE:FN", help="a pair without a file: what returns your torch.nn.Module")
-    add("--keras", default="", metavar="MODULE:FN", help="and what returns your keras.Model")
-    add("--input", action="append", default=[], metavar="SPEC", help="name=dtype[shape], e.g. 'ids=int64[2,8]<100'")
-    add("--mapping", action="store_true", help="print which weights of a pair belong together")
+    add("--torch", default="", metavar="MODULE:FN", help="pair without a file: function that returns a torch.nn.Module")
+    add("--keras", default="", metavar="MODULE:FN", help="pair without a file: function that returns a keras.Model")
+    add(
+        "--input",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help="an input of that pair, as name=dtype[shape], e.g. 'ids=int64[2,8]<100' (repeatable)",
+    )
+    add("--mapping", action="store_true", help="print which torch weight of a pair belongs to which Keras weight")
     add(
         "--accept",
         action="store_true",
-        help="write into a pair's file what accepts the differences that are understood",
+        help="add to the pair file the entries that accept the differences whose cause is known",
     )
     vary = argparse.BooleanOptionalAction
-    add("--vary", action=vary, default=True, help="compare a pair on variations of its inputs too (default)")
-    add("--strict", action="store_true", help="fail also on what float32 cannot see, and on a noisier side")
-    add("--json", metavar="FILE", help="write the report there; - for stdout (the table then goes to stderr)")
+    add("--vary", action=vary, default=True, help="compare a pair also on variations of its inputs (default)")
+    add("--strict", action="store_true", help="fail also on findings, and on differences that float32 cannot see")
+    add("--json", metavar="FILE", help="write the report to FILE; - is stdout (the table then goes to stderr)")
     add("--layout", action="store_true", help="print both device layouts side by side")
-    add("--keep", type=Path, metavar="DIR", help="keep the traces there")
+    add("--keep", type=Path, metavar="DIR", help="keep the recorded traces in DIR")
     golden.add_flags(parser)
     add("--list", action="store_true", help="print the names of the built-in cases")
     add("--quiet", action="store_true", help="print no table")
@@ -126,38 +133,43 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
 
 
 def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
-    """End with status 2 for flags that do not go together."""
+    """Exit with status 2 if flags contradict each other or one lacks another that it needs."""
     chooses = [args.case, args.set, args.keep, args.precision, args.steps, args.every, args.seed, args.devices]
     chooses += [args.pair, args.torch or None, args.keras or None, args.input]
     if args.traces and (len(args.traces) != 2 or any(value not in (None, []) for value in chooses)):
-        parser.error(f"received {len(args.traces)} folders of traces, expected two and no flags that choose cases")
+        parser.error(
+            f"received {len(args.traces)} trace folders; to compare traces, expected two and no flags that choose "
+            "or change cases"
+        )
     if bool(args.torch) != bool(args.keras) or bool(args.torch) != bool(args.input):
-        parser.error(f"--torch, --keras and --input make a pair together, e.g. {inputs.EXAMPLE}")
+        parser.error(f"a pair without a file needs all of --torch, --keras and --input, e.g. {inputs.EXAMPLE}")
     if args.accept and (args.set or args.golden or not args.pair):
-        parser.error("--accept writes into a pair's file: expected --pair=FILE.toml, and neither --set nor --golden")
+        parser.error(
+            "--accept writes into a pair file: it needs --pair=FILE.toml, and takes neither --set nor --golden"
+        )
     if args.mapping and not (args.pair or args.torch):
-        parser.error("--mapping is of a pair: expected --pair=FILE.toml, or --torch, --keras and --input")
+        parser.error("--mapping is for pairs only: it needs --pair=FILE.toml, or --torch, --keras and --input")
 
 
 def _results(args: argparse.Namespace, report: Report) -> Generator[CaseResult, None, None]:
     if args.traces:
-        one, other = args.traces
-        yield from _recorded(one, other, report)
+        first, second = args.traces
+        yield from _recorded(first, second, report)
         return
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
         yield from _run(args, Path(scratch), report)
 
 
-def _recorded(one: Path, other: Path, report: Report) -> Iterator[CaseResult]:
-    """The traces below two folders, paired by case."""
-    left, right = _by_case(one), _by_case(other)
-    if len(left) == len(right) == 1:  # two traces of different cases are told to be that
+def _recorded(first: Path, second: Path, report: Report) -> Iterator[CaseResult]:
+    """Compare the traces in two folders case by case. Raises UsageError if a case is in one folder only."""
+    left, right = _by_case(first), _by_case(second)
+    if len(left) == len(right) == 1:  # pair them even if their cases differ: the comparison then says in what
         right = dict(zip(left, right.values(), strict=True))
     if missing := sorted(left.keys() ^ right.keys()):
-        raise UsageError(f"only one of {one} and {other} has a trace of {', '.join(missing)}")
+        raise UsageError(f"only one of {first} and {second} holds a trace of {', '.join(missing)}")
     for name, trace in left.items():
         try:
-            yield _judge(trace, right[name], report)
+            yield _compare(trace, right[name], report)
         except UsageError as error:
             if len(left) == 1:
                 raise
@@ -171,14 +183,18 @@ def _by_case(folder: Path) -> dict[str, Trace]:
         if trace.case.name in traces:
             raise UsageError(
                 f"{folder}: holds two traces of {trace.case.name} ({traces[trace.case.name].folder}, {path}); "
-                "name a folder that holds one"
+                "name a folder that holds one trace of each case"
             )
         traces[trace.case.name] = trace
     return traces
 
 
 def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[CaseResult]:
-    """Both backends run everything that the cases need at the same time; a case is judged when all is there."""
+    """Run the chosen cases and pairs on both backends, and yield the result of each as soon as it is recorded.
+
+    Pairs come first, one after the other; then both backends work through the cases side by side.
+    Cases that the devices cannot run are yielded as skipped.
+    """
     devices = cli.devices(args)
     chosen, (pairs, wrong) = cli.chosen_cases(args, devices), cli.pair_files(args, devices)
     yield from (failed(error.case, error) for error in wrong)
@@ -217,7 +233,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[Ca
                 _accept(file, result)
             yield result
             if not args.keep:
-                shutil.rmtree(folder, ignore_errors=True)  # the next pair may need the room
+                shutil.rmtree(folder, ignore_errors=True)  # the next pair may need the disk space
             progress.advance(progress.task_ids[0])
         for backend, number, answer in feed(jobs):
             plan.tasks[number].answers[backend] = answer
@@ -240,18 +256,22 @@ def _pair(file: PairFile, backends: Sequence[Backend], folder: Path, report: Rep
 
 
 def _accept(file: PairFile, result: CaseResult) -> None:
-    """Write into the pair's file what accepts its differences, and show it; or say why it cannot be written."""
+    """Add to the pair file the entries that accept its differences, and print them or why that failed."""
     if file.path is None or result.verdict in ("match", "error"):
         return
     try:
         added = accept(file.path, result.suggestions)
-        written = f"written into {file.path}:\n\n{added}" if added else NOTHING
-    except UsageError as error:  # the verdict stands, and the next pairs are compared
+        written = f"added to {file.path}:\n\n{added}" if added else NOTHING
+    except UsageError as error:  # not fatal: this pair keeps its verdict, and the next pairs are still compared
         written = str(error)
     print(f"{result.case}: {written}", file=sys.stderr)
 
 
 def _conclude(args: argparse.Namespace, case: Case, own: Task, single: Task | None, report: Report) -> CaseResult:
+    """Return the result of a built-in case from what the backends answered, failures included.
+
+    `own` is the recording of the case itself, `single` that of the same training on a single device.
+    """
     failures = [
         f"{answer.message}\n    again: python -m parity.record --backend={name} "
         f"{cli.case_flags(args, case)} --out=traces"
@@ -263,17 +283,17 @@ def _conclude(args: argparse.Namespace, case: Case, own: Task, single: Task | No
         result.error = error_kind(own.answers.values())
     else:
         try:
-            result = _judge_case(case, own, single, report)
+            result = _compare_recorded(case, own, single, report)
         except UsageError as error:
             result = failed(case.name, error)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in own.answers.items()}
     return result
 
 
-def _judge_case(case: Case, own: Task, single: Task | None, report: Report) -> CaseResult:
+def _compare_recorded(case: Case, own: Task, single: Task | None, report: Report) -> CaseResult:
     """Return the verdict on a built-in case that both sides have recorded. Raises TraceError."""
-    result = _judge(Trace(own.folder / "torch"), Trace(own.folder / "keras"), report)
-    result.case = case.name  # a training that two cases share is recorded under the name of one
+    result = _compare(Trace(own.folder / "torch"), Trace(own.folder / "keras"), report)
+    result.case = case.name  # cases with the same training share one trace, which bears the name of only one of them
     if case.strategy != "single":
         result.against_single = {name: _against(case, own, single, name) for name in own.answers}
     result.verdict = worst([result.verdict, *(against.verdict for against in result.against_single.values())])
@@ -281,6 +301,7 @@ def _judge_case(case: Case, own: Task, single: Task | None, report: Report) -> C
 
 
 def _against(case: Case, own: Task, single: Task | None, backend: str) -> Against:
+    """Compare one backend's distributed training with its training on a single device."""
     if single is None:
         return Against(skipped=why_not(case))
     if single.answers[backend].status != "done":
@@ -290,9 +311,10 @@ def _against(case: Case, own: Task, single: Task | None, backend: str) -> Agains
     return against_single(Trace(single.folder / backend), Trace(own.folder / backend), witness)
 
 
-def _judge(one: Trace, other: Trace, report: Report) -> CaseResult:
-    """PyTorch is the reference, whichever is named first."""
-    reference, candidate = (other, one) if (one.backend, other.backend) == ("keras", "torch") else (one, other)
+def _compare(first: Trace, second: Trace, report: Report) -> CaseResult:
+    """Compare two traces; PyTorch is the reference, whichever is named first. Raises TraceError."""
+    swapped = (first.backend, second.backend) == ("keras", "torch")
+    reference, candidate = (second, first) if swapped else (first, second)
     for trace in (reference, candidate):
         check_steps(trace)
     _note_environment(reference, candidate, report)

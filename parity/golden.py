@@ -1,7 +1,8 @@
-"""Golden traces: each side against what it computed before, on this machine or another, by these versions or others.
+"""Golden traces: compare each side with a trace that it recorded earlier, e.g. before an upgrade or a refactoring.
 
-DIR/CASE/BACKEND is a trace as parity.record leaves it. A side that has none there is not run. A pair starts from the
-golden survey's weights on both sides, so that another version's initialisers change nothing.
+DIR/CASE/BACKEND holds a trace as parity.record writes it. A backend without a golden trace is not run. Both models of
+a pair start from the weights in the golden survey (the recorded description of the pair's torch model), so that
+initialisers that changed between framework versions cause no difference.
 """
 
 import argparse
@@ -35,18 +36,18 @@ Record = Callable[[Chosen, Backend], Answer]
 
 
 def add_flags(parser: cli.Parser) -> None:
-    """What says where the traces are, and that they are to be recorded."""
+    """Add `--golden` and `--update-golden`."""
     add = parser.add_argument
-    add("--golden", type=Path, metavar="DIR", help="compare each side with its own trace that is kept there")
-    add("--update-golden", action="store_true", help="record the traces of --golden, in the place of those there")
+    add("--golden", type=Path, metavar="DIR", help="compare each side with its own earlier trace in DIR")
+    add("--update-golden", action="store_true", help="record the traces in --golden=DIR anew, replacing those there")
 
 
 def check(parser: cli.Parser, args: argparse.Namespace) -> None:
-    """End with status 2 for flags that do not go with these. Raises UsageError if DIR cannot be written to."""
+    """Exit with status 2 if other flags contradict `--golden`. Raises UsageError if DIR cannot be written to."""
     if args.golden and (args.traces or args.keep):
-        parser.error("--golden=DIR takes neither --keep nor two folders of traces")
+        parser.error("--golden=DIR cannot be used together with --keep or with two trace folders")
     if args.update_golden and not args.golden:
-        parser.error("--update-golden needs --golden=DIR, which receives the traces")
+        parser.error("--update-golden needs --golden=DIR, the folder that receives the traces")
     if args.update_golden:
         cli.make_folder("--golden", args.golden)
 
@@ -54,7 +55,10 @@ def check(parser: cli.Parser, args: argparse.Namespace) -> None:
 def run(
     args: argparse.Namespace, chosen: Sequence[Chosen], backends: Sequence[Backend], scratch: Path, report: Report
 ) -> Iterator[CaseResult]:
-    """What the flags ask for. Raises BackendError if a recording failed."""
+    """Compare with the golden traces, or record them if `--update-golden` is given.
+
+    Raises BackendError or UsageError if a recording failed, TraceError if a golden trace is missing.
+    """
     if not args.update_golden:
         yield from compared(args.golden, chosen, backends, scratch, report, cli.training_flags(args))
     elif failures := update(args.golden, chosen, backends):
@@ -63,7 +67,7 @@ def run(
 
 
 def show_skipped(report: Report) -> None:
-    """Print the cases that could not be recorded on these devices, or not at all."""
+    """Print the cases whose golden traces were not recorded, each with its reason."""
     for result in report.cases:
         print(f"{result.case}  {result.verdict}: {result.reason}", flush=True)
 
@@ -76,101 +80,107 @@ def compared(
     report: Report,
     flags: Sequence[str] = (),
 ) -> Iterator[CaseResult]:
-    """Each side of each case against its golden trace. Raises TraceError before anything runs, if one is missing.
+    """Compare each side of each chosen case or pair with its golden trace in `folder`.
 
-    `flags`: what made the cases what they are, for the command that records them.
+    `flags` are those that changed the cases; the error for a missing trace repeats them in the command that records it.
+    Raises TraceError, before anything is run, if a case has no golden trace at all.
     """
-    golden = {case_of(one).name: _golden(folder, one) for one in chosen}
-    if missing := [one for one in chosen if not golden[case_of(one).name]]:
+    golden = {case_of(subject).name: _golden(folder, subject) for subject in chosen}
+    if missing := [subject for subject in chosen if not golden[case_of(subject).name]]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         words = " ".join([*_names(missing), *flags])
         raise TraceError(
             f"{folder} has no golden trace of {case_of(missing[0]).name}{more}; "
-            f"record it: python -m parity.compare --golden={folder} --update-golden {words}"
+            f"record it with: python -m parity.compare --golden={folder} --update-golden {words}"
         )
 
-    def record(one: Chosen, backend: Backend) -> Answer:
-        return _again(one, backend, scratch / case_of(one).name, folder)
+    def record(subject: Chosen, backend: Backend) -> Answer:
+        return _record_candidate(subject, backend, scratch / case_of(subject).name, folder)
 
-    wanted = [(one, [each for each in backends if each.name in golden[case_of(one).name]]) for one in chosen]
-    for one, answers in _recordings(wanted, record):
-        name = case_of(one).name
+    wanted = [
+        (subject, [side for side in backends if side.name in golden[case_of(subject).name]]) for subject in chosen
+    ]
+    for subject, answers in _recordings(wanted, record):
+        name = case_of(subject).name
         for backend, answer in answers.items():
-            yield _judged(one, backend, answer, golden[name][backend], scratch / name / backend, report)
+            yield _compared(subject, backend, answer, golden[name][backend], scratch / name / backend, report)
         shutil.rmtree(scratch / name, ignore_errors=True)
 
 
 def update(folder: Path, chosen: Sequence[Chosen], backends: Sequence[Backend]) -> list[Answer]:
-    """Record each side of each case in the place of what is there; returns the answers of those that failed."""
+    """Record each side of each case, replacing the golden trace in `folder`; return the answers that failed.
+
+    A recording that fails leaves the earlier golden trace as it is.
+    """
     failures = []
     with tempfile.TemporaryDirectory(dir=folder, prefix=".recording-") as scratch:
 
-        def record(one: Chosen, backend: Backend) -> Answer:
-            return _anew(one, backend, Path(scratch) / case_of(one).name)
+        def record(subject: Chosen, backend: Backend) -> Answer:
+            return _record_golden(subject, backend, Path(scratch) / case_of(subject).name)
 
-        for one, answers in _recordings([(one, backends) for one in chosen], record):
+        for subject, answers in _recordings([(subject, backends) for subject in chosen], record):
             for backend, answer in answers.items():
-                name = f"{case_of(one).name}/{backend}"
+                name = f"{case_of(subject).name}/{backend}"
                 if answer.status == "done":
                     _move(Path(scratch) / name, folder / name, Path(scratch) / f"{name}.old")
                 else:
                     failures.append(answer)
                 outcome = f"{folder / name}  {answer.seconds:.1f} s" if answer.status == "done" else answer.message
-                print(f"{case_of(one).name}  {outcome}", flush=True)
+                print(f"{case_of(subject).name}  {outcome}", flush=True)
     return failures
 
 
-def case_of(one: Chosen) -> Case:
-    """A pair's case, or a case itself."""
-    return one.case if isinstance(one, PairFile) else one
+def case_of(subject: Chosen) -> Case:
+    """Return the case of a subject: a built-in case is its own."""
+    return subject.case if isinstance(subject, PairFile) else subject
 
 
-def _golden(folder: Path, one: Chosen) -> dict[str, Trace]:
-    """The golden traces of a case, by backend. Raises TraceError if they are of other settings."""
-    case, found = case_of(one), {}
+def _golden(folder: Path, subject: Chosen) -> dict[str, Trace]:
+    """Return the golden traces of a case by backend. Raises TraceError if one was recorded with other settings."""
+    case, traces = case_of(subject), {}
     for backend in PACKAGES:
-        if (place := folder / case.name / backend).is_dir():
-            trace = found[backend] = Trace(place)
+        if (path := folder / case.name / backend).is_dir():
+            trace = traces[backend] = Trace(path)
             check_steps(trace)
             if trace.case != case:
                 raise TraceError(
-                    f"{place}: the golden trace is of another case: {difference(trace.case, case)} now; "
-                    "choose the same, or record it again with --update-golden"
+                    f"{path}: the golden trace was recorded with other settings: {difference(trace.case, case)} now; "
+                    "use the same settings, or record it again with --update-golden"
                 )
-    return found
+    return traces
 
 
 def _names(chosen: Sequence[Chosen]) -> list[str]:
-    """The flags that choose these again."""
-    flags = [one.flags if isinstance(one, PairFile) else [f"--case={one.name}"] for one in chosen]
+    """Return the flags that choose these cases and pairs, quoted for a shell."""
+    flags = [subject.flags if isinstance(subject, PairFile) else [f"--case={subject.name}"] for subject in chosen]
     return [shlex.quote(flag) for own in flags for flag in own]
 
 
 def _recordings(
     wanted: Sequence[tuple[Chosen, Sequence[Backend]]], record: Record
 ) -> Iterator[tuple[Chosen, dict[str, Answer]]]:
-    """What is wanted of each backend, both at the same time, but Keras's part of a pair after torch's.
+    """Run the wanted recordings and yield each case with its answers by backend, once all its backends have answered.
 
-    The answers by backend, case by case: nothing of a case is touched before all of its sides are there.
+    The backends work at the same time, but Keras records a pair only after torch has: it loads torch's weights.
     """
-    backends = list({id(each): each for _, own in wanted for each in own}.values())
+    backends = list({id(backend): backend for _, own in wanted for backend in own}.values())
     with _threads(backends) as threads, running(backends):
         waiting: list[tuple[Chosen, dict[str, Future[Answer]]]] = []
-        for one, own in wanted:
+        for subject, own in wanted:
             futures: dict[str, Future[Answer]] = {}
             for backend in own:
-                futures[backend.name] = threads[backend].submit(_after, futures.get("torch"), record, one, backend)
-            waiting.append((one, futures))
-        for one, futures in waiting:
-            yield one, {name: ended(future) for name, future in futures.items()}
+                futures[backend.name] = threads[backend].submit(_answer, futures.get("torch"), record, subject, backend)
+            waiting.append((subject, futures))
+        for subject, futures in waiting:
+            yield subject, {name: ended(future) for name, future in futures.items()}
 
 
-def _after(before: "Future[Answer] | None", record: Record, one: Chosen, backend: Backend) -> Answer:
-    """A recording; of a pair, once torch's is there."""
-    if before and isinstance(one, PairFile) and (status := ended(before).status) != "done":
+def _answer(torch: "Future[Answer] | None", record: Record, subject: Chosen, backend: Backend) -> Answer:
+    """Record one side and return its answer; for a pair, wait for torch's recording first."""
+    if torch and isinstance(subject, PairFile) and (status := ended(torch).status) != "done":
         return Answer(status=status, message=f"{backend.name}: was not run, since torch failed")
     try:
-        return record(one, backend)
+        return record(subject, backend)
     except BackendError as error:
         return Answer(status="error", message=str(error))
     except UsageError as error:
@@ -179,7 +189,7 @@ def _after(before: "Future[Answer] | None", record: Record, one: Chosen, backend
 
 @contextlib.contextmanager
 def _threads(backends: Sequence[Backend]) -> Iterator[dict[Backend, ThreadPoolExecutor]]:
-    """One for each backend; what has not begun when the block is left is not begun."""
+    """Provide one worker thread for each backend; on exit, cancel the recordings that have not started."""
     threads = {backend: ThreadPoolExecutor(1) for backend in backends}
     try:
         yield threads
@@ -188,36 +198,42 @@ def _threads(backends: Sequence[Backend]) -> Iterator[dict[Backend, ThreadPoolEx
             thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _anew(one: Chosen, backend: Backend, folder: Path) -> Answer:
-    """A trace with all runs, and a pair's survey with it."""
-    if isinstance(one, PairFile):
-        return recorded(one, backend, folder)
-    return backend.do(Job(case=one, runs=list(keys.RUNS), folder=str((folder / backend.name).absolute())))
+def _record_golden(subject: Chosen, backend: Backend, folder: Path) -> Answer:
+    """Record a golden trace: all runs, the witness included, and for a pair its survey."""
+    if isinstance(subject, PairFile):
+        return recorded(subject, backend, folder)
+    return backend.do(Job(case=subject, runs=list(keys.RUNS), folder=str((folder / backend.name).absolute())))
 
 
-def _again(one: Chosen, backend: Backend, folder: Path, golden: Path) -> Answer:
-    """A trace to be compared with the golden one: a pair's begins with the golden survey's weights."""
+def _record_candidate(subject: Chosen, backend: Backend, folder: Path, golden: Path) -> Answer:
+    """Record the trace that is compared with the golden one.
+
+    It needs no witness, which only the reference (the golden trace) must have. A pair starts from the weights in the
+    golden survey. Raises TraceError if that survey is missing.
+    """
     own = str((folder / backend.name).absolute())
-    if not isinstance(one, PairFile):
-        return backend.do(Job(case=one, runs=RUNS["keras"], folder=own))
-    survey = Path(place(golden / one.case.name, "torch"))
+    if not isinstance(subject, PairFile):
+        return backend.do(Job(case=subject, runs=RUNS["keras"], folder=own))
+    survey = Path(place(golden / subject.case.name, "torch"))
     if not survey.is_dir():
         raise TraceError(
-            f"{survey}: not there, and {backend.name} begins with its weights; record torch's golden trace"
+            f"{survey}: not found, and {backend.name} starts from the weights in it; record torch's golden trace first"
         )
     if backend.name == "torch":
-        halves = PairContext(search=one.search, survey=str(survey.absolute()))
-        return backend.do(Job(case=one.case, runs=RUNS["keras"], folder=own, pair=halves))
+        context = PairContext(search=subject.search, survey=str(survey.absolute()))
+        return backend.do(Job(case=subject.case, runs=RUNS["keras"], folder=own, pair=context))
+    # Keras expects torch's survey in the folder that it writes to: use a copy, so that the golden folder is unchanged.
     with tempfile.TemporaryDirectory(dir=backend.folder) as apart:
         shutil.copytree(survey, place(Path(apart), "torch"))
-        answer = recorded(one, backend, Path(apart))
+        answer = recorded(subject, backend, Path(apart))
         if answer.status == "done":
             shutil.move(Path(apart) / backend.name, own)
         return answer
 
 
-def _judged(one: Chosen, name: str, answer: Answer, golden: Trace, own: Path, report: Report) -> CaseResult:
-    row = f"{case_of(one).name} ({name})"
+def _compared(subject: Chosen, name: str, answer: Answer, golden: Trace, own: Path, report: Report) -> CaseResult:
+    """Compare one backend's new trace in `own` with its golden trace, and note what changed in the environment."""
+    row = f"{case_of(subject).name} ({name})"
     if answer.status != "done":
         return CaseResult(case=row, verdict="error", error=error_kind([answer]), reason=answer.message)
     try:
@@ -239,19 +255,19 @@ def _judged(one: Chosen, name: str, answer: Answer, golden: Trace, own: Path, re
 
 
 def _facts(trace: Trace) -> dict[str, str]:
-    """What a computation depends on beside its case."""
+    """Return the versions, environment and devices that a trace was recorded with."""
     facts = trace.manifest
     return {**facts.versions, **facts.environment, "devices": ", ".join(facts.layout.devices)}
 
 
-def _move(new: Path, place: Path, old: Path) -> None:
-    """The new trace whole into the place of the old one, which stays there if that fails."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if place.exists():
-        place.rename(old)
+def _move(new: Path, target: Path, old: Path) -> None:
+    """Replace the trace at `target` by `new`, moving the earlier one to `old`; undo that if it fails."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        target.rename(old)
     try:
-        new.rename(place)
+        new.rename(target)
     except BaseException:
         if old.exists():
-            old.rename(place)
+            old.rename(target)
         raise

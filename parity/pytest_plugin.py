@@ -1,7 +1,8 @@
-"""The pytest plugin: the fixture `parity`, and files *.parity.toml as tests.
+"""The pytest plugin: the fixture `parity`, and the collection of *.parity.toml files as tests.
 
-Each session (each worker of pytest-xdist) has two processes of its own, one for each framework, from its first pair
-to its end. What is known of a pair travels in its test's user_properties: to JUnit, and from workers to the summary.
+Each pytest session (with pytest-xdist, each worker) starts one process for each framework at its first pair, and ends
+them with the session. A pair's verdict is stored in its test's user_properties, which pytest writes to JUnit files and
+pytest-xdist carries from the workers to the terminal summary.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ if TYPE_CHECKING:
 SUFFIX = ".parity.toml"
 PACKAGES = ("torch", "tensorflow", "keras")
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
-FIRST = "pair"  # the property that begins a pair's; a test may compare several
+FIRST = "pair"  # the first property of each pair: it separates the pairs of a test that compares several
 HEADINGS = ("pair", "verdict", "bits", "s", "test")
 
 
 def pytest_report_header() -> str:
-    """The versions, without loading a framework, nor asking for devices: both take seconds."""
+    """Return the header line with the installed versions; import no framework and query no device, as both are slow."""
     versions = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
     return f"parity {package.__version__}: {versions}; devices: auto"
 
 
 def _asserts() -> ModuleType:
-    """Imported at the first pair: a plugin is loaded by every pytest of its environment."""
+    """Import `parity.asserts` at the first pair only: every pytest run in the environment loads this plugin."""
     return importlib.import_module("parity.asserts")
 
 
@@ -50,23 +51,23 @@ def _version(name: str) -> str:
 
 
 class Parity:
-    """Compares pairs for one test; what is wrong fails it, without a traceback."""
+    """The fixture's value: compares pairs for one test, and fails it without a traceback."""
 
     def __init__(self, node: pytest.Item) -> None:
         self._node = node
 
     def assert_match(self, *, torch: str, keras: str, inputs: Inputs, vary: bool = True, **fields: Any) -> CaseResult:
-        """As `parity.assert_match`. Modules are looked for beside the test, too."""
+        """Do the same as `parity.assert_match`; modules are also searched for in the test file's folder."""
         folder = _session(self._node.config).folder
         file = _usable(_asserts().described, torch, keras, inputs, folder, **fields)
-        return self._judged(file, _asserts().command(file, inputs, fields), vary)
+        return self._compare(file, _asserts().command(file, inputs, fields), vary)
 
     def assert_pair(self, path: str | Path, vary: bool = True) -> CaseResult:
-        """As `parity.assert_pair`."""
+        """Do the same as `parity.assert_pair`; modules are also searched for in the test file's folder."""
         file = _usable(_asserts().files.load, Path(path))
-        return self._judged(file, _asserts().command(file), vary)
+        return self._compare(file, _asserts().command(file), vary)
 
-    def _judged(self, file: PairFile, again: str, vary: bool) -> CaseResult:
+    def _compare(self, file: PairFile, again: str, vary: bool) -> CaseResult:
         file = file._replace(search=[*file.search, str(self._node.path.parent)])
         try:
             result = _session(self._node.config).compared(file, vary)
@@ -76,12 +77,12 @@ class Parity:
         self._node.user_properties.extend(_properties(file, result))
         if result.verdict not in _asserts().PASSED:
             again = again or f"pytest {shlex.quote(self._node.nodeid)}"
-            pytest.fail(_asserts().told(result, again), pytrace=False)
+            pytest.fail(_asserts().failure_text(result, again), pytrace=False)
         return result
 
 
 def _usable(function: Any, *arguments: Any, **named: Any) -> Any:
-    """What a function returns; a mistake of the user's is a failure in one line."""
+    """Return what a function returns; turn its UsageError into a test failure without a traceback."""
     try:
         return function(*arguments, **named)
     except UsageError as error:
@@ -109,7 +110,7 @@ def _session(config: pytest.Config) -> Session:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the processes, if there are any."""
+    """End the frameworks' processes, if any were started."""
     if SESSION in config.stash:
         config.stash[SESSION].close()
         del config.stash[SESSION]
@@ -117,37 +118,40 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def parity(request: pytest.FixtureRequest) -> Parity:
-    """`parity.assert_match(torch=..., keras=..., inputs=...)`, `parity.assert_pair("my_model.parity.toml")`."""
+    """Compare two models: `parity.assert_match(torch=..., keras=..., inputs=...)` or `parity.assert_pair("FILE.toml")`.
+
+    Both fail the test if the models are not the same computation.
+    """
     return Parity(request.node)
 
 
 class PairItem(pytest.Item):
-    """A pair's file as a test."""
+    """A pair file as a test."""
 
     def runtest(self) -> None:
         """Compare the two models."""
         Parity(self).assert_pair(self.path)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """The file, from its first line on."""
+        """Return what pytest shows as the test's location: the pair file from its first line on."""
         return self.path, 0, self.name
 
 
 class PairCollector(pytest.File):
-    """A file that is one test."""
+    """A pair file as a collector, with itself as the only test."""
 
     def collect(self) -> Iterable[PairItem]:
-        """What is wrong with the file is told when the test runs."""
+        """Yield the file's only test, which reads the file when it runs: a wrong file fails that test alone."""
         yield PairItem.from_parent(self, name=self.path.name.removesuffix(SUFFIX))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PairCollector | None:
-    """Files of pairs."""
+    """Collect the files whose name ends in .parity.toml."""
     return PairCollector.from_parent(parent, path=file_path) if file_path.name.endswith(SUFFIX) else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """All pairs that were compared, in one table."""
+    """Print one table of all pairs that were compared."""
     rows = [
         row
         for reports in terminalreporter.stats.values()
@@ -165,14 +169,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _rows(report: pytest.TestReport) -> Iterator[tuple[str, ...]]:
-    """One for each pair of a test."""
-    facts: list[dict[str, str]] = []
+    """Yield a row of the summary for each pair that a test compared."""
+    pairs: list[dict[str, str]] = []
     for name, value in report.user_properties:
         if name == FIRST:
-            facts.append({})
-        if facts:
-            facts[-1][name] = str(value)
-    for each in facts:
-        if "verdict" in each:
-            bits = each.get("worst_bits", "-" if each["verdict"] == "error" else "=")
-            yield each[FIRST], each["verdict"], bits, each.get("seconds", "-"), report.nodeid
+            pairs.append({})
+        if pairs:
+            pairs[-1][name] = str(value)
+    for pair in pairs:
+        if "verdict" in pair:
+            bits = pair.get("worst_bits", "-" if pair["verdict"] == "error" else "=")
+            yield pair[FIRST], pair["verdict"], bits, pair.get("seconds", "-"), report.nodeid

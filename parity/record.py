@@ -1,9 +1,9 @@
-"""python -m parity.record: one backend runs cases and leaves their traces in a folder."""
+"""Run cases or pairs on one backend and keep their traces in a folder, e.g. to compare them on another machine."""
 
 from parity.core import signals
 
 if __name__ == "__main__":
-    signals.end_at_once("parity.record")  # the imports below take long
+    signals.end_at_once("parity.record")  # the imports below take seconds; Ctrl-C must end them without a traceback
 
 import sys
 import tempfile
@@ -25,13 +25,15 @@ from parity.trace import keys
 
 
 def main(argv: Sequence[str], program: str = "parity.record") -> int:
-    """Returns the exit status 0.
+    """Record what the flags choose, and return the exit status 0.
 
-    Raises BackendError if the backend failed on a case, MissingError if it is not installed, UsageError for mistakes.
+    Raises BackendError if the backend failed on a case, MissingError if it is not installed, and UsageError if a flag,
+    a case or a pair cannot be used.
     """
-    parser = cli.Parser(prog=program, description=__doc__, epilog="Status: 0, 2 usage, 3 the backend failed.")
-    parser.add_argument("--backend", required=True, choices=PACKAGES, help="the side to run")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="OUT/CASE/BACKEND receives each trace")
+    epilog = "Exit status: 0 everything was recorded; 2 a flag or config is wrong; 3 the backend failed."
+    parser = cli.Parser(prog=program, description=__doc__, epilog=epilog)
+    parser.add_argument("--backend", required=True, choices=PACKAGES, help="the framework to run")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="write each trace to DIR/CASE/BACKEND")
     cli.add_pair_files(parser)
     cli.add_case_flags(parser)
     cli.add_timeout(parser)
@@ -53,7 +55,10 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
 
 
 def _status(answers: dict[str, Answer]) -> int:
-    """Raises BackendError where the backend failed on a case, else UsageError where a case could not be used."""
+    """Return 0 if everything was recorded.
+
+    Raises BackendError if the backend failed on a case, else UsageError if a case could not be used.
+    """
     failures = {name: answer for name, answer in answers.items() if answer.status != "done"}
     if not failures:
         return 0
@@ -62,35 +67,35 @@ def _status(answers: dict[str, Answer]) -> int:
 
 
 def _skipped(case: Case, reason: str) -> bool:
-    """Whether a case cannot be run on these devices; if so that is said."""
+    """Return whether a case cannot be run on these devices, and if so print why."""
     if reason := obstacle(case) or reason:
         print(f"{case.name}  skipped: {reason}", flush=True)
     return bool(reason)
 
 
 def _record(backend: Backend, chosen: Sequence[Case | PairFile], out: Path) -> dict[str, Answer]:
-    """Record the cases one after another; returns how each ended, by name."""
+    """Record the cases and pairs one after another; return the backend's answers by name."""
     answers = {}
     with running([backend]):
-        for each in chosen:
-            name = each.case.name if isinstance(each, PairFile) else each.name
-            answers[name] = _recorded(each, backend, out / name)
+        for subject in chosen:
+            name = subject.case.name if isinstance(subject, PairFile) else subject.name
+            answers[name] = _recorded(subject, backend, out / name)
             _tell(name, answers[name], out / name / backend.name)
     return answers
 
 
 def _tell(name: str, answer: Answer, folder: Path) -> None:
-    """Print how a recording ended; what the user has to mend goes to stderr, as everywhere."""
+    """Print how a recording ended; mistakes of the user go to stderr, as in the other programs."""
     outcome = f"{folder}  {answer.seconds:.1f} s" if answer.status == "done" else answer.message
     print(f"{name}  {outcome}", flush=True, file=sys.stderr if answer.status == "usage" else sys.stdout)
 
 
-def _recorded(each: Case | PairFile, backend: Backend, folder: Path) -> Answer:
+def _recorded(subject: Case | PairFile, backend: Backend, folder: Path) -> Answer:
     try:
-        if isinstance(each, PairFile):
-            return recorded(each, backend, folder)
-        resources.check(each, resources.of_case(each), folder, keys.RUNS)
-        return backend.do(Job(case=each, runs=list(keys.RUNS), folder=str((folder / backend.name).absolute())))
+        if isinstance(subject, PairFile):
+            return recorded(subject, backend, folder)
+        resources.check(subject, resources.of_case(subject), folder, keys.RUNS)
+        return backend.do(Job(case=subject, runs=list(keys.RUNS), folder=str((folder / backend.name).absolute())))
     except BackendError as error:
         return Answer(status="error", message=str(error))
     except UsageError as error:

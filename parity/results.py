@@ -1,4 +1,4 @@
-"""What a comparison found, in the shape of the JSON report (docs/traces.md, "The JSON report")."""
+"""The result of a comparison, as structs with the fields of the JSON report (docs/traces.md, "The JSON report")."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -17,11 +17,11 @@ RANKING: tuple[Verdict, ...] = ("match", "subprecision", "inconclusive", "diverg
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """Base of all parts of a report."""
+    """Base class of all parts of a report."""
 
 
 class Side(Result):
-    """One side of a tensor that diverged: its shape, dtype, statistics, and its value at `index`."""
+    """One side of a tensor that diverged: its shape, dtype and statistics, and its value at `Divergence.index`."""
 
     shape: list[int]
     dtype: str
@@ -32,7 +32,10 @@ class Side(Result):
 
 
 class Divergence(Result):
-    """The first tensor in execution order that is not the same computation, and why it was judged so."""
+    """The first tensor in execution order that differs between the two traces, and the rule that it failed.
+
+    `index` is the position of the largest difference; `step` and `bits` are null where they do not apply.
+    """
 
     step: int | None
     kind: str
@@ -45,9 +48,10 @@ class Divergence(Result):
 
 
 class Check(Result):
-    """All tensors of one kind. `worst_bits` is over those judged by bits; null if there are none.
+    """The verdict on all tensors of one kind, e.g. all gradients.
 
-    `excused`: how many tensors only the witness makes a match: rounding alone grows to as much there.
+    `worst_bits`: the fewest bits among the tensors that are judged by bits; null if there are none.
+    `excused`: how many tensors match only by the witness, which shows that rounding alone grows as large there.
     `excused_most`: the largest difference among these, relative to the largest value of its tensor.
     """
 
@@ -61,7 +65,7 @@ class Check(Result):
 
 
 class LayoutCheck(Result):
-    """The two device layouts. `sides`: the layouts themselves, with --layout."""
+    """The comparison of the two device layouts; `sides` holds the layouts themselves if --layout is given."""
 
     verdict: Verdict = "match"
     differences: list[str] = msgspec.field(default_factory=list)
@@ -70,7 +74,10 @@ class LayoutCheck(Result):
 
 
 class Against(Result):
-    """A distributed training against the same one on a single device. `skipped`: why it is not the same."""
+    """The comparison of a distributed training with the same training on a single device.
+
+    `skipped`: why the two were not compared, e.g. because they are not the same mathematics.
+    """
 
     verdict: Verdict = "match"
     compared: int = 0
@@ -81,7 +88,7 @@ class Against(Result):
 
 
 class Finding(Result):
-    """A remark that fails only --strict."""
+    """An observation that does not change the verdict and fails only with --strict."""
 
     id: str
     side: str
@@ -90,9 +97,10 @@ class Finding(Result):
 
 
 class Matched(Result):
-    """Tensors that the modules of a pair returned, without the models' own. `by`: how many were found in which way.
+    """How the tensors that inner modules of a pair's models return were matched between the two frameworks.
 
-    `layouts`: the models' outputs whose layers have other axes in Keras, with the einops pattern from torch's.
+    `by`: how many tensors each rule matched. `torch_alone`, `keras_alone`: tensors without a counterpart.
+    `layouts`: outputs whose axes Keras orders differently, each with the einops pattern from torch's order.
     """
 
     matched: int = 0
@@ -103,16 +111,17 @@ class Matched(Result):
 
 
 class Suggestion(Result):
-    """What may be written into a pair's file, and why."""
+    """A TOML fragment that a user may add to the pair file, and the reason for it."""
 
     why: str
     toml: str
 
 
 class Variation(Result):
-    """A pair on other inputs than those given.
+    """The comparison of a pair on a variation of its inputs, e.g. another batch size.
 
-    `reason`: of its verdict; `skipped`: why it was left out; `failed`: what each side that does not take it says.
+    `reason`: why the verdict was given; `skipped`: why the variation was left out; `failed`: the error message of each
+    side that rejects these inputs.
     """
 
     name: str
@@ -124,7 +133,10 @@ class Variation(Result):
 
 
 class Branch(Result):
-    """A branch of a model. `by`: the inputs that reached it first. `seen`: how much of it, as of an embedding's ids."""
+    """A branch of a model, e.g. one side of a clamp, and whether any inputs reached it.
+
+    `by`: the inputs that reached it first. `seen`: what part of it was reached, e.g. how many of an embedding's ids.
+    """
 
     branch: str
     where: str
@@ -134,7 +146,7 @@ class Branch(Result):
 
 
 class Coverage(Result):
-    """How many of the branches that can be seen were reached."""
+    """How many of the model's branches were reached, among those that can be observed."""
 
     reached: int = 0
     of: int = 0
@@ -142,10 +154,11 @@ class Coverage(Result):
 
 
 class CaseResult(Result):
-    """One case.
+    """The result of one case or pair.
 
-    `error`: of the verdict "error", whether the user's files and flags or a backend failed. `not_compared`: what was
-    not looked at, a sentence each.
+    `error`: for the verdict "error", whether the user's input ("usage") or a backend ("backend") was at fault.
+    `expected`: differences that the pair file accepts. `not_compared`: sentences on what was left out.
+    `lifted`: float32 computations that were promoted to float64 in the high runs.
     """
 
     case: str
@@ -170,11 +183,11 @@ class CaseResult(Result):
     devices: dict[str, list[str]] = msgspec.field(default_factory=dict)
     against_single: dict[str, Against] = msgspec.field(default_factory=dict)
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
-    changed: dict[str, list[str]] = msgspec.field(default_factory=dict)  # since the golden trace: before and now
+    changed: dict[str, list[str]] = msgspec.field(default_factory=dict)  # versions etc.: [in the golden trace, now]
 
 
 class Report(Result):
-    """A whole comparison. `error`: what ended it before all cases were compared; "" if nothing did."""
+    """The report on all cases; `error` is the message that ended the comparison early, or ""."""
 
     schema: int = SCHEMA
     error: str = ""
@@ -183,13 +196,17 @@ class Report(Result):
     cases: list[CaseResult] = msgspec.field(default_factory=list)
 
     def add(self, result: CaseResult) -> None:
-        """Count one more case."""
+        """Add a case, and count its verdict in the summary."""
         self.summary = self.summary or dict.fromkeys((*RANKING, "error", "skipped"), 0)
         self.summary[result.verdict] += 1
         self.cases.append(result)
 
     def status(self, strict: bool) -> int:
-        """Return the exit status: of errors 3 (a backend's) before 2 (usage), then 1, 2 (nothing compared) and 0."""
+        """Return the exit status.
+
+        3 if a backend failed, else 2 if the user's input was wrong, else 1 if a case failed, else 2 if nothing was
+        compared, else 0. `strict` makes subprecision verdicts and findings fail as well.
+        """
         if errors := {case.error for case in self.cases if case.verdict == "error"}:
             return 2 if errors == {"usage"} else 3
         failed = self.summary.get("diverged") or self.summary.get("inconclusive")
@@ -200,7 +217,7 @@ class Report(Result):
 
 
 def failed(case: str, error: UsageError | BackendError) -> CaseResult:
-    """Return the result of a case that could not be compared, with the mapping of weights as far as it was found."""
+    """Return the result of a case that could not be compared, with as much of the weight mapping as is known."""
     result = CaseResult(case=case, verdict="error", reason=str(error).removeprefix(f"{case}: "))
     result.error = "usage" if isinstance(error, UsageError) else "backend"
     result.mapping = error.mapping if isinstance(error, UnmappedError) else None
@@ -208,13 +225,13 @@ def failed(case: str, error: UsageError | BackendError) -> CaseResult:
 
 
 def error_kind(answers: Iterable[Answer]) -> ErrorKind:
-    """Return the worst kind of error among the answers of backends: "backend" before "usage"."""
+    """Return the worst kind of error among the backends' answers: "backend" before "usage", or ""."""
     statuses = {answer.status for answer in answers}
     return "backend" if "error" in statuses else "usage" if "usage" in statuses else ""
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """The worst of some verdicts; match if there are none."""
+    """Return the worst of the verdicts; "match" if there are none."""
     return max(verdicts, key=RANKING.index, default="match")
 
 

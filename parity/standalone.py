@@ -1,7 +1,9 @@
-"""A backend started by hand, as one rank of a group or alone: it records the cases that its flags name.
+"""Entry point of a backend's process, standalone or as a worker of a `parity` program.
 
+Standalone, it records the cases that its flags name, as the only process or as one rank of a group:
 `torchrun --nproc-per-node=2 -m torch_impl --case=simple_block/ddp --out=traces/torch`, or with
 TF_CONFIG set, `python -m keras_impl --case=simple_block/ddp@workers --out=traces/keras`.
+Without flags, it takes its jobs from the parent process.
 """
 
 import functools
@@ -34,10 +36,11 @@ def start(
     surveyor: Callable[[], Survey],
     opener: Callable[[], variations.Open],
 ) -> NoReturn:
-    """A backend's `__main__`: by hand if there are flags, else fed by the parent.
+    """Run a backend's `__main__`: standalone if there are command-line flags, else as a worker of the parent process.
 
-    `doctor` loads what examines, `surveyor` what tells of a pair's half, `opener` what builds one to be
-    called on variations of its inputs.
+    The arguments from `load` on are called only when needed, because each imports parts of a framework: `load` returns
+    the backend, `doctor` the function that examines a program, `surveyor` the one that describes a pair's model, and
+    `opener` the one that builds a pair's model to be called on variations of its inputs.
     """
     side = functools.partial(_loaded, backend, load)
     try:
@@ -45,7 +48,7 @@ def start(
             cli.end(package, functools.partial(main, package, backend, side))
         serve(lambda: functools.partial(_do, side(), doctor, surveyor, opener))
     except SystemExit as end:
-        # Without the interpreter's teardown: process groups and their threads may wait there for ever.
+        # Skip the interpreter's teardown, in which process groups and their threads may wait for ever.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(end.code if isinstance(end.code, int) else 1)
@@ -78,9 +81,14 @@ def _do(
 
 
 def main(package: str, backend: str, load: Callable[[], Side], argv: Sequence[str]) -> int:
-    """Record the chosen cases under OUT/CASE/BACKEND; returns the exit status. Raises UsageError, MissingError."""
-    parser = cli.Parser(prog=package, description=__doc__, epilog="Status: 0, 2 usage, 3 the backend failed.")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="OUT/CASE/BACKEND receives each trace")
+    """Record the chosen cases under OUT/CASE/BACKEND, and return the exit status.
+
+    Raises UsageError for wrong flags, and for a case that cannot run on these devices or in this many processes;
+    MissingError if the framework is not installed.
+    """
+    epilog = "Exit status: 0 everything was recorded; 2 a flag or config is wrong; 3 the backend failed."
+    parser = cli.Parser(prog=package, description=__doc__, epilog=epilog)
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="write each trace to DIR/CASE/BACKEND")
     cli.add_training_flags(parser)
     args = parser.parse_args(argv)
     cli.make_folder("--out", args.out)
@@ -93,7 +101,7 @@ def main(package: str, backend: str, load: Callable[[], Side], argv: Sequence[st
             raise UsageError(f"{case.name}: {reason}")
         if processes(case, backend) != rank.of:
             raise UsageError(
-                f"{case.name} on {devices} takes {processes(case, backend)} processes of {package}, received {rank.of}"
+                f"{case.name} on {devices} needs {processes(case, backend)} processes of {package}, received {rank.of}"
             )
         folder = args.out / case.name / backend
         record(Job(case=case, runs=list(keys.RUNS), folder=str(folder.absolute())), side)

@@ -139,7 +139,7 @@ def test_a_fault_in_inference_alone_does_not_follow_from_the_statistics_of_a_bat
 
 def test_an_unknown_difference_is_accepted_by_no_cause_and_by_no_small_size(judge):
     more = "keras_kwargs = { scaled = true }"
-    with pytest.raises(UsageError, match="accepts anything"):
+    with pytest.raises(UsageError, match="accepts any difference"):
         judge(PAIR.format(more=more) + UNKNOWN)
     places = ("(model)", "loss", "one.*", "two.*")
     sizes = [f'{UNKNOWN}where = "{where}"\nlargest_difference = SIZE\n' for where in (*places, "(input).x")]

@@ -40,4 +40,4 @@ def test_the_wrong_number_of_processes_is_one_clear_line(tmp_path: Path):
     command = [sys.executable, "-m", "torch_impl", *FLAGS, f"--out={tmp_path}"]
     refused = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60)
     assert refused.returncode == 2
-    assert refused.stderr.splitlines() == [f"torch_impl: {CASE} on cpu:2 takes 2 processes of torch_impl, received 1"]
+    assert refused.stderr.splitlines() == [f"torch_impl: {CASE} on cpu:2 needs 2 processes of torch_impl, received 1"]

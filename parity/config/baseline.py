@@ -1,4 +1,4 @@
-"""The training on a single device that a distributed one should equal, where it should."""
+"""The single-device training that a distributed one should reproduce, and why some cannot."""
 
 import msgspec
 
@@ -6,20 +6,20 @@ from parity.config.schema import Case, ResidualBlock
 
 
 def why_not(case: Case) -> str:
-    """Why a case is not the same mathematics as training on a single device, or ""."""
+    """Return why a case is not the same mathematics as training on a single device, or "" if it is."""
     if case.strategy == "single":
-        return "is on a single device"
+        return "it runs on a single device itself"
     if case.strategy == "all_reduce":
-        return "the samples come in the order of the sampler"
+        return "DistributedSampler takes the samples in another order"
     if isinstance(case.model, ResidualBlock) and case.replicas * case.accumulate > 1:
-        return "batch norm takes the statistics of each part of the batch"
+        return "batch norm normalizes each replica's part of the batch by its own statistics"
     if case.dropout and case.replicas * case.accumulate > 1:
-        return "each replica and each micro-batch draws dropout masks of its own"
+        return "each replica and each micro-batch draws its own dropout masks"
     return ""
 
 
 def baseline(case: Case) -> Case:
-    """The same training, all of each batch at once on one device."""
+    """Return the same training on one device, without accumulation: each batch is computed at once."""
     name = f"{case.name.partition('/')[0]}/single"
     return msgspec.structs.replace(
         case, name=name, strategy="single", accumulate=1, fit=False, workers=False,

@@ -1,7 +1,7 @@
-"""The built-in cases: found in cases/*.toml, chosen by glob, changed by `--set`.
+"""The built-in cases: read from cases/*.toml, chosen by glob, changed by `--set`.
 
-A file holds one model: a base, and under [cases] one entry per case, merged over the base. The key
-of an entry is `strategy` or `strategy@variant`; with the file's name it makes the name of the case.
+Each file is for one model: fields common to its cases, and a table [cases] with one entry per case, merged over
+the common fields. The key of an entry is `strategy` or `strategy@variant`; the case is named FILE/KEY.
 """
 
 import fnmatch
@@ -23,16 +23,15 @@ Config = TypeVar("Config", bound=Frozen)
 
 
 def names() -> list[str]:
-    """Every built-in case, in the order of the files."""
+    """Return the names of all built-in cases, in the order of the files."""
     return list(_tables())
 
 
 def select(patterns: Sequence[str], overrides: Sequence[str] = (), **fields: Any) -> list[schema.Case]:
-    """The cases that any of the globs matches (all without a glob), resolved.
+    """Return the built-in cases that match any of the globs (all cases if there is no glob), with changes applied.
 
-    `overrides` are `a.b=value` strings, the value in TOML or bare; `fields` replaces top-level
-    fields that are not None. Raises UsageError for a pattern that matches nothing, an unknown field
-    or a wrong type.
+    `overrides` are strings `a.b=value`, the value in TOML or a bare string. `fields` are top-level fields to set;
+    None leaves a field as it is. Raises UsageError for a glob that matches nothing, an unknown field or a wrong type.
     """
     changes = [override(text) for text in overrides]
     chosen = {name for pattern in patterns or ["*"] for name in _matching(pattern)}
@@ -41,7 +40,7 @@ def select(patterns: Sequence[str], overrides: Sequence[str] = (), **fields: Any
 
 
 def resolve(name: str, *changes: Table) -> schema.Case:
-    """One built-in case with changes merged over it."""
+    """Return a built-in case with the changes merged over it. Raises UsageError."""
     change: Table = functools.reduce(merge, changes, {})
     if "name" in change:
         raise UsageError(f"case {name!r}: the name of a case cannot be changed, received {change['name']!r}")
@@ -49,22 +48,26 @@ def resolve(name: str, *changes: Table) -> schema.Case:
 
 
 def convert(table: Table, where: str = "") -> schema.Case:
-    """A table as a Case; what is wrong with it is said with its place and the nearest field. `where`: it comes from."""
+    """Return a table as a Case. Raises UsageError, which begins with `where`, the origin of the table."""
     where = where or f"case {table.get('name')!r}"
     case = checked(table, schema.Case, where)
     if not _finite(case):
-        raise UsageError(f"{where}: holds a number that is not finite, or what JSON cannot hold; expected finite ones")
+        raise UsageError(
+            f"{where}: received a number that is not finite, or a value such as a date that JSON cannot hold; "
+            "expected finite numbers, text and booleans"
+        )
     weights = [weight.name for weight in specify(case.model)]
     for name in case.weight_scale:
         if name not in weights:
             raise UsageError(
-                f"case {case.name!r}: weight_scale names no weight of the model: {name!r}{nearest(name, weights)}"
+                f"case {case.name!r}: weight_scale names {name!r}, which is no weight of the model"
+                f"{nearest(name, weights)}"
             )
     return case
 
 
 def checked(table: Any, kind: type[Config], where: str) -> Config:
-    """A table as a config of a kind. Raises UsageError, which begins with `where`."""
+    """Return a table as a config of the given type. Raises UsageError, which begins with `where`."""
     try:
         return msgspec.convert(table, kind, strict=True)
     except msgspec.ValidationError as error:
@@ -72,9 +75,10 @@ def checked(table: Any, kind: type[Config], where: str) -> Config:
 
 
 def _finite(case: schema.Case) -> bool:
+    """Return whether a case survives JSON, in which it reaches the backends: JSON has no NaN, infinity or dates."""
     try:
         return msgspec.json.decode(msgspec.json.encode(case), type=schema.Case) == case
-    except (TypeError, msgspec.ValidationError):  # of a pair's kwargs, which hold whatever TOML does
+    except (TypeError, msgspec.ValidationError):  # a pair's kwargs may hold any TOML value
         return False
 
 
@@ -90,7 +94,10 @@ def _tables() -> dict[str, Table]:
 
 
 def merge(base: Table, change: Table) -> Table:
-    """`change` over `base`, table by table; a model or an optimizer of another kind replaces the whole."""
+    """Return `base` with `change` merged over it, table by table.
+
+    A model or an optimizer of another kind replaces the whole table, since its fields are others.
+    """
     merged = dict(base)
     for key, value in change.items():
         old = merged.get(key)
@@ -106,16 +113,16 @@ def _same_kind(old: Table, new: Table) -> bool:
 
 
 def _matching(pattern: str) -> list[str]:
-    found = fnmatch.filter(names(), pattern)
-    if not found:
+    matches = fnmatch.filter(names(), pattern)
+    if not matches:
         raise UsageError(
             f"no case matches {pattern!r}{nearest(pattern, names())}; --list prints the {len(names())} cases"
         )
-    return found
+    return matches
 
 
 def override(text: str) -> Table:
-    """'a.b=1' as {'a': {'b': 1}}; a value that is not TOML is a string."""
+    """Parse 'a.b=1' to {'a': {'b': 1}}; a value that is not TOML is taken as a string. Raises UsageError."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
         raise UsageError(f"--set {text!r}: expected name=value, e.g. --set optimizer.learning_rate=0.1")
@@ -130,11 +137,11 @@ def override(text: str) -> Table:
 
 
 def _explain(message: str, table: Any, kind: type[Frozen]) -> str:
-    """Return msgspec's message with what was expected: the nearest field of the same table, or all values."""
+    """Return msgspec's message, completed by the nearest known field or the values that are allowed."""
     path = message.rpartition(" - at `")[2].rstrip("`") if " - at `" in message else "$"
     if "unknown field" in message:
         names = known.fields(kind, table, path)
-        return message + (nearest(message.split("`")[1], names) or f"; known are {', '.join(sorted(names))}")
+        return message + (nearest(message.split("`")[1], names) or f"; expected one of {', '.join(sorted(names))}")
     if message.startswith(("Invalid enum value", "Invalid value")) and (values := known.choices(kind, table, path)):
         return f"{message}; expected one of {', '.join(map(repr, values))}"
     return message

@@ -1,4 +1,4 @@
-"""What every config is made of: frozen structs that refuse unknown fields, and the ranges of numbers."""
+"""The base class of all configs, and types for numbers within a range."""
 
 from typing import Annotated
 
@@ -12,4 +12,4 @@ Fraction = Annotated[float, Meta(ge=0.0, lt=1.0)]
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A config: immutable, by keyword, closed."""
+    """Base of all configs: immutable, with keyword arguments only, and without unknown fields."""

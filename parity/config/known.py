@@ -1,4 +1,4 @@
-"""What a table of a config may say at the place that a message of msgspec's names: its fields, or the values of one."""
+"""The fields and values that a config allows at the path named in a validation error of msgspec."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -6,60 +6,63 @@ from typing import Any
 
 from msgspec import inspect
 
-STEP = re.compile(r"\.([^.\[`]+)|\[(?:\d+|\.\.\.)\]")  # of a path: a field, or what is within a list or a dict
+STEP = re.compile(r"\.([^.\[`]+)|\[(?:\d+|\.\.\.)\]")  # one step of a path such as `$.inputs[...].dtype`
 
 
 def fields(kind: type, table: Any, path: str) -> set[str]:
-    """Return the fields of the config at a path, e.g. `$.model`; of all that could stand there."""
-    found, _ = _at(kind, table, path)
-    return {field.encode_name for one in found if isinstance(one, inspect.StructType) for field in one.fields}
+    """Return the names of the fields that the config at a path, e.g. `$.model`, may have.
+
+    If the table does not say which config of a union stands there, the fields of all of them are returned.
+    """
+    types, _ = _at(kind, table, path)
+    return {field.encode_name for struct in types if isinstance(struct, inspect.StructType) for field in struct.fields}
 
 
 def choices(kind: type, table: Any, path: str) -> list[Any]:
-    """Return the values that the field at a path may have; none if it is no enumeration."""
-    found, _ = _at(kind, table, path)
+    """Return the values that the field at a path may have; an empty list if it is no enumeration."""
+    types, _ = _at(kind, table, path)
     parent, _, name = path.rpartition(".")
     _, holders = _at(kind, table, parent)
-    tags = [one.tag for one in holders if isinstance(one, inspect.StructType) and one.tag_field == name]
-    return tags + [value for one in found if isinstance(one, inspect.LiteralType) for value in one.values]
+    tags = [holder.tag for holder in holders if isinstance(holder, inspect.StructType) and holder.tag_field == name]
+    return tags + [value for literal in types if isinstance(literal, inspect.LiteralType) for value in literal.values]
 
 
 def _at(kind: type, table: Any, path: str) -> tuple[list[inspect.Type], list[inspect.Type]]:
-    """Return the types at a path as far as the table's tags tell which, and all types that could stand there."""
+    """Return the types at a path that agree with the tags in the table, and all types that the schema allows there."""
     possible = list(_flat(inspect.type_info(kind)))
     for step in STEP.finditer(path):
-        within = [inner for one in _tagged(possible, table) for inner in _within(one, step[1])]
-        possible = [each for inner in within for each in _flat(inner)]
+        within = [inner for outer in _tagged(possible, table) for inner in _within(outer, step[1])]
+        possible = [member for inner in within for member in _flat(inner)]
         table = table.get(step[1]) if isinstance(table, dict) else None
     return _tagged(possible, table), possible
 
 
-def _flat(one: inspect.Type) -> Iterator[inspect.Type]:
-    """Return the members of a union, or the type itself."""
-    if isinstance(one, inspect.UnionType):
-        for member in one.types:
+def _flat(kind: inspect.Type) -> Iterator[inspect.Type]:
+    """Yield the members of a union, or the type itself."""
+    if isinstance(kind, inspect.UnionType):
+        for member in kind.types:
             yield from _flat(member)
-    elif isinstance(one, inspect.Metadata):
-        yield from _flat(one.type)
+    elif isinstance(kind, inspect.Metadata):
+        yield from _flat(kind.type)
     else:
-        yield one
+        yield kind
 
 
 def _tagged(possible: Iterable[inspect.Type], table: Any) -> list[inspect.Type]:
-    """Return those that the table can be: of tagged structs the one that it names."""
-    said = table if isinstance(table, dict) else {}
+    """Return the types that the table can be: leave out structs with another tag than the table's."""
+    given = table if isinstance(table, dict) else {}
     return [
-        one
-        for one in possible
-        if not (isinstance(one, inspect.StructType) and one.tag_field in said and said[one.tag_field] != one.tag)
+        kind
+        for kind in possible
+        if not (isinstance(kind, inspect.StructType) and kind.tag_field in given and given[kind.tag_field] != kind.tag)
     ]
 
 
-def _within(one: inspect.Type, name: str | None) -> Iterator[inspect.Type]:
-    """Return the type of a field, or else of what a list or a dict holds."""
-    if isinstance(one, inspect.StructType):
-        yield from (field.type for field in one.fields if field.encode_name == name)
-    elif isinstance(one, inspect.DictType):
-        yield one.value_type
-    elif isinstance(one, inspect.ListType):
-        yield one.item_type
+def _within(kind: inspect.Type, name: str | None) -> Iterator[inspect.Type]:
+    """Yield the type of a struct's field, or of the items of a list or a dict."""
+    if isinstance(kind, inspect.StructType):
+        yield from (field.type for field in kind.fields if field.encode_name == name)
+    elif isinstance(kind, inspect.DictType):
+        yield kind.value_type
+    elif isinstance(kind, inspect.ListType):
+        yield kind.item_type

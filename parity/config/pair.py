@@ -1,6 +1,7 @@
-"""What a pair's file may say (docs/pairs.md, "Reference"). Frozen structs; an unknown field is refused by name.
+"""The schema of a pair file: a user's own model in both frameworks (docs/pairs.md, "Reference").
 
-A pair is a model like any other to a case: both backends receive it, and build their half of it.
+The structs are frozen and refuse unknown fields. In a case, a pair takes the place of a built-in model: both backends
+receive it, and each builds its own model of the two.
 """
 
 import re
@@ -14,17 +15,18 @@ FLOATS = ("float16", "float32", "float64")
 Dtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
 LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)} | {"uint8": (0, 255)}
 Text = Annotated[str, Meta(min_length=1)]
-UNKNOWN = "unknown"  # the cause where nothing in the catalogue says what is different
-NAMED, OPEN = re.compile(r"\w"), re.compile(r"\[[^]]*\]")  # what names a place in a glob, and what stands for anything
-TARGET = "target"  # the input of this name is what the loss is given, and not the model
+UNKNOWN = "unknown"  # the id of a cause that is not in the catalogue
+# A glob restricts where a difference may be only by characters outside of wildcards and [character sets].
+NAMED, OPEN = re.compile(r"\w"), re.compile(r"\[[^]]*\]")
+TARGET = "target"  # the input of this name is passed to the loss, not to the model
 
 
 class PairInput(Frozen, frozen=True):
-    """An input by its canonical name, which may have dots: a dict within a dict.
+    """An input of both models. Its canonical name is its key in the file; dots in it stand for nested dicts.
 
-    Floats are standard normal times `scale`, integers uniform from range[0] up to, but not, range[1]. `torch`,
-    `keras`: the argument's name on that side, if not the canonical one. `keras_layout`: an einops pattern from
-    torch's axes to Keras's. `npz`: a file (relative to the pair's) that has an array of the canonical name.
+    Floats are standard normal times `scale`; integers are uniform from range[0] up to but not including range[1].
+    `torch`, `keras`: the argument's name on that side, if it is not the canonical one. `keras_layout`: an einops
+    pattern from torch's axis order to Keras's. `npz`: a file, relative to the pair file, with an array of that name.
     """
 
     shape: list[Count] = []
@@ -39,16 +41,20 @@ class PairInput(Frozen, frozen=True):
 
     def __post_init__(self) -> None:
         if self.range and (self.dtype in FLOATS or self.dtype == "bool"):
-            raise ValueError(f"range is for integers, received dtype {self.dtype!r}; floats have a scale")
+            raise ValueError(f"range is for integers, received dtype {self.dtype!r}; for floats use scale")
         if self.range and self.range[0] >= self.range[1]:
-            raise ValueError(f"range is {list(self.range)}, expected [first, first beyond the last]")
+            raise ValueError(f"range is {list(self.range)}, expected [first, last + 1]")
         first, last = LIMITS.get(self.dtype, (0, 0))
         if self.range and not first <= self.range[0] < self.range[1] <= last + 1:
-            raise ValueError(f"range is {list(self.range)}, but {self.dtype} goes from {first} to {last}")
+            raise ValueError(f"range is {list(self.range)}, but {self.dtype} holds only values from {first} to {last}")
 
 
 class PairOutput(Frozen, frozen=True):
-    """An output by its canonical name. `torch`, `keras`: key, attribute or index there; "" for the output itself."""
+    """An output of both models, by its canonical name.
+
+    `torch`, `keras`: its key, attribute or index in what that model returns; "" if the model returns it directly.
+    `keras_layout`: an einops pattern from torch's axis order to Keras's.
+    """
 
     torch: str | int = ""
     keras: str | int = ""
@@ -56,7 +62,7 @@ class PairOutput(Frozen, frozen=True):
 
 
 class WeightRule(Frozen, frozen=True):
-    """How some weights of one side make those of the other; `parity.pairs.transfer` says what the fields do."""
+    """A rule that computes Keras weights from torch weights; `parity.pairs.transfer` describes the fields."""
 
     torch: str | list[str]
     keras: str | list[str]
@@ -68,17 +74,17 @@ class WeightRule(Frozen, frozen=True):
 
 
 class Ignore(Frozen, frozen=True):
-    """Globs of weights that one side has and the other does not need."""
+    """Globs of weights that one side has and that need no counterpart on the other."""
 
     torch: list[str] = []
     keras: list[str] = []
 
 
 class Expect(Frozen, frozen=True):
-    """An accepted difference (docs/accepting.md): of a cause, or of a size at a place. It fails when it does not occur.
+    """An accepted difference, by its cause or by its size; it fails if the difference no longer occurs.
 
-    `where`: a glob of modules and tensors. `largest_difference`: between the float64 runs, absolute. `at_most_bits`:
-    how many of the bits that a match needs may be missing.
+    `where`: a glob of modules and tensors. `largest_difference`: the largest absolute difference between the float64
+    runs. `at_most_bits`: how many of the bits that a match needs may be missing. See docs/accepting.md.
     """
 
     reason: Text
@@ -89,35 +95,37 @@ class Expect(Frozen, frozen=True):
 
     @property
     def names_cause(self) -> bool:
-        """Whether it is of a cause that is known."""
+        """Whether the difference is accepted by a cause of the catalogue."""
         return self.cause not in ("", UNKNOWN)
 
     @property
     def has_size(self) -> bool:
-        """Whether it says how large the difference may be."""
+        """Whether the size of the difference is limited."""
         return self.largest_difference is not None or self.at_most_bits is not None
 
     def __post_init__(self) -> None:
         if self.largest_difference == float("inf") or self.at_most_bits == float("inf"):
-            raise ValueError("an infinite size accepts anything; expected a number")
+            raise ValueError("an infinite size accepts any difference; expected a finite number")
         if self.names_cause:
             return
         if not self.has_size:
             what = f"whose cause is {self.cause!r}" if self.cause else "without a cause"
             raise ValueError(
-                f"an expectation {what} accepts anything; "
+                f"an expectation {what} accepts any difference; "
                 "expected the name of a cause, or largest_difference or at_most_bits with where"
             )
         if not NAMED.search(OPEN.sub("", self.where)):
             raise ValueError(
-                f"where is {self.where!r}, everything; without a cause expected the place of the difference"
+                f"where is {self.where!r}, which matches everything; "
+                "without a cause, name the module or tensor that differs"
             )
 
 
 class Train(Frozen, frozen=True):
-    """Training steps. A function of the user's ("module:function") takes the place of a built-in loss or optimizer.
+    """How a pair is trained.
 
-    A loss is called as f(outputs, target), the optimizers' as f(parameters) in torch and f() in Keras.
+    The user's own functions ("module:function") replace the built-in loss or optimizer: a loss is called as
+    f(outputs, target); an optimizer is built by f(parameters) in torch and by f() in Keras.
     """
 
     loss: Literal["mse", "cross_entropy"] = "mse"
@@ -132,11 +140,14 @@ class Train(Frozen, frozen=True):
     def __post_init__(self) -> None:
         for what in ("loss", "optimizer"):
             if bool(getattr(self, f"torch_{what}")) != bool(getattr(self, f"keras_{what}")):
-                raise ValueError(f"torch_{what} and keras_{what} belong together: received only one of them")
+                raise ValueError(f"received only one of torch_{what} and keras_{what}; give both or neither")
 
 
 class Pair(Frozen, frozen=True, tag_field="kind", tag="pair"):
-    """Two builders ("module:function") and what is known of them. Without `train`: one forward and its gradients."""
+    """Two model builders ("module:function"), their inputs, and how their weights and outputs correspond.
+
+    Without `train`, one forward and one backward pass are compared.
+    """
 
     torch: Text
     keras: Text

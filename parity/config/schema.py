@@ -1,7 +1,7 @@
-"""What a case may say. Frozen structs; an unknown field or a wrong type is refused by name.
+"""The schema of a case: one model, trained by one strategy on one source of data.
 
-A case is one model, trained by one strategy on one source of data. Both backends receive the same
-`Case`, resolved, and nothing else.
+The structs are frozen; an unknown field or a value of a wrong type is refused by name. Both backends
+receive the same `Case`, with all its fields set, and nothing else.
 """
 
 from typing import Annotated, Literal
@@ -25,19 +25,19 @@ Strategy = Literal[
     "tensor_parallel",
 ]
 REPLICATED = ("data_parallel", "ddp", "all_reduce", "hybrid")  # several replicas of the model
-STAGED = ("send_recv", "pipeline", "hybrid")  # every replica cut into consecutive stages
-STAGES = 2  # of each replica of hybrid
+STAGED = ("send_recv", "pipeline", "hybrid")  # every replica is cut into consecutive stages, one per device
+STAGES = 2  # the stages of each replica in hybrid
 
 
 class LinearStack(Frozen, frozen=True, tag_field="kind", tag="linear_stack"):
-    """`layers` times Linear(width, width), no activation between."""
+    """A stack of `layers` times Linear(width, width), without activations between them."""
 
     layers: Positive = 6
     width: Positive = 512
 
 
 class SimpleBlock(Frozen, frozen=True, tag_field="kind", tag="simple_block"):
-    """Linear, ReLU, Linear."""
+    """A perceptron of Linear, ReLU, Linear."""
 
     inputs: Positive = 10
     hidden: Positive = 20
@@ -45,7 +45,7 @@ class SimpleBlock(Frozen, frozen=True, tag_field="kind", tag="simple_block"):
 
 
 class TwoLinear(Frozen, frozen=True, tag_field="kind", tag="two_linear"):
-    """Two stages of one Linear each, with a ReLU between: the model for model parallelism."""
+    """Two stages of one Linear each, with a ReLU between: the smallest model for model parallelism."""
 
     inputs: Positive = 10
     hidden: Positive = 20
@@ -53,14 +53,14 @@ class TwoLinear(Frozen, frozen=True, tag_field="kind", tag="two_linear"):
 
 
 class ResidualBlock(Frozen, frozen=True, tag_field="kind", tag="residual_block"):
-    """conv-BN-ReLU-conv-BN beside a shortcut; the shortcut is a convolution where channels differ."""
+    """A ResNet block: conv-BN-ReLU-conv-BN plus a shortcut, which is a convolution if the channel counts differ."""
 
     in_channels: Positive = 3
     out_channels: Positive = 16
 
 
 class Transformer(Frozen, frozen=True, tag_field="kind", tag="transformer"):
-    """A sequence-to-sequence transformer with one embedding for source and target."""
+    """A sequence-to-sequence transformer with one embedding shared by source and target."""
 
     vocabulary: Positive = 1000
     d_model: Positive = 256
@@ -74,13 +74,13 @@ class Transformer(Frozen, frozen=True, tag_field="kind", tag="transformer"):
     def __post_init__(self) -> None:
         if self.d_model % self.heads:
             raise ValueError(
-                f"d_model is {self.d_model}, which {self.heads} heads do not divide; "
+                f"d_model is {self.d_model}, which cannot be divided among {self.heads} heads; "
                 "choose a d_model that is a multiple of heads"
             )
 
 
 class Specimen(Frozen, frozen=True, tag_field="kind", tag="specimen"):
-    """The layers that the other models lack, one after the other on images of 16x16: for planted faults only."""
+    """A sequence of the layers that the other models lack, on images of 16x16; only planted faults use it."""
 
     classes: Positive = 10
 
@@ -89,21 +89,21 @@ Model = LinearStack | SimpleBlock | TwoLinear | ResidualBlock | Transformer | Sp
 
 
 class Data(Frozen, frozen=True):
-    """Where batches come from.
+    """The source of the batches.
 
-    `source`: diabetes, digits, photographs, text, text:FILE, synthetic, or the path of an .npz file
+    `source` is diabetes, digits, photographs, text, text:FILE, synthetic, or the path of an .npz file
     with the arrays `inputs` (or `input_0`, `input_1`...) and `target`.
     """
 
     source: str = "synthetic"
     batch: Positive = 32
-    length: Positive = 10  # words in a sequence (text)
-    size: Positive = 32  # pixels of a patch's side (photographs)
-    scale: Annotated[float, Meta(gt=0.0)] = 1.0  # multiplies float inputs
+    length: Positive = 10  # words per sequence (text)
+    size: Positive = 32  # height and width of an image in pixels (photographs)
+    scale: Annotated[float, Meta(gt=0.0)] = 1.0  # a factor for float inputs
 
 
 class Loss(Frozen, frozen=True):
-    """A scalar. `target` zeros compares the outputs with zeros (mse only)."""
+    """The training loss; with `target` "zeros", mse compares the outputs with zeros instead of the data's target."""
 
     kind: Literal["mse", "cross_entropy"] = "mse"
     reduction: Literal["mean", "sum"] = "mean"
@@ -111,11 +111,11 @@ class Loss(Frozen, frozen=True):
 
     def __post_init__(self) -> None:
         if self.kind == "cross_entropy" and self.target == "zeros":
-            raise ValueError("loss.target is 'zeros', which only mse can have; use target = 'data'")
+            raise ValueError("loss.target = 'zeros' works only with mse; use target = 'data'")
 
 
 class SGD(Frozen, frozen=True, tag_field="kind", tag="sgd"):
-    """torch.optim.SGD's formula: v = momentum v + g; p = p - learning_rate v."""
+    """Stochastic gradient descent as in torch.optim.SGD: v = momentum v + g; p = p - learning_rate v."""
 
     learning_rate: Rate = 0.01
     momentum: Fraction = 0.0
@@ -128,7 +128,7 @@ class SGD(Frozen, frozen=True, tag_field="kind", tag="sgd"):
 
 
 class Adam(Frozen, frozen=True, tag_field="kind", tag="adam"):
-    """torch.optim.Adam's formula; weight decay is added to the gradient."""
+    """Adam as in torch.optim.Adam: weight decay is added to the gradient."""
 
     learning_rate: Rate = 0.001
     beta1: Fraction = 0.9
@@ -138,7 +138,7 @@ class Adam(Frozen, frozen=True, tag_field="kind", tag="adam"):
 
 
 class AdamW(Adam, frozen=True, tag_field="kind", tag="adamw"):
-    """torch.optim.AdamW's formula; weight decay shrinks the parameter."""
+    """Adam with decoupled weight decay as in torch.optim.AdamW: the decay shrinks the parameter directly."""
 
     weight_decay: Rate = 0.01
 
@@ -147,14 +147,14 @@ Optimizer = SGD | Adam | AdamW
 
 
 class Schedule(Frozen, frozen=True):
-    """The learning rate times `factor` after every `every` steps (torch's StepLR)."""
+    """A schedule that multiplies the learning rate by `factor` after every `every` steps (torch's StepLR)."""
 
     every: Positive
     factor: Annotated[float, Meta(gt=0.0)] = 0.1
 
 
 class Case(Frozen, frozen=True):
-    """One comparison, resolved: what both backends run."""
+    """Everything that both backends need to know to run one comparison."""
 
     name: str
     model: Model
@@ -165,28 +165,28 @@ class Case(Frozen, frozen=True):
     optimizer: Optimizer = SGD()
     schedule: Schedule | None = None
     clip_norm: Annotated[float, Meta(gt=0.0)] | None = None
-    accumulate: Positive = 1  # micro-batches per step, of each replica
-    pipeline: Literal["gpipe", "1f1b"] = "gpipe"  # the order of a pipeline's micro-batches
-    local_buffers: bool = False  # ddp: every replica keeps buffers of its own
-    workers: bool = False  # ddp: Keras runs one process per device too
-    distribute_dataset: bool = False  # ddp: Keras splits the batches by itself
-    fit: bool = False  # Keras trains through compile and fit
+    accumulate: Positive = 1  # micro-batches per step and replica
+    pipeline: Literal["gpipe", "1f1b"] = "gpipe"  # the schedule of a pipeline's micro-batches
+    local_buffers: bool = False  # ddp: each replica keeps its own buffers (DDP's broadcast_buffers=False)
+    workers: bool = False  # ddp: Keras, too, runs one process per device (MultiWorkerMirroredStrategy)
+    distribute_dataset: bool = False  # ddp: Keras splits the batches with experimental_distribute_dataset
+    fit: bool = False  # Keras trains with compile and fit instead of a training loop
     steps: Positive = 5
-    every: Positive = 1  # losses and gradients of every k-th step between the first and the last
+    every: Positive = 1  # between the first and the last step, record losses and gradients every so many steps
     seed: Count = 0
     precision: Precision = "float32"
-    weight_scale: dict[str, float] = {}  # initial weights multiplied, by canonical name
+    weight_scale: dict[str, float] = {}  # factors for initial weights, by canonical name
 
     @property
     def replicas(self) -> int:
-        """How many replicas of the model train side by side."""
+        """Number of replicas of the model that train side by side."""
         if self.strategy == "hybrid":
             return max(self.devices // STAGES, 1)
         return self.devices if self.strategy in REPLICATED else 1
 
     @property
     def dropout(self) -> float:
-        """The rate at which the model drops activations in training."""
+        """Rate at which the model drops activations in training."""
         return self.model.dropout if isinstance(self.model, Transformer) else 0.0
 
     def __post_init__(self) -> None:
@@ -197,16 +197,16 @@ class Case(Frozen, frozen=True):
         if self.accumulate == 1:
             return
         if self.loss.reduction != "mean":
-            raise ValueError("accumulate > 1 equals the full batch only for loss.reduction = 'mean'")
+            raise ValueError("accumulate > 1 gives the gradient of the full batch only with loss.reduction = 'mean'")
         if self.accumulate > self.data.batch:
             raise ValueError(
-                f"accumulate is {self.accumulate}, more than the batch of {self.data.batch}; "
+                f"accumulate is {self.accumulate}, but data.batch is only {self.data.batch}; "
                 "a micro-batch needs at least one sample"
             )
         if self.strategy in ("data_parallel", "all_reduce"):
-            raise ValueError(f"{self.strategy!r} takes the batch of a replica whole; use accumulate = 1")
+            raise ValueError(f"the strategy {self.strategy!r} cannot accumulate gradients; use accumulate = 1")
         if self.fit:
-            raise ValueError("fit takes whole batches; use accumulate = 1 with fit = true")
+            raise ValueError("fit = true cannot accumulate gradients; use accumulate = 1")
 
     def _check_strategy(self) -> None:
         for option in ("local_buffers", "workers", "distribute_dataset"):
@@ -214,23 +214,25 @@ class Case(Frozen, frozen=True):
                 raise ValueError(f"{option} is an option of the strategy 'ddp', received strategy {self.strategy!r}")
         if self.fit and self.replicas > 1 and self.loss.reduction != "mean":
             raise ValueError(
-                "fit under several replicas divides each one's loss by their number, which gives the whole batch's "
-                "loss only for loss.reduction = 'mean'"
+                "fit with several replicas divides each replica's loss by the number of replicas, which gives the "
+                "loss of the whole batch only with loss.reduction = 'mean'"
             )
         if self.distribute_dataset and self.loss.reduction != "mean":
             raise ValueError(
-                "distribute_dataset weighs the parts that TensorFlow cuts by their samples, which gives the whole "
-                "batch's loss only for loss.reduction = 'mean'"
+                "distribute_dataset weights the loss of each replica by its number of samples, which gives the loss "
+                "of the whole batch only with loss.reduction = 'mean'"
             )
         if self.fit and self.strategy not in ("single", "data_parallel"):
             raise ValueError(f"fit = true needs the strategy 'single' or 'data_parallel', received {self.strategy!r}")
         if self.clip_norm and self.strategy in (*STAGED, "tensor_parallel"):
-            raise ValueError(f"clip_norm needs all gradients in one place, which {self.strategy!r} does not have")
+            raise ValueError(
+                f"clip_norm needs all gradients on one device, but {self.strategy!r} spreads them over several"
+            )
         if self.pipeline != "gpipe" and self.strategy != "pipeline":
             raise ValueError(f"pipeline = {self.pipeline!r} needs the strategy 'pipeline', received {self.strategy!r}")
         kinds = {"branch_parallel": (ResidualBlock, Transformer), "tensor_parallel": (SimpleBlock, Transformer)}
         if not isinstance(self.model, kinds.get(self.strategy, Frozen)):
-            raise ValueError(f"{self.strategy!r} has nothing to spread in a {type(self.model).__name__}")
+            raise ValueError(f"the strategy {self.strategy!r} cannot split the model {type(self.model).__name__}")
         if isinstance(self.model, (Specimen, Pair)) and self.strategy != "single":
             kind = type(self.model).__name__.lower()
-            raise ValueError(f"a {kind} trains by the strategy 'single' alone, received {self.strategy!r}")
+            raise ValueError(f"a {kind} can only be trained with the strategy 'single', received {self.strategy!r}")

@@ -1,4 +1,4 @@
-"""Which samples of a batch go to which replica."""
+"""The distribution of samples over replicas."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,11 +12,11 @@ Indices = NDArray[np.int64]
 
 
 def split(batch: Sequence[int] | Indices, case: schema.Case) -> list[Indices]:
-    """A batch cut into consecutive parts, one for each replica, as the case's strategy cuts it.
+    """Cut a batch into consecutive parts, one for each replica, as the case's strategy does.
 
-    nn.DataParallel scatters by torch.chunk: parts of ceil(samples / replicas), the last ones smaller
-    or empty; so does tf.distribute's experimental_distribute_dataset. Elsewhere the program that calls
-    decides: parts as equal as can be.
+    nn.DataParallel scatters by torch.chunk, in parts of ceil(samples / replicas) of which the last are
+    smaller or empty; tf.distribute's experimental_distribute_dataset does the same. With other
+    strategies the training program itself cuts the batch; there the parts are as equal as possible.
     """
     whole = np.asarray(batch, np.int64)
     if case.strategy == "data_parallel" or case.distribute_dataset:
@@ -26,11 +26,11 @@ def split(batch: Sequence[int] | Indices, case: schema.Case) -> list[Indices]:
 
 
 def distributed_sampler(size: int, replicas: int, seed: int, epoch: int) -> list[list[int]]:
-    """The indices of one epoch that torch.utils.data.DistributedSampler gives each rank (shuffled).
+    """Return, for each rank, the indices of one epoch of a shuffled torch.utils.data.DistributedSampler.
 
-    Its documentation: a permutation from seed + epoch, filled up from its own beginning until the
-    ranks divide it, dealt out in turn. The permutation is torch.randperm's: Fisher and Yates's
-    shuffle by a 32-bit Mersenne Twister (ATen/native/TensorFactories.cpp, randperm_cpu).
+    As documented there: a permutation seeded by seed + epoch, extended from its own beginning to a
+    multiple of the number of ranks, and dealt to the ranks in turn. The permutation is torch.randperm's:
+    a Fisher-Yates shuffle with a 32-bit Mersenne Twister (ATen/native/TensorFactories.cpp, randperm_cpu).
     """
     order = _randperm(size, seed + epoch)
     total = -(-size // replicas) * replicas
@@ -40,7 +40,7 @@ def distributed_sampler(size: int, replicas: int, seed: int, epoch: int) -> list
 
 
 def _randperm(size: int, seed: int) -> list[int]:
-    twister: Any = np.random.RandomState(seed % 2**32)._bit_generator  # seeded as std::mt19937 is
+    twister: Any = np.random.RandomState(seed % 2**32)._bit_generator  # seeded like std::mt19937
     order = list(range(size))
     for i, draw in enumerate(twister.random_raw(size - 1).tolist()):
         j = i + draw % (size - i)

@@ -1,8 +1,8 @@
-"""The weights of each model: canonical name, shape, and initial distribution, drawn here for both sides.
+"""The initial weights of each built-in model: canonical names, shapes and values, the same for both sides.
 
-Names and shapes are those of the PyTorch side's state_dict; the distributions are PyTorch's
+Names and shapes are those of the PyTorch model's state_dict. The distributions are PyTorch's
 defaults (torch.nn.Linear, Conv2d, Embedding, BatchNorm2d, LayerNorm; torch.nn.Transformer, which
-fills every matrix with xavier_uniform_). Buffers are not listed: they start as the layers make them.
+fills every matrix with xavier_uniform_). Buffers are not listed: the layers initialise them.
 """
 
 import math
@@ -20,7 +20,7 @@ Draw = Callable[[int, str, Shape], Floats]
 
 
 class Weight(NamedTuple):
-    """One parameter before training."""
+    """A parameter's canonical name, its shape, and the function that draws its initial values."""
 
     name: str
     shape: Shape
@@ -28,7 +28,7 @@ class Weight(NamedTuple):
 
 
 def initial(case: schema.Case) -> dict[str, Floats]:
-    """Every parameter of the case's model, by canonical name, representable at its precision."""
+    """Return the initial parameters of the case's model by canonical name, representable at its run precision."""
     drawn = {}
     for weight in specify(case.model):
         values = weight.draw(case.seed, weight.name, weight.shape) * case.weight_scale.get(weight.name, 1.0)
@@ -37,7 +37,7 @@ def initial(case: schema.Case) -> dict[str, Floats]:
 
 
 class Nudged(Mapping[str, Floats]):
-    """The witness's start: each weight one ulp of float64 away, made when it is asked for."""
+    """The initial weights of the witness run: each moved by one float64 ulp, computed on access."""
 
     def __init__(self, weights: Mapping[str, Floats], seed: int) -> None:
         self._weights, self._seed = weights, seed
@@ -53,7 +53,7 @@ class Nudged(Mapping[str, Floats]):
 
 
 def specify(model: schema.Model) -> Iterator[Weight]:
-    """The weights of a model in the order of its state_dict."""
+    """Yield the weights of a model in the order of its state_dict."""
     match model:
         case schema.LinearStack():
             for i in range(model.layers):
@@ -78,12 +78,12 @@ def _uniform(bound: float) -> Draw:
 
 
 def _xavier(seed: int, name: str, shape: Shape) -> Floats:
-    """Glorot and Bengio 2010: uniform, bound sqrt(6 / (fan_in + fan_out)) of the matrix as stored."""
+    """Draw as torch.nn.init.xavier_uniform_ does: bound sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
     return random.uniform(seed, name, shape, math.sqrt(6.0 / sum(shape)))
 
 
 def _linear(name: str, inputs: int, outputs: int) -> Iterator[Weight]:
-    """Both uniform within 1 / sqrt(fan_in): what kaiming_uniform_(a=sqrt(5)) comes to."""
+    """Yield weight and bias, both uniform within 1 / sqrt(fan_in), which kaiming_uniform_(a=sqrt(5)) amounts to."""
     draw = _uniform(1.0 / math.sqrt(inputs))
     yield Weight(f"{name}.weight", (outputs, inputs), draw)
     yield Weight(f"{name}.bias", (outputs,), draw)
@@ -96,7 +96,7 @@ def _convolution(name: str, inputs: int, outputs: int, kernel: int) -> Iterator[
 
 
 def _transposed_convolution(name: str, inputs: int, outputs: int, kernel: int) -> Iterator[Weight]:
-    """PyTorch takes the second axis for the fan-in here too."""
+    """Yield weight and bias; PyTorch computes the fan-in from axis 1 of the weight, here the output channels."""
     draw = _uniform(1.0 / math.sqrt(outputs * kernel * kernel))
     yield Weight(f"{name}.weight", (inputs, outputs, kernel, kernel), draw)
     yield Weight(f"{name}.bias", (outputs,), draw)

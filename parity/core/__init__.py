@@ -1,1 +1,1 @@
-"""What all rooms need: errors, arrays, names, seeded random numbers, signals and streams."""
+"""What all packages need: errors, array types, names, seeded random numbers, signals and streams."""

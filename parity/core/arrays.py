@@ -1,4 +1,4 @@
-"""What numpy arrays are called in annotations."""
+"""Type aliases for numpy arrays."""
 
 from typing import Any
 

@@ -1,20 +1,20 @@
-"""Mistakes of the user's, told in one line: what was received, what was expected, how to mend it."""
+"""Exceptions whose message is shown to the user: what was received, what was expected, and how to fix it."""
 
 import difflib
 import re
 from collections.abc import Iterable
 
-LONGEST = 1000  # characters of a message about a trace
+LONGEST = 1000  # characters; a longer message about a trace is shortened in its middle
 
 
 class UsageError(Exception):
-    """A flag, a config or a file that cannot be used. Ends the program with status 2."""
+    """A flag, a config or a file that cannot be used; it ends the program with status 2."""
 
 
 class TraceError(UsageError):
     """A trace that is missing, damaged, of another schema or of another case.
 
-    Told in one line, whatever names the trace holds: no terminal obeys them.
+    A trace may come from elsewhere, so control characters in the names that it holds are escaped in the message.
     """
 
     def __init__(self, message: str) -> None:
@@ -24,7 +24,7 @@ class TraceError(UsageError):
 
 
 class PairError(UsageError):
-    """A pair's file that is TOML, and yet says what no pair can be. `case`: the name of its case."""
+    """A pair file that is readable TOML but describes no valid pair; `case` is the name of its case."""
 
     def __init__(self, case: str, message: str) -> None:
         super().__init__(message)
@@ -32,38 +32,38 @@ class PairError(UsageError):
 
 
 class BackendError(Exception):
-    """A backend that did not run: it crashed, or was silent. Ends the program with status 3."""
+    """A backend that crashed or hung; it ends the program with status 3."""
 
 
 class MissingError(Exception):
     """A package that an interpreter does not have, most often a framework: no case can be run on that side.
 
-    No BackendError, which is told case by case. Ends the program with status 3.
+    It is not a BackendError, which is reported case by case. It ends the program with status 3.
     """
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint for a mistyped or abbreviated word: " (did you mean 'x'?)", or nothing."""
+    """Return a hint for a mistyped or abbreviated word, " (did you mean 'x'?)", or "" if no known word is near."""
     words = list(known)
-    close = [each for each in words if _abbreviates(word, each)] or difflib.get_close_matches(word, words, n=1)
+    close = [name for name in words if _abbreviates(word, name)] or difflib.get_close_matches(word, words, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _abbreviates(word: str, name: str) -> bool:
-    """Whether a word is what each part of a name begins with: lr, learn_rate or l_r for learning_rate."""
+    """Return whether a word joins beginnings of all parts of a name: lr, learn_rate or l_r for learning_rate."""
     letters = re.sub(r"[_-]", "", word.lower())
     parts = [part for part in re.split(r"[_-]+", name.lower()) if part]
-    ends = {0}  # how much of the word the parts so far can account for
+    ends = {0}  # the numbers of letters that beginnings of the parts so far can spell
     for part in parts:
         ends = {end + n for end in ends for n in range(1, len(part) + 1) if letters.startswith(part[:n], end)}
     return len(parts) > 1 and len(letters) in ends
 
 
 def printable(text: str) -> str:
-    """Return a text without the halves of characters that UTF-8 cannot hold, as odd file names have them."""
+    """Return a text that UTF-8 can encode: lone surrogates, as in undecodable file names, are escaped."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def _printable(character: str) -> str:
-    """As it is, or as Python would write it."""
+    """Return a character, escaped as in a Python string if it is not printable."""
     return character if character.isprintable() else character.encode("unicode_escape").decode()

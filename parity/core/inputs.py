@@ -1,4 +1,4 @@
-"""The inputs that a user describes by `--input='name=dtype[shape]<limit'`."""
+"""Inputs described on the command line as `--input='name=dtype[shape]<limit'`, and the values made for them."""
 
 import re
 
@@ -16,7 +16,7 @@ EXAMPLE = "--input='x=float32[8,16]' or --input='ids=int64[2,8]<100'"
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """A named input: standard normal floats, integers from 0 to `limit` (not included), or booleans."""
+    """A named input: standard normal floats, integers from 0 up to but not including `limit`, or booleans."""
 
     name: str
     dtype: str
@@ -24,7 +24,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 2
 
     def values(self, seed: int = 0) -> NDArray[np.generic]:
-        """The same numbers every time, of this shape and dtype."""
+        """Return values of this shape and dtype; they depend on the seed and the input's name alone."""
         shape = tuple(self.shape)
         if self.dtype in FLOATS:
             return random.normal(seed, self.name, shape).astype(self.dtype)
@@ -33,22 +33,24 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(text: str) -> Input:
-    """`x=float32[8,16]`, `ids=int64[2,8]<100`, `mask=bool[8]`. Raises UsageError."""
-    found = PATTERN.fullmatch(text.strip())
-    if not found:
+    """Parse a description such as `x=float32[8,16]`, `ids=int64[2,8]<100` or `mask=bool[8]`. Raises UsageError."""
+    match = PATTERN.fullmatch(text.strip())
+    if not match:
         raise UsageError(f"--input={text!r}: expected name=dtype[shape], e.g. {EXAMPLE}")
-    known = (*FLOATS, *INTEGERS, "bool")
-    if found["dtype"] not in known:
-        hint = nearest(found["dtype"], known)
-        raise UsageError(f"--input={text!r}: expected a dtype of {', '.join(known)}, received {found['dtype']}{hint}")
-    if found["limit"] and found["dtype"] not in INTEGERS:
-        raise UsageError(f"--input={text!r}: only integers have a limit")
+    dtypes = (*FLOATS, *INTEGERS, "bool")
+    if match["dtype"] not in dtypes:
+        hint = nearest(match["dtype"], dtypes)
+        raise UsageError(
+            f"--input={text!r}: received the dtype {match['dtype']}{hint}, expected one of {', '.join(dtypes)}"
+        )
+    if match["limit"] and match["dtype"] not in INTEGERS:
+        raise UsageError(f"--input={text!r}: only integers have a limit; remove <{match['limit']}")
     try:
-        shape = [int(size) for size in found["shape"].split(",") if size.strip()]
+        shape = [int(size) for size in match["shape"].split(",") if size.strip()]
     except ValueError:
         raise UsageError(f"--input={text!r}: expected whole numbers in the shape, e.g. {EXAMPLE}") from None
-    limit = int(found["limit"] or 2)
-    most = np.iinfo(found["dtype"]).max + 1 if found["dtype"] in INTEGERS else limit
+    limit = int(match["limit"] or 2)
+    most = np.iinfo(match["dtype"]).max + 1 if match["dtype"] in INTEGERS else limit
     if not 1 <= limit <= most:
-        raise UsageError(f"--input={text!r}: expected a limit from 1 to {most}")
-    return Input(name=found["name"], dtype=found["dtype"], shape=shape, limit=limit)
+        raise UsageError(f"--input={text!r}: received the limit {limit}, expected one from 1 to {most}")
+    return Input(name=match["name"], dtype=match["dtype"], shape=shape, limit=limit)

@@ -1,5 +1,5 @@
-"""Names that all rooms share."""
+"""Names that are used in traces, mappings and reports alike."""
 
-# The whole model, as a module and as the tensor that it returns; no attribute can have this name. Further tensors are
-# "(model)#1", "(model)#2"..., or "(model).NAME" where outputs have names.
+# The name of the whole model as a module, and of the tensor that it returns. The parentheses keep it apart from any
+# submodule's name. A model's further outputs are "(model)#1", "(model)#2"..., or "(model).NAME" if outputs have names.
 MODEL = "(model)"

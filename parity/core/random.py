@@ -1,16 +1,17 @@
-"""The one source of everything random: weights, data, order. Counter-based, keyed by seed and name.
+"""Counter-based random numbers for weights, data, sample order and dropout masks.
 
-Element i of the stream (seed, name) is a hash of a key and of i alone, so that two processes draw
-the same numbers without exchanging any, whatever their order, layout and machine. Only integer
-arithmetic and exact float64 steps lie between the bits and a number; nothing is taken from a
-library's own stream of normals, which may change between versions.
+Element i of the stream (seed, name) is a hash of a key and of i alone. Two processes therefore draw
+the same numbers without exchanging any, in whatever order and on whatever machine they draw them.
+Numbers are made from the bits by integer arithmetic and exact float64 operations only; a library's
+normal generator is not used because its results may change between versions.
 
 The hash is SplitMix64's output function (Steele, Lea, Flood: "Fast splittable pseudorandom number
 generators", OOPSLA 2014; constants of its reference implementation by S. Vigna).
 
-Dropout masks are drawn at every step on both sides, in the graph: a shorter hash of 32 bits, all in
-int64, which every framework has on every device (C. Wellons' lowbias32, found by search for the least
-bias, github.com/skeeto/hash-prospector). {torch,keras}_impl/dropout.py are the same in tensors.
+Dropout masks are drawn inside each framework's graph at every step. They use a shorter hash of 32 bits
+(C. Wellons' lowbias32, found by search for the least bias, github.com/skeeto/hash-prospector), computed
+in int64 because every framework has that type on every device. {torch,keras}_impl/dropout.py implement
+the same hash with tensors.
 """
 
 import hashlib
@@ -28,30 +29,30 @@ Words = TypeVar("Words", int, NDArray[np.int64])
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-BLOCK = 1 << 16  # elements drawn at a time
-WORD = 2**32 - 1
-# As signed numbers of 32 bits: a word times one of them stays within int64.
+BLOCK = 1 << 16  # elements drawn at a time, so that temporary arrays stay small
+WORD = 2**32 - 1  # the mask of the lower 32 bits
+# The hash's constants as signed 32-bit numbers, so that their product with a 32-bit word fits into int64.
 GOLDEN32 = 0x9E3779B9 - 2**32
 MIX32 = (0x7FEB352D, 0x846CA68B - 2**32)
 
 
 def bits(seed: int, name: str, size: int, start: int = 0) -> Bits:
-    """`size` words of 64 random bits, from the `start`-th on."""
+    """Return `size` words of 64 random bits, beginning with element `start` of the stream."""
     counter = np.arange(start + 1, start + size + 1, dtype=np.uint64)
     return _mix(_key(seed, name) + counter * GOLDEN)
 
 
 def uniform(seed: int, name: str, shape: tuple[int, ...], bound: float) -> Floats:
-    """Uniform on (-bound, bound), from the upper 24 bits of each word."""
+    """Draw uniformly from (-bound, bound), in 2^24 equal steps."""
     steps = (bits(seed, name, math.prod(shape)) >> np.uint64(40)).astype(np.float64)
     return (((steps + 0.5) * 2.0**-23 - 1.0) * bound).reshape(shape)
 
 
 def normal(seed: int, name: str, shape: tuple[int, ...]) -> Floats:
-    """Mean 0 and variance 1: twelve 16-bit uniforms summed (Irwin-Hall), exact in float32.
+    """Draw approximately standard normal numbers: the sum of twelve 16-bit uniforms (Irwin-Hall), within +-6.
 
-    The sum is an integer, so that the result is the same to the last bit on every machine, which a
-    logarithm or a cosine of a mathematical library would not be. It stays within +-6.
+    The sum is an integer before it is scaled, so that the result is exact in float32 and bitwise equal on every
+    machine. (Box-Muller's logarithm and cosine differ between mathematical libraries.)
     """
     size = math.prod(shape)
     centred: Floats = np.empty(size)
@@ -63,16 +64,17 @@ def normal(seed: int, name: str, shape: tuple[int, ...]) -> Floats:
 
 
 def permutation(seed: int, name: str, size: int) -> NDArray[np.int64]:
-    """A random order of 0..size-1."""
+    """Return a random permutation of 0..size-1."""
     return np.argsort(bits(seed, name, size), kind="stable").astype(np.int64)
 
 
 def keep(
     seed: int, name: str, replica: int, step: int, call: int, shape: tuple[int, ...], rate: float
 ) -> NDArray[np.bool_]:
-    """Which elements the dropout of one module keeps: each with the probability 1 - rate.
+    """Return the mask of the elements that a module's dropout keeps, each with probability 1 - rate.
 
-    `call`: the number of the module's call in this step. Elements are counted row by row, in PyTorch's shape.
+    `call` counts the module's calls within the step, so that a module that is called twice draws two masks.
+    `shape` is that of the PyTorch tensor, because elements are numbered row by row in it.
     """
     first, second = (mix32(mix32(word + step) + call) for word in mask_key(seed, name, replica))
     numbers = np.arange(math.prod(shape), dtype=np.int64)
@@ -81,18 +83,21 @@ def keep(
 
 
 def mask_name(size: int) -> str:
-    """What stands for a module where masks are told apart by their order, among tensors of so many elements."""
+    """Return the name under which masks of `size` elements are drawn where no module's name is known.
+
+    Such masks differ only by the order in which they are drawn.
+    """
     return f"of {size}"
 
 
 def mask_key(seed: int, name: str, replica: int) -> tuple[int, int]:
-    """What the masks of a module in a replica are drawn from, besides step and call: two words of 32 bits."""
+    """Return the key of a module's dropout masks in one replica: two words of 32 bits."""
     key = int(_key(seed, f"dropout/{replica}/{name}"))
     return key & WORD, key >> 32
 
 
 def mix32(x: Words) -> Words:
-    """The lower 32 bits of x, hashed."""
+    """Hash the lower 32 bits of x."""
     x = x & WORD
     x = ((x ^ (x >> 16)) * MIX32[0]) & WORD
     x = ((x ^ (x >> 15)) * MIX32[1]) & WORD
@@ -100,9 +105,9 @@ def mix32(x: Words) -> Words:
 
 
 def one_ulp_away(values: Floats, seed: int, name: str) -> Floats:
-    """Each value moved to one of its two neighbours in float64; zeros stay."""
+    """Return the values, each moved to a random one of its two float64 neighbours; zeros stay zero."""
     flat, moved = values.reshape(-1), np.empty(values.size)
-    for start in range(0, values.size, BLOCK):  # of a large model there is to be no other copy than this one
+    for start in range(0, values.size, BLOCK):  # in blocks: a large model's weights are copied only once
         part = flat[start : start + BLOCK]
         up = (bits(seed, name, part.size, start) >> np.uint64(63)).astype(bool)
         neighbour = np.nextafter(part, np.where(up, np.inf, -np.inf))
@@ -111,7 +116,7 @@ def one_ulp_away(values: Floats, seed: int, name: str) -> Floats:
 
 
 def representable(values: Floats, at: str) -> Floats:
-    """`values` rounded to what the precision named `at` can hold; still float64."""
+    """Return the values rounded to the precision named `at`, as float64."""
     return values.astype(precision.dtype(at)).astype(np.float64)
 
 

@@ -1,7 +1,7 @@
-"""What Ctrl-C, SIGTERM and SIGHUP do to a program: one line, the shell's status, nothing left behind.
+"""Handling of Ctrl-C, SIGTERM and SIGHUP: one line on stderr, status 128 + signal, no processes or files left behind.
 
-While a program imports its modules there is nothing to tidy up: it says its line and is gone. Afterwards the signal
-is raised as `Stopped` where the program is, so that every `with` block on the way ends processes and deletes files.
+While a program still imports its modules there is nothing to clean up, so a signal ends it at once. Afterwards a signal
+is raised as `Stopped` in the main thread, so that every `with` block on the way out ends processes and deletes files.
 """
 
 import contextlib
@@ -13,19 +13,19 @@ from types import FrameType
 from typing import NoReturn
 
 MEANINGS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
-TIDYING = 3.0  # seconds in which a second signal does not disturb what the first one began
+TIDYING = 3.0  # seconds for which further signals are ignored, so that they do not interrupt the cleanup
 
 
 class Stopped(BaseException):
-    """A signal has asked the program to end. Its text: in a word, why."""
+    """Raised when a signal asks the program to end; the message names the reason, e.g. "interrupted"."""
 
     def __init__(self, number: int) -> None:
         super().__init__(MEANINGS[signal.Signals(number)])
-        self.status = 128 + number  # what a shell reports
+        self.status = 128 + number  # what a shell reports for a program that a signal ended
 
 
 def end_at_once(program: str) -> None:
-    """From now on a signal ends the program on the spot. To be called before the imports that take long."""
+    """Make signals end the program at once from now on. Call it before imports that take seconds."""
 
     def handler(number: int, frame: FrameType | None) -> NoReturn:
         with contextlib.suppress(OSError):
@@ -37,7 +37,7 @@ def end_at_once(program: str) -> None:
 
 @contextlib.contextmanager
 def stopping() -> Iterator[None]:
-    """Within the block a signal raises Stopped."""
+    """Make signals raise Stopped within the block."""
     raised = -TIDYING
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -55,7 +55,7 @@ def stopping() -> Iterator[None]:
 
 
 def _handle(handler: Callable[[int, FrameType | None], object]) -> dict[signal.Signals, signal.Handlers]:
-    """Install it for the signals that are not ignored, as under nohup; returns what was there before."""
+    """Install a handler for all signals that are not ignored (nohup ignores SIGHUP); return the previous handlers."""
     before = {number: signal.getsignal(number) for number in MEANINGS}
     heeded = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
     for number in heeded:

@@ -1,4 +1,4 @@
-"""Work in the background that no program waits for when it ends: a child that hangs does not hold its parent."""
+"""Background calls in daemon threads, so that a child process that hangs does not keep its parent from exiting."""
 
 import threading
 from collections.abc import Callable
@@ -6,20 +6,21 @@ from concurrent.futures import Future, wait
 from typing import TypeVar
 
 T = TypeVar("T")
-WAKE = 0.5  # seconds between two looks for signals
+WAKE = 0.5  # seconds; a wait returns this often so that Python can handle signals
 
 
 def begun(function: Callable[[], T]) -> "Future[T]":
-    """Call a function in a daemon thread; return the future of what it returns or raises.
+    """Call a function in a daemon thread, and return the future of its result or exception.
 
-    concurrent.futures joins its threads when the interpreter ends: after Ctrl-C it waits for a child that hangs.
+    A ThreadPoolExecutor would not do: the interpreter joins its threads at exit, and so would wait after Ctrl-C for a
+    child that hangs.
     """
     future: Future[T] = Future()
 
     def call() -> None:
         try:
             future.set_result(function())
-        except BaseException as error:  # raised again where the result is asked for
+        except BaseException as error:  # raised again by `ended`
             future.set_exception(error)
 
     threading.Thread(target=call, daemon=True).start()
@@ -27,9 +28,10 @@ def begun(function: Callable[[], T]) -> "Future[T]":
 
 
 def ended(future: "Future[T]") -> T:
-    """Wait for a future, waking now and then; return its result or raise what it raised.
+    """Wait for a future, and return its result or raise its exception.
 
-    A signal that comes just before a wait without end does not interrupt it, and would not be heeded until it is over.
+    The wait is done in short pieces: a signal that arrives just before an unlimited wait does not interrupt it, and
+    would be handled only when the wait is over.
     """
     while not wait([future], timeout=WAKE).done:
         pass

@@ -1,1 +1,1 @@
-"""Real samples that need no download, cut into the same batches on both sides."""
+"""Real data sets that need no download, cut into the same batches on both sides."""

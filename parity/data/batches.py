@@ -1,4 +1,4 @@
-"""The order of the samples, and the batches that both backends train on."""
+"""The batches that both backends train on, and the order of the samples in them."""
 
 import copy
 import hashlib
@@ -16,10 +16,10 @@ from parity.data import sources
 
 
 class Batch(NamedTuple):
-    """Some samples in canonical form: PyTorch's axis order, sequence-first for the transformer.
+    """A batch in canonical form: PyTorch's axis order, sequence-first for the transformer.
 
-    `share` is what this batch's loss weighs in that of its step, over all replicas: its part of the
-    samples for a mean, 1 for a sum.
+    `share` is the weight of this batch's loss in the loss of its step over all replicas and micro-batches:
+    its fraction of the step's samples if the loss is a mean, 1 if it is a sum.
     """
 
     indices: Indices
@@ -29,10 +29,10 @@ class Batch(NamedTuple):
 
 
 class Dataset:
-    """The samples of a case, at its precision. Raises UsageError where source and model do not fit.
+    """The samples of a case, rounded to its run precision. Raises UsageError if source and model do not fit.
 
-    `batch_axis`: the axis of the samples in the arrays of a batch. `backwards`: each batch holds its
-    samples in reverse.
+    `batch_axis`: the axis of the samples in the arrays of a batch. `backwards`: whether each batch holds its
+    samples in reverse order.
     """
 
     def __init__(self, case: schema.Case) -> None:
@@ -47,7 +47,7 @@ class Dataset:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over dtypes, shapes and bytes of every array."""
+        """SHA-256 of the dtypes, shapes and bytes of all arrays."""
         sha = hashlib.sha256()
         for array in (*self.inputs, self.target):
             if array is not None:
@@ -56,24 +56,24 @@ class Dataset:
         return sha.hexdigest()
 
     def reversed(self) -> "Dataset":
-        """The same samples in the same batches, each batch the other way round."""
+        """Return a dataset of the same batches, with the samples of each batch in reverse order."""
         other = copy.copy(self)
         other.backwards = not self.backwards
         return other
 
     def steps(self) -> Iterator[list[list[Batch]]]:
-        """For each training step and each replica its micro-batches; a fresh order at each epoch."""
+        """Yield, for each training step, a list for each replica of its micro-batches."""
         batch = self.case.data.batch
         for step in range(self.case.steps):
             yield self._step(self._indices(step * batch, batch))
 
     def evaluation(self) -> list[Batch]:
-        """The batch of the evaluation after training, one part for each replica: the first one again."""
+        """Return the batch of the evaluation after training, one part per replica: the first step's batch again."""
         parts = shards.split(self._indices(0, self.case.data.batch), self.case)
         return [self.batch(part) for part in parts]
 
     def batch(self, indices: Indices, whole: int = 0) -> Batch:
-        """The samples of these indices, as a part of a step of `whole` samples."""
+        """Return the samples of these indices as a batch of a step with `whole` samples (0: of no training step)."""
         share = len(indices) / whole if whole and self.case.loss.reduction == "mean" else 1.0
         chosen = indices[::-1] if self.backwards else indices
         inputs = tuple(self._arranged(array[chosen]) for array in self.inputs)
@@ -95,14 +95,14 @@ class Dataset:
     def _given(self, target: Array | None) -> Array:
         if target is None:
             raise UsageError(
-                f"case {self.case.name!r}: the source {self.case.data.source!r} has no target for this model; "
+                f"case {self.case.name!r}: the data source {self.case.data.source!r} has no target for this model; "
                 "set loss.target = 'zeros'"
             )
         expected = (self.size, *self.output_shape)
         if target.shape != (expected[:-1] if self.case.loss.kind == "cross_entropy" else expected):
             raise UsageError(
-                f"case {self.case.name!r}: the target of {self.case.data.source!r} has the shape "
-                f"{target.shape}, the model's output {expected}; set loss.target = 'zeros' or resize the model"
+                f"case {self.case.name!r}: the target of the data source {self.case.data.source!r} has the shape "
+                f"{target.shape}, but the model's output has {expected}; set loss.target = 'zeros' or resize the model"
             )
         if self.case.loss.kind == "cross_entropy":
             sources.check_ids(self.case, target, self.output_shape[-1], "classes")
@@ -117,7 +117,7 @@ class Dataset:
 
 
 def order(case: schema.Case, size: int, start: int, count: int) -> Indices:
-    """`count` of the samples in their endless order, a fresh permutation of all of them at each epoch."""
+    """Return `count` sample indices from position `start` on, where each epoch is a new permutation of all samples."""
     epochs = range(start // size, (start + count - 1) // size + 1)
     permutations = [random.permutation(case.seed, f"order/{epoch}", size) for epoch in epochs]
     offset = start - epochs[0] * size
@@ -125,7 +125,7 @@ def order(case: schema.Case, size: int, start: int, count: int) -> Indices:
 
 
 def _output_shape(model: schema.Model, sample: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of the model's output for one sample of the given shape."""
+    """Return the shape of the model's output for one sample of the given shape."""
     match model:
         case schema.LinearStack():
             return (model.width,)
@@ -137,4 +137,4 @@ def _output_shape(model: schema.Model, sample: tuple[int, ...]) -> tuple[int, ..
             return (model.out_channels, *sample[1:])
         case schema.Transformer():
             return (*sample, model.vocabulary)
-    raise TypeError(f"the inputs of a {type(model).__name__} are not a dataset's")
+    raise TypeError(f"a {type(model).__name__} does not take its inputs from a Dataset")

@@ -1,4 +1,4 @@
-"""What goes into both models of a pair: drawn by name from the common source, or read from an .npz file."""
+"""The inputs of a pair's models: drawn by name from the seeded source, or read from an .npz file."""
 
 import hashlib
 import math
@@ -16,10 +16,10 @@ from parity.core.errors import UsageError, nearest
 
 
 class PairData:
-    """The inputs of every step, floats as float64 and representable at the case's precision.
+    """The inputs of every step; floats are float64 values that the case's run precision can represent.
 
-    `search`: the folders that files are looked for in. `nudged`: floats are one ulp of float64 away, but for whole
-    numbers, which a model may compare or use as indices. Raises UsageError where an .npz does not have what it should.
+    `search`: the folders in which .npz files are searched for. `nudged`: move floats by one float64 ulp, except whole
+    numbers, which a model may compare or use as indices. Raises UsageError if an .npz file cannot be used.
     """
 
     batch_axis = 0
@@ -32,7 +32,7 @@ class PairData:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over names, dtypes, shapes and bytes of all steps' inputs."""
+        """SHA-256 of the names, dtypes, shapes and bytes of all steps' inputs."""
         sha = hashlib.sha256()
         for number in range(self.case.steps):
             for name in self.pair.inputs:
@@ -42,23 +42,33 @@ class PairData:
         return sha.hexdigest()
 
     def reversed(self) -> "PairData":
-        """What the witness is given: which axis is the batch's is not known, so the order stays, but the last bits."""
+        """Return the inputs of the witness run, with floats moved by one ulp.
+
+        Unlike a `Dataset`, it does not reverse the batches, because the batch axis of a pair's inputs is unknown.
+        """
         return PairData(self.case, self._search, nudged=True)
 
     def step(self, number: int) -> dict[str, Array]:
-        """The model's inputs in canonical axes, by canonical name; other values in every step, but those of files."""
+        """Return the model's inputs by canonical name, in torch's axis order.
+
+        Drawn values differ from step to step; those from files are the same in every step.
+        """
         return {name: self._values(name, number) for name in self.pair.inputs if name != TARGET}
 
     def target(self, number: int, shape: tuple[int, ...], ids: bool) -> Array:
-        """What the loss compares outputs of this shape with; `ids`: with class ids, the classes on the last axis."""
+        """Return the target of a step for outputs of this shape.
+
+        It is the input named "target" if the pair has one. Otherwise it is drawn: with `ids`, class ids for outputs
+        whose last axis holds the classes, else normal numbers of the outputs' shape.
+        """
         if TARGET in self.pair.inputs:
             return self._values(TARGET, number)
         if ids:
-            return _whole(self.case.seed, f"target/{number}", shape[:-1], 0, shape[-1]).astype(np.int64)
+            return _integers(self.case.seed, f"target/{number}", shape[:-1], 0, shape[-1]).astype(np.int64)
         return self._rounded(random.normal(self.case.seed, f"target/{number}", shape))
 
     def probe(self, number: int, shape: tuple[int, ...]) -> Floats:
-        """What the elements of an output weigh in the scalar that is differentiated without a loss."""
+        """Return random factors for an output's elements; without a loss, their weighted sum is differentiated."""
         return self._rounded(random.normal(self.case.seed, f"probe/{number}", shape))
 
     def _values(self, name: str, number: int) -> Array:
@@ -76,35 +86,42 @@ class PairData:
         shape, key = tuple(given.shape), f"input/{name}/{number}"
         if given.dtype in FLOATS:
             return self._rounded(random.normal(seed, key, shape) * given.scale)
-        first, beyond = given.range or (0, 2)
-        return _whole(seed, key, shape, first, beyond).astype(given.dtype)
+        first, stop = given.range or (0, 2)
+        return _integers(seed, key, shape, first, stop).astype(given.dtype)
 
     def _rounded(self, values: Floats) -> Floats:
         return random.representable(values, self.case.precision)
 
 
-def _whole(seed: int, key: str, shape: tuple[int, ...], first: int, beyond: int) -> Array:
+def _integers(seed: int, key: str, shape: tuple[int, ...], first: int, stop: int) -> Array:
     bits = random.bits(seed, key, math.prod(shape)) >> np.uint64(11)
-    return ((bits % np.uint64(beyond - first)).astype(np.int64) + first).reshape(shape)
+    return ((bits % np.uint64(stop - first)).astype(np.int64) + first).reshape(shape)
 
 
 def _from_file(name: str, given: PairInput, search: Sequence[str]) -> Array:
-    found = next((path for folder in search if (path := Path(folder) / given.npz).is_file()), None)
-    if found is None:
+    """Return an input's array from its .npz file, floats as float64. Raises UsageError if it does not fit the input."""
+    file = next((path for folder in search if (path := Path(folder) / given.npz).is_file()), None)
+    if file is None:
         raise UsageError(f"inputs.{name}: there is no file {given.npz!r} in {' or '.join(search)}")
     try:
-        with np.load(found, allow_pickle=False) as arrays:
+        with np.load(file, allow_pickle=False) as arrays:
             if name not in arrays:
-                raise UsageError(f"inputs.{name}: {found} has no array {name!r}{nearest(name, list(arrays))}")
+                raise UsageError(f"inputs.{name}: {file} has no array {name!r}{nearest(name, list(arrays))}")
             array = arrays[name]
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise UsageError(f"inputs.{name}: {found} cannot be read: {error}") from None
+        raise UsageError(f"inputs.{name}: {file} cannot be read as an .npz file: {error}") from None
     kinds = {"f": given.dtype in FLOATS, "b": given.dtype == "bool"}
     if not kinds.get(array.dtype.kind, array.dtype.kind in "iu" and given.dtype not in (*FLOATS, "bool")):
-        raise UsageError(f"inputs.{name}: {found} has dtype {array.dtype}, expected {given.dtype}; set dtype")
+        raise UsageError(
+            f"inputs.{name}: the array in {file} has the dtype {array.dtype}, but the input has dtype = "
+            f'"{given.dtype}"; change one of them'
+        )
     if given.shape and tuple(given.shape) != array.shape:
-        raise UsageError(f"inputs.{name}: {found} has the shape {array.shape}, expected {tuple(given.shape)}")
+        raise UsageError(
+            f"inputs.{name}: the array in {file} has the shape {array.shape}, expected {tuple(given.shape)} as in the "
+            "pair file; change one of them"
+        )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise UsageError(f"inputs.{name}: {found} has numbers that are not finite")
+        raise UsageError(f"inputs.{name}: the array in {file} has NaN or infinite numbers, expected finite ones")
     values: Array = array.astype(np.float64 if array.dtype.kind == "f" else given.dtype)
     return values

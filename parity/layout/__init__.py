@@ -1,1 +1,1 @@
-"""Device layouts: their canonical form, what differs by design, and their comparison."""
+"""Device layouts: their comparison, and the differences that the frameworks have by design."""

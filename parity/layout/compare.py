@@ -1,4 +1,4 @@
-"""Two device layouts, compared aspect by aspect in canonical form."""
+"""The comparison of two device layouts, aspect by aspect, in canonical form."""
 
 from collections.abc import Collection, Iterable, Iterator
 
@@ -12,21 +12,26 @@ from parity.trace.manifest import Trace
 
 
 def compare_layouts(names: tuple[str, str], reference: Trace, candidate: Trace) -> LayoutCheck:
-    """Every difference that is not declared, and the declared ones that occur."""
+    """Compare the device layouts of two traces; return the undeclared differences, and the declared ones that occur.
+
+    `names`: how the two sides are called in messages.
+    """
     case, mapping = reference.case, candidate.manifest.mapping
     ignored = mapping.ignored if mapping else ()
-    one, other = (_without(trace.manifest.layout, ignored) for trace in (reference, candidate))
+    left, right = (_without(trace.manifest.layout, ignored) for trace in (reference, candidate))
     declared = []
-    # What is declared is a difference between the frameworks: one backend twice has none.
+    # Declared differences are between the two frameworks: two traces of one backend have none.
     if (reference.backend, candidate.backend) == ("torch", "keras"):
         for rule in DECLARED:
-            if case.strategy in rule.strategies and (alike := rule.apply(case, Sides(one, other))) is not None:
-                one, other = alike
+            if case.strategy in rule.strategies and (aligned := rule.apply(case, Sides(left, right))) is not None:
+                left, right = aligned
                 declared.append(f"{rule.aspect}: {rule.reason} ({rule.source})")
-    seen = Sides(reference.manifest.layout, candidate.manifest.layout)
-    found = differences(names, case, one, other, seen)
-    sides = dict(zip(names, seen, strict=True))
-    return LayoutCheck(verdict="diverged" if found else "match", differences=found, declared=declared, sides=sides)
+    recorded = Sides(reference.manifest.layout, candidate.manifest.layout)
+    undeclared = differences(names, case, left, right, recorded)
+    sides = dict(zip(names, recorded, strict=True))
+    return LayoutCheck(
+        verdict="diverged" if undeclared else "match", differences=undeclared, declared=declared, sides=sides
+    )
 
 
 def _without(layout: Layout, ignored: Collection[str]) -> Layout:
@@ -40,67 +45,77 @@ def _without(layout: Layout, ignored: Collection[str]) -> Layout:
     )
 
 
-def differences(names: tuple[str, str], case: Case, one: Layout, other: Layout, seen: Sides | None = None) -> list[str]:
-    """What differs between two layouts, a line each. `seen`: the layouts with what is declared, to be told of."""
-    found = [*_places(names, case, one, other, seen or Sides(one, other)), *_flows(names, one, other)]
-    if one.replicas != other.replicas:
-        found.append(f"replicas: {names[0]} {one.replicas}, {names[1]} {other.replicas}")
-    return found
+def differences(
+    names: tuple[str, str], case: Case, left: Layout, right: Layout, recorded: Sides | None = None
+) -> list[str]:
+    """Return the differences between two layouts, a line each.
+
+    `parity.diagnose` parses these lines, so their form must not change: "ASPECT: NAME: SIDE devices, SIDE devices".
+    `recorded`: the layouts before declared differences were removed; the lines quote devices as they are there.
+    """
+    lines = [*_places(names, case, left, right, recorded or Sides(left, right)), *_flows(names, left, right)]
+    if left.replicas != right.replicas:
+        lines.append(f"replicas: {names[0]} {left.replicas}, {names[1]} {right.replicas}")
+    return lines
 
 
-def _places(names: tuple[str, str], case: Case, one: Layout, other: Layout, seen: Sides) -> Iterator[str]:
-    """Parameters and slots that are held elsewhere, modules that ran elsewhere."""
+def _places(names: tuple[str, str], case: Case, left: Layout, right: Layout, recorded: Sides) -> Iterator[str]:
+    """Yield a line for each parameter, optimizer slot or module that is on other devices on the other side."""
     for aspect in MAPPINGS:
-        here, there = getattr(one, aspect), getattr(other, aspect)
-        for name in sorted(_compared(aspect, one, other)):
-            if here.get(name) != there.get(name):
-                places = [_said(getattr(layout, aspect).get(name)) for layout in seen]
-                yield f"{aspect}: {name}: {names[0]} {places[0]}, {names[1]} {places[1]}"
+        ours, theirs = getattr(left, aspect), getattr(right, aspect)
+        for name in sorted(_compared(aspect, left, right)):
+            if ours.get(name) != theirs.get(name):
+                devices = [_on(getattr(layout, aspect).get(name)) for layout in recorded]
+                yield f"{aspect}: {name}: {names[0]} {devices[0]}, {names[1]} {devices[1]}"
         if aspect in ("compute", "backward") and case.strategy != "single":
             yield from (
-                f"{aspect}: {name}: seen on neither side" for name in sorted(_unseen(one.parameters, here, there))
+                f"{aspect}: {name}: not observed on either side"
+                for name in sorted(_unobserved(left.parameters, ours, theirs))
             )
 
 
-def _flows(names: tuple[str, str], one: Layout, other: Layout) -> Iterator[str]:
-    """Copies and collectives of another size, or on one side only."""
-    here, there = flows(one), flows(other)
-    for what in sorted(here.keys() | there.keys()):
-        if here.get(what, 0) != there.get(what, 0):
-            yield f"{what}: {names[0]} {here.get(what, 0)} bytes, {names[1]} {there.get(what, 0)}"
+def _flows(names: tuple[str, str], left: Layout, right: Layout) -> Iterator[str]:
+    """Yield a line for each transfer or collective whose bytes differ, or that only one side has."""
+    ours, theirs = flows(left), flows(right)
+    for what in sorted(ours.keys() | theirs.keys()):
+        if ours.get(what, 0) != theirs.get(what, 0):
+            yield f"{what}: {names[0]} {ours.get(what, 0)} bytes, {names[1]} {theirs.get(what, 0)}"
 
 
 def flows(layout: Layout) -> dict[str, int]:
-    """Every way that bytes went, and how many."""
-    copies = {f"transfers: {one.what} {one.source} -> {one.target}": one.bytes for one in layout.transfers}
+    """Return the bytes of every transfer and collective, by a description such as "transfers: activation 0 -> 1"."""
+    copies = {
+        f"transfers: {transfer.what} {transfer.source} -> {transfer.target}": transfer.bytes
+        for transfer in layout.transfers
+    }
     return copies | {f"collectives: {operation}": size for operation, size in layout.collectives.items()}
 
 
-def _compared(aspect: str, one: Layout, other: Layout) -> set[str]:
-    """The names to compare: all parameters, but of modules those that both sides saw compute.
+def _compared(aspect: str, left: Layout, right: Layout) -> set[str]:
+    """Return the names to compare: all parameters and slots; of leaf modules, those observed on both sides.
 
-    A module without ops of its own (a Dropout at rate 0) leaves no evidence in a compiled graph; one
-    that holds parameters must be seen on both sides.
+    A module without ops of its own (a Dropout at rate 0) leaves no trace in a compiled graph, and may be missing on one
+    side; a module that owns parameters may not.
     """
-    here, there = getattr(one, aspect), getattr(other, aspect)
+    ours, theirs = getattr(left, aspect), getattr(right, aspect)
     if aspect in ("parameters", "optimizer_state"):
-        return set(here) | set(there)
-    owners = {_owner(name) for name in one.parameters}
-    seen = set(here) | set(there)
-    leaves = {name for name in seen if not any(longer.startswith(f"{name}.") for longer in seen)}
-    return {name for name in leaves if (name in here and name in there) or name in owners}
+        return set(ours) | set(theirs)
+    owners = {_owner(name) for name in left.parameters}
+    observed = set(ours) | set(theirs)
+    leaves = {name for name in observed if not any(longer.startswith(f"{name}.") for longer in observed)}
+    return {name for name in leaves if (name in ours and name in theirs) or name in owners}
 
 
-def _unseen(parameters: Iterable[str], here: Iterable[str], there: Iterable[str]) -> set[str]:
-    """The owners of parameters of which no side saw an op, nor of a module around them."""
-    seen = {*here, *there}
+def _unobserved(parameters: Iterable[str], ours: Iterable[str], theirs: Iterable[str]) -> set[str]:
+    """Return the modules that own parameters but were observed on neither side, nor was a module around them."""
+    observed = {*ours, *theirs}
     owners = {_owner(name) for name in parameters}
-    return {owner for owner in owners if not any(f"{owner}.".startswith(f"{name}.") for name in seen)}
+    return {owner for owner in owners if not any(f"{owner}.".startswith(f"{name}.") for name in observed)}
 
 
 def _owner(parameter: str) -> str:
     return parameter.rpartition(".")[0]
 
 
-def _said(devices: list[int] | None) -> str:
+def _on(devices: list[int] | None) -> str:
     return "nowhere" if not devices else "on " + ", ".join(map(str, devices))

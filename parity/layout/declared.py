@@ -1,7 +1,7 @@
-"""Where the layouts of the two frameworks differ by design: the one list, with reason and source.
+"""The differences that the two frameworks' device layouts have by design, each with its reason and source.
 
-A rule turns what it declares into one form on both sides, and only that: what does not fit its
-description exactly stays, and is a difference.
+A rule removes exactly the difference that it declares, by giving both layouts the same form there. What
+does not fit the rule's description exactly is left as it is, and is reported as a difference.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,17 @@ MAPPINGS = ("parameters", "optimizer_state", "compute", "backward")
 
 
 class Sides(NamedTuple):
-    """The layouts of both sides."""
+    """The device layouts of both sides."""
 
     torch: Layout
     keras: Layout
 
 
 class Declared(NamedTuple):
-    """`apply` returns both layouts without the declared difference, or None where it does not occur."""
+    """A declared difference for some strategies.
+
+    `apply` returns both layouts without the difference, or None if it does not occur in them.
+    """
 
     strategies: tuple[str, ...]
     aspect: str
@@ -34,14 +37,14 @@ class Declared(NamedTuple):
 
 
 def _once(kept: dict[str, Devices], copied: dict[str, Devices], everywhere: Devices) -> dict[str, Devices]:
-    """`copied`, with device 0 alone in the place of all devices where `kept` has device 0 alone."""
+    """Return `copied`, with only device 0 instead of all devices for each name that `kept` has on device 0 alone."""
     return {
         name: [0] if devices == everywhere and kept.get(name) == [0] else devices for name, devices in copied.items()
     }
 
 
 def _copies(case: Case, sides: Sides) -> Sides | None:
-    """What nn.DataParallel has on device 0, and MirroredStrategy on each."""
+    """Align what nn.DataParallel holds on device 0 with MirroredStrategy's copies on each device."""
     torch, keras = sides
     everywhere = list(range(case.devices))
     held = {
@@ -53,46 +56,53 @@ def _copies(case: Case, sides: Sides) -> Sides | None:
 
 
 def _scattered(case: Case, sides: Sides) -> Sides | None:
-    """nn.DataParallel's copies between device 0 and each other one against a reduction of the gradients."""
+    """Align nn.DataParallel's copies between device 0 and the others with MirroredStrategy's gradient reduction.
+
+    It applies only if each device's gradients have the bytes of the reduction, and the gradients of the outputs those
+    of the outputs.
+    """
     torch, keras = sides
     reduced = keras.collectives.get("all_reduce", 0)
-    ways = {(one.what, one.source, one.target): one.bytes for one in torch.transfers}
+    routes = {(transfer.what, transfer.source, transfer.target): transfer.bytes for transfer in torch.transfers}
     others = range(1, case.devices)
-    gradients = [ways.pop(("gradient", device, 0), 0) for device in others]
-    outputs = [(ways.pop(("output", device, 0), 0), ways.pop(("gradient", 0, device), 0)) for device in others]
-    copies = {ways.pop(("parameter", 0, device), 0) for device in others}
-    inputs = [ways.pop(("input", 0, device), 0) for device in others]
-    usual = set(gradients) == {reduced} and all(there == back for there, back in outputs)
+    gradients = [routes.pop(("gradient", device, 0), 0) for device in others]
+    outputs = [(routes.pop(("output", device, 0), 0), routes.pop(("gradient", 0, device), 0)) for device in others]
+    copies = {routes.pop(("parameter", 0, device), 0) for device in others}
+    inputs = [routes.pop(("input", 0, device), 0) for device in others]
+    usual = set(gradients) == {reduced} and all(forward == backward for forward, backward in outputs)
     if not reduced or not usual or len(copies) != 1 or 0 in copies or 0 in inputs:
         return None
-    kept = [one for one in torch.transfers if (one.what, one.source, one.target) in ways]
+    kept = [transfer for transfer in torch.transfers if (transfer.what, transfer.source, transfer.target) in routes]
     collectives = {name: size for name, size in keras.collectives.items() if name != "all_reduce"}
     return Sides(replace(torch, transfers=kept), replace(keras, collectives=collectives))
 
 
 def _is_split(name: str) -> bool:
-    """Whether a parameter, a slot or a module belongs to a pair of split layers, or to what is between them."""
+    """Return whether a parameter, slot or module belongs to a pair of layers that tensor parallelism splits.
+
+    The modules between the two layers are included. The second layer's bias is not split: it is added once.
+    """
     parts = name.split(".")
-    at = next((place for place, part in enumerate(parts) if part in ("linear1", "linear2", "relu", "dropout")), None)
+    at = next((index for index, part in enumerate(parts) if part in ("linear1", "linear2", "relu", "dropout")), None)
     return at is not None and parts[at : at + 2] != ["linear2", "bias"]
 
 
 def _repeated(case: Case, sides: Sides) -> Sides | None:
-    """What every rank holds or computes in PyTorch, and device 0 alone in Keras: all but the split layers."""
+    """Align what every rank holds and computes in PyTorch with Keras's device 0, except for the split layers."""
     torch, keras = sides
     everywhere = list(range(case.devices))
 
     def once(aspect: str) -> dict[str, Devices]:
-        here = getattr(torch, aspect)
-        whole = {name: devices for name, devices in here.items() if not _is_split(name)}
-        return {**here, **_once(getattr(keras, aspect), whole, everywhere)}
+        recorded = getattr(torch, aspect)
+        whole = {name: devices for name, devices in recorded.items() if not _is_split(name)}
+        return {**recorded, **_once(getattr(keras, aspect), whole, everywhere)}
 
     changed = replace(torch, **{aspect: once(aspect) for aspect in MAPPINGS})
     return Sides(changed, keras) if changed != torch else None
 
 
 def _empty_parts(case: Case, sides: Sides) -> Sides | None:
-    """Ranks that hold no part of a layer, since it is too narrow, and multiply by nothing all the same."""
+    """Remove PyTorch's computation on ranks without a part of a narrow layer, which multiply by an empty matrix."""
     torch, keras = sides
     everywhere = list(range(case.devices))
 
@@ -111,67 +121,79 @@ def _empty_parts(case: Case, sides: Sides) -> Sides | None:
 
 
 def _summed_at_device_0(case: Case, sides: Sides) -> Sides | None:
-    """An all_reduce of parts against copies of the parts to device 0, and of what they are made of from there."""
+    """Align PyTorch's all_reduce of partial results with Keras's copies to device 0, where they are added.
+
+    In Keras, each other device gets the inputs and the upstream gradient from device 0 and sends it partial outputs and
+    partial gradients of the inputs. It applies only if these have the bytes of the all_reduce.
+    """
     torch, keras = sides
     reduced = torch.collectives.get("all_reduce", 0)
-    ways = {(one.what, one.source, one.target): one.bytes for one in keras.transfers}
-    # A layer too narrow for all devices leaves the last ones without a part.
+    routes = {(transfer.what, transfer.source, transfer.target): transfer.bytes for transfer in keras.transfers}
+    # If a layer is too narrow for all devices, the last ones hold no part of it.
     holders = {device for name, held in keras.parameters.items() if name.endswith("linear1.weight") for device in held}
     users = sorted(holders - {0})
-    # At half precision Keras's gradients of the inputs are of half the width: they are cast when all are added.
+    # At half precision, Keras's gradients of the inputs may have half the bytes: they are cast only when added.
     widths = (1,) if case.precision == "float32" else (1, 2)
-    given = set()
+    amounts = set()
     for device in users:
-        outputs, inputs = ways.pop(("activation", device, 0), 0), ways.pop(("activation", 0, device), 0)
-        upstream, returned = ways.pop(("gradient", 0, device), 0), ways.pop(("gradient", device, 0), 0)
-        given.add((inputs, outputs, upstream, returned))
-    if torch.transfers or not reduced or len(given) != 1:
+        outputs, inputs = routes.pop(("activation", device, 0), 0), routes.pop(("activation", 0, device), 0)
+        upstream, returned = routes.pop(("gradient", 0, device), 0), routes.pop(("gradient", device, 0), 0)
+        amounts.add((inputs, outputs, upstream, returned))
+    if torch.transfers or not reduced or len(amounts) != 1:
         return None
-    ((inputs, outputs, upstream, returned),) = given
+    ((inputs, outputs, upstream, returned),) = amounts
     if not inputs or outputs != upstream or reduced not in [outputs + returned * width for width in widths]:
         return None
-    kept = [one for one in keras.transfers if (one.what, one.source, one.target) in ways]
+    kept = [transfer for transfer in keras.transfers if (transfer.what, transfer.source, transfer.target) in routes]
     others = {name: size for name, size in torch.collectives.items() if name != "all_reduce"}
     return Sides(replace(torch, collectives=others), replace(keras, transfers=kept))
 
 
 def _sent_once(case: Case, sides: Sides) -> Sides | None:
-    """The encoder's output, which the key or value projections of all decoder layers on one device take.
+    """Align the copies of the encoder's output, which the cross-attention of all decoder layers takes.
 
-    Each attention's projection there has one tensor copied in PyTorch, so that these are
-    encoder_layers + 2 * decoder_layers; TensorFlow copies the encoder's output for all of them once.
+    In PyTorch, each attention copies a tensor to the device of its key or value projection: encoder_layers +
+    2 * decoder_layers copies of equal size. TensorFlow copies the encoder's output only once for all decoder layers:
+    encoder_layers + decoder_layers + 1 copies.
     """
     if not isinstance(case.model, Transformer):
         return None
     torch, keras = sides
     layers, decoders = case.model.encoder_layers, case.model.decoder_layers
     whole, once = layers + 2 * decoders, layers + decoders + 1
-    sizes = {(one.source, one.target): one.bytes for one in torch.transfers if one.what == "activation"}
+    sizes = {
+        (transfer.source, transfer.target): transfer.bytes
+        for transfer in torch.transfers
+        if transfer.what == "activation"
+    }
 
     widths = (1,) if case.precision == "float32" else (1, 2)
 
-    def as_often(one: Transfer) -> Transfer:
-        often = sizes.get((one.source, one.target), 0)
-        dealt_out = one.what == "activation" and one.source == 0
-        usual = dealt_out and often * once in [one.bytes * whole * width for width in widths]
-        return replace(one, bytes=often) if usual else one
+    def as_in_torch(transfer: Transfer) -> Transfer:
+        size = sizes.get((transfer.source, transfer.target), 0)
+        dealt_out = transfer.what == "activation" and transfer.source == 0
+        usual = dealt_out and size * once in [transfer.bytes * whole * width for width in widths]
+        return replace(transfer, bytes=size) if usual else transfer
 
-    changed = replace(keras, transfers=[as_often(one) for one in keras.transfers])
+    changed = replace(keras, transfers=[as_in_torch(transfer) for transfer in keras.transfers])
     return Sides(torch, changed) if changed != keras else None
 
 
 def _cast_before_the_copy(case: Case, sides: Sides) -> Sides | None:
-    """At half precision some of what is copied is float32 in PyTorch: up to twice the bytes, and never fewer."""
+    """Align copies of tensors that are float32 in PyTorch and half precision in Keras.
+
+    PyTorch then copies up to twice the bytes, and never fewer.
+    """
     if case.precision == "float32":
         return None
     torch, keras = sides
-    sizes = {(one.what, one.source, one.target): one.bytes for one in torch.transfers}
+    sizes = {(transfer.what, transfer.source, transfer.target): transfer.bytes for transfer in torch.transfers}
 
-    def wide(one: Transfer) -> Transfer:
-        size = sizes.get((one.what, one.source, one.target), 0)
-        return replace(one, bytes=size) if one.bytes <= size <= 2 * one.bytes else one
+    def as_in_torch(transfer: Transfer) -> Transfer:
+        size = sizes.get((transfer.what, transfer.source, transfer.target), 0)
+        return replace(transfer, bytes=size) if transfer.bytes <= size <= 2 * transfer.bytes else transfer
 
-    changed = replace(keras, transfers=[wide(one) for one in keras.transfers])
+    changed = replace(keras, transfers=[as_in_torch(transfer) for transfer in keras.transfers])
     return Sides(torch, changed) if changed != keras else None
 
 
@@ -186,43 +208,46 @@ DECLARED: list[Declared] = [
     Declared(
         ("data_parallel",),
         "transfers",
-        "nn.DataParallel scatters, replicates, gathers and adds up through device 0; MirroredStrategy reduces",
+        "nn.DataParallel scatters, replicates, gathers and adds up through device 0; MirroredStrategy has a copy of "
+        "the model on each device and only reduces the gradients",
         "torch/nn/parallel/data_parallel.py, tensorflow.org/guide/distributed_training",
         _scattered,
     ),
     Declared(
         ("branch_parallel", "round_robin", "send_recv", "pipeline", "hybrid"),
         "transfers",
-        "at half precision a Keras layer takes and gives half floats; torch.autocast casts in the ops that want them, "
-        "behind a copy, and leaves what norms and embeddings give in float32",
+        "at half precision a Keras layer casts its inputs and returns half floats; torch.autocast casts inside the "
+        "ops, after a copy, and leaves the outputs of norms and embeddings in float32",
         "docs.pytorch.org/docs/stable/amp.html, keras.io/api/mixed_precision",
         _cast_before_the_copy,
     ),
     Declared(
         ("branch_parallel",),
         "transfers",
-        "TensorFlow copies a tensor once to a device, however many layers take it there; PyTorch for each layer",
+        "TensorFlow copies a tensor to a device once, however many layers use it there; PyTorch once for each layer",
         "tensorflow/core/graph/graph_partition.cc",
         _sent_once,
     ),
     Declared(
         ("tensor_parallel",),
         "parameters, compute",
-        "every rank runs the whole program but for the split layers; under tf.device all else is on device 0 once",
+        "in PyTorch every rank runs all layers and only the split ones in part; under tf.device all layers but the "
+        "split ones are on device 0 alone",
         "docs.pytorch.org/docs/stable/distributed.tensor.parallel.html, tensorflow.org/guide/gpu",
         _repeated,
     ),
     Declared(
         ("tensor_parallel",),
         "compute",
-        "a layer too narrow for all devices has no part on the last ones: the ranks there multiply by an empty matrix",
+        "a layer too narrow for all devices has no part on the last ones; PyTorch's ranks there multiply by an empty "
+        "matrix",
         "docs.pytorch.org/docs/stable/distributed.tensor.html (uneven sharding)",
         _empty_parts,
     ),
     Declared(
         ("tensor_parallel",),
         "collectives",
-        "DTensor sums the parts by all_reduce; under tf.device they are copied to device 0 and added up there",
+        "DTensor sums the partial results by all_reduce; under tf.device they are copied to device 0 and added there",
         "docs.pytorch.org/docs/stable/distributed.tensor.parallel.html, tensorflow.org/guide/gpu",
         _summed_at_device_0,
     ),

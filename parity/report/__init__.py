@@ -1,1 +1,1 @@
-"""A report as a person, or a program, reads it."""
+"""Output of a report: as tables and text on a terminal, or as JSON."""

@@ -1,4 +1,4 @@
-"""The report as JSON."""
+"""Output of a report as JSON."""
 
 import sys
 from pathlib import Path
@@ -9,22 +9,22 @@ import msgspec
 from parity.core.errors import UsageError, printable
 
 
-def check(place: str) -> None:
-    """Ask before the work whether the report can be written there. Raises UsageError."""
-    if place == "-":
+def check(path: str) -> None:
+    """Check that a report can be written to the path, before the work begins. Raises UsageError."""
+    if path == "-":
         return
-    there = Path(place).exists()
-    _write(place, b"", "ab")
-    if not there:  # an empty file is no report
-        Path(place).unlink()
+    existed = Path(path).exists()
+    _write(path, b"", "ab")
+    if not existed:  # leave no empty file behind that looks like a report
+        Path(path).unlink()
 
 
-def write(report: msgspec.Struct | dict[str, Any], place: str) -> None:
-    """Write to a file, or to stdout if `place` is "-". Raises UsageError if it cannot be written."""
+def write(report: msgspec.Struct | dict[str, Any], path: str) -> None:
+    """Write a report to a file, or to stdout if `path` is "-". Raises UsageError if it cannot be written."""
     # msgspec writes NaN and infinity as null.
     text = msgspec.json.format(_encoded(report), indent=2) + b"\n"
-    if place != "-":
-        _write(place, text, "wb")
+    if path != "-":
+        _write(path, text, "wb")
     elif binary := getattr(sys.stdout, "buffer", None):  # JSON is UTF-8, whatever the encoding of the terminal
         sys.stdout.flush()
         binary.write(text)
@@ -36,25 +36,25 @@ def write(report: msgspec.Struct | dict[str, Any], place: str) -> None:
 def _encoded(report: msgspec.Struct | dict[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(report)
-    except UnicodeEncodeError:  # a name or a message that holds half a character, as of an odd file name
+    except UnicodeEncodeError:  # a name or message holds a lone surrogate, e.g. from an undecodable file name
         return msgspec.json.encode(_writable(msgspec.to_builtins(report)))
 
 
 def _writable(value: Any) -> Any:
-    """Return the same of text that UTF-8 can hold."""
+    """Return a copy of a value made of builtins in which UTF-8 can encode all strings."""
     match value:
         case str():
             return printable(value)
         case dict():
-            return {_writable(key): _writable(each) for key, each in value.items()}
+            return {_writable(key): _writable(inner) for key, inner in value.items()}
         case list():
-            return [_writable(each) for each in value]
+            return [_writable(inner) for inner in value]
     return value
 
 
-def _write(place: str, content: bytes, mode: Literal["wb", "ab"]) -> None:
+def _write(path: str, content: bytes, mode: Literal["wb", "ab"]) -> None:
     try:
-        with Path(place).open(mode) as file:
+        with Path(path).open(mode) as file:
             file.write(content)
     except OSError as error:
-        raise UsageError(f"--json={place}: cannot be written: {error}") from None
+        raise UsageError(f"--json={path}: cannot be written: {error}") from None

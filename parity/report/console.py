@@ -1,4 +1,4 @@
-"""The console that every report is printed on."""
+"""The console on which reports are printed."""
 
 from typing import TextIO
 
@@ -6,7 +6,7 @@ import rich.console
 
 
 class Console(rich.console.Console):
-    """A rich console that prints text as it is. `pipe_width`: columns where there is no terminal."""
+    """A rich console that prints text without markup; `pipe_width` is its width if the output is no terminal."""
 
     def __init__(self, file: TextIO, pipe_width: int) -> None:
         super().__init__(file=file, markup=False, highlight=False, emoji=False)
@@ -14,5 +14,5 @@ class Console(rich.console.Console):
             self.width = pipe_width
 
     def on_broken_pipe(self) -> None:
-        """Raise BrokenPipeError: rich would end the program with status 1, which reads as "diverged"."""
+        """Raise BrokenPipeError again; rich itself would exit with status 1, which here means "diverged"."""
         raise

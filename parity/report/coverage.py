@@ -1,4 +1,4 @@
-"""What a pair's report says of the inputs that nobody gave, and of the branches that no input reached."""
+"""The lines of a pair's report on variations of its inputs, and on the model's branches that no input reached."""
 
 import textwrap
 from collections import Counter
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from parity.results import RANKING, CaseResult, Coverage, Variation
 
-LONGEST = 100  # characters of a reason; the first one is told in full as the pair's
-MOST_NAMES = 3  # variations or places of a kind that are printed; all of them are in the JSON
+LONGEST = 100  # characters of a variation's reason; the first failing one's is also the pair's, and printed in full
+MOST_NAMES = 3  # names that a list prints at most; the JSON has all of them
 
 
 def lines(case: CaseResult) -> Iterator[str]:
-    """Yield a line for the variations, one for each that did not pass, and one for the coverage."""
+    """Yield a line that counts the variations, one for each that failed, and one for the coverage of branches."""
     if case.variations:
         yield from _variations(case.variations)
     if case.coverage:
@@ -19,36 +19,37 @@ def lines(case: CaseResult) -> Iterator[str]:
 
 
 def _variations(variations: list[Variation]) -> Iterator[str]:
-    if [one.name for one in variations] == ["all"]:
+    if [variation.name for variation in variations] == ["all"]:
         yield f"no variations: {variations[0].skipped}"
         return
-    counts = Counter(one.verdict for one in variations)
-    said = [f"{counts[verdict]} {verdict}" for verdict in RANKING if counts[verdict]]
-    if left := [one for one in variations if one.verdict == "skipped"]:
-        said.append(f"{len(left)} left out ({_reasons(left)})")
+    counts = Counter(variation.verdict for variation in variations)
+    parts = [f"{counts[verdict]} {verdict}" for verdict in RANKING if counts[verdict]]
+    if left := [variation for variation in variations if variation.verdict == "skipped"]:
+        parts.append(f"{len(left)} left out ({_reasons(left)})")
     plural = "" if len(variations) == 1 else "s"
-    yield f"{len(variations)} variation{plural}: {', '.join(said)}"
-    for one in variations:
-        if one.verdict in RANKING[2:]:
-            yield f"  {one.name}: {one.verdict}: {textwrap.shorten(one.reason, LONGEST, placeholder=' ...')}"
+    yield f"{len(variations)} variation{plural}: {', '.join(parts)}"
+    for variation in variations:
+        if variation.verdict in RANKING[2:]:
+            reason = textwrap.shorten(variation.reason, LONGEST, placeholder=" ...")
+            yield f"  {variation.name}: {variation.verdict}: {reason}"
 
 
 def _reasons(left: list[Variation]) -> str:
-    """The names by what became of them; what a side said is in the JSON."""
+    """Return why variations were left out, with the names for each reason; error messages are only in the JSON."""
     by_reason: dict[str, list[str]] = {}
-    for one in left:
-        by_reason.setdefault(one.skipped, []).append(one.name)
+    for variation in left:
+        by_reason.setdefault(variation.skipped, []).append(variation.name)
     return "; ".join(f"{_few(names)}: {reason}" for reason, names in by_reason.items())
 
 
-def _coverage(found: Coverage) -> str:
-    """How many branches were reached, and the others by what they are."""
-    line = f"coverage: {found.reached} of {found.of} branches"
+def _coverage(coverage: Coverage) -> str:
+    """Return how many branches were reached, and which were not, grouped by kind."""
+    line = f"coverage: {coverage.reached} of {coverage.of} branches"
     missed: dict[str, list[str]] = {}
-    for one in found.branches:
-        if not one.reached:
-            missed.setdefault(one.branch, []).append(one.where)
-    places = ", ".join(f"{branch} at {_few(where)}" for branch, where in missed.items())
+    for branch in coverage.branches:
+        if not branch.reached:
+            missed.setdefault(branch.branch, []).append(branch.where)
+    places = ", ".join(f"{kind} at {_few(where)}" for kind, where in missed.items())
     return f"{line}; not reached: {places}" if missed else line
 
 

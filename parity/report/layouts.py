@@ -1,4 +1,4 @@
-"""Both device layouts of a case, side by side."""
+"""The table of --layout: both device layouts of a case side by side."""
 
 from rich.console import Console
 from rich.table import Table
@@ -9,27 +9,27 @@ from parity.trace.layout import Layout
 
 
 def show(case: str, sides: dict[str, Layout], console: Console) -> None:
-    """One row for every parameter, slot, module, transfer and collective that either side has."""
-    one, other = sides.values()
+    """Print a row for each parameter, optimizer slot, module, transfer and collective that either side has."""
+    left, right = sides.values()
     table = Table(title=f"{case}: device layouts", box=None, padding=(0, 1, 0, 0), title_justify="left")
     for heading in ("", *sides):
         table.add_column(heading, overflow="fold")
-    table.add_row("devices", *("\n".join(_numbered(layout.devices)) for layout in (one, other)))
-    for label, here, there in _rows(one, other):
-        table.add_row(label, here, there)
+    table.add_row("devices", *("\n".join(_numbered(layout.devices)) for layout in (left, right)))
+    for label, ours, theirs in _rows(left, right):
+        table.add_row(label, ours, theirs)
     console.print()
     console.print(table)
 
 
-def _rows(one: Layout, other: Layout) -> list[tuple[str, str, str]]:
+def _rows(left: Layout, right: Layout) -> list[tuple[str, str, str]]:
     rows = []
     for aspect in MAPPINGS:
-        here, there = getattr(one, aspect), getattr(other, aspect)
-        for name in {**here, **there}:
-            rows.append((f"{aspect}: {name}", _devices(here.get(name)), _devices(there.get(name))))
-    here, there = flows(one), flows(other)
-    rows += [(label, _bytes(here.get(label)), _bytes(there.get(label))) for label in {**here, **there}]
-    return [*rows, ("replicas", str(one.replicas), str(other.replicas))]
+        ours, theirs = getattr(left, aspect), getattr(right, aspect)
+        for name in {**ours, **theirs}:
+            rows.append((f"{aspect}: {name}", _devices(ours.get(name)), _devices(theirs.get(name))))
+    ours, theirs = flows(left), flows(right)
+    rows += [(label, _bytes(ours.get(label)), _bytes(theirs.get(label))) for label in {**ours, **theirs}]
+    return [*rows, ("replicas", str(left.replicas), str(right.replicas))]
 
 
 def _bytes(size: int | None) -> str:

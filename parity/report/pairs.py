@@ -1,4 +1,4 @@
-"""What a comparison of a user's pair says beside the verdict: what corresponds, what was lifted, what is accepted."""
+"""The part of the report that only pairs have: what was matched, promoted, assumed, accepted and suggested."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,35 +9,37 @@ from parity.pairs import show as weights
 from parity.report import coverage
 from parity.results import CaseResult, Matched
 
-MOST_NAMES = 6  # tensors or places of a kind that are printed
+MOST_NAMES = 6  # names that a list prints at most
 
 
 def show(case: CaseResult, console: Console) -> None:
-    """Print it; nothing of a built-in case."""
-    told = list(lines(case))
-    for line in [f"\n{case.case}:", *(f"  {line}" for line in told)] if told else ():
+    """Print this part of the report; for a built-in case print nothing."""
+    remarks = list(lines(case))
+    for line in [f"\n{case.case}:", *(f"  {remark}" for remark in remarks)] if remarks else ():
         console.print(line)
     suggest(case, console)
     if case.mapping:
         console.print(f"\nweights of {case.case}:\n{weights.table(case.mapping)}")
     if case.mapping and case.mapping.entries:
-        console.print(f"\nthe same for the pair's file, to be edited:\n\n{weights.as_toml(case.mapping)}")
+        console.print(
+            f"\nthe same as [[weights]] rules, to copy into the pair file and edit:\n\n{weights.as_toml(case.mapping)}"
+        )
 
 
 def suggest(case: CaseResult, console: Console) -> None:
-    """Print the sections for the pair's file that accept what is understood."""
-    for each in case.suggestions:
-        console.print(f"\n  {each.why}; in the pair's file (--accept writes it):", soft_wrap=True)
-        console.print(f"\n{each.toml}", soft_wrap=True, end="")
+    """Print the sections that accept the differences with a known cause, to be added to the pair file."""
+    for suggestion in case.suggestions:
+        console.print(f"\n  {suggestion.why}; add to the pair file (or let --accept add it):", soft_wrap=True)
+        console.print(f"\n{suggestion.toml}", soft_wrap=True, end="")
 
 
 def lines(case: CaseResult) -> Iterator[str]:
-    """Remarks on one case."""
+    """Yield the remarks on a case, a line each."""
     if case.matched:
         yield from _matched(case.matched)
     for what, names in (
-        ("computed in float32 on purpose, here in float64", case.lifted),
-        ("weights that nothing tells apart, in the order of execution", case.undecided),
+        ("the model computes these in float32; promoted to float64 in the high run", case.lifted),
+        ("modules whose weights could not be told apart; matched in the order of execution", case.undecided),
     ):
         if names:
             yield f"{what}: {_few(names)}"
@@ -47,19 +49,19 @@ def lines(case: CaseResult) -> Iterator[str]:
     yield from coverage.lines(case)
 
 
-def _matched(found: Matched) -> Iterator[str]:
-    ways = ", ".join(f"{count} by {way}" for way, count in found.by.items())
-    plural = "" if found.matched == 1 else "s"
-    yield f"{found.matched} activation{plural} matched{f' ({ways})' if ways else ''}"
-    for side, keys in (("torch", found.torch_alone), ("keras", found.keras_alone)):
+def _matched(matched: Matched) -> Iterator[str]:
+    ways = ", ".join(f"{count} by {way}" for way, count in matched.by.items())
+    plural = "" if matched.matched == 1 else "s"
+    yield f"{matched.matched} activation{plural} matched{f' ({ways})' if ways else ''}"
+    for side, keys in (("torch", matched.torch_alone), ("keras", matched.keras_alone)):
         if keys:
-            yield f"{len(keys)} of {side} alone: {_few(keys)}"
-    for name, layout in found.layouts.items():
+            yield f"{len(keys)} only in {side}: {_few(keys)}"
+    for name, layout in matched.layouts.items():
         yield f"output {name} by its layers: {layout}"
 
 
 def _accepted(expected: list[dict[str, Any]]) -> Iterator[str]:
-    """What is accepted, each reason once with its places."""
+    """Yield a line for each cause and reason of accepted differences, with all places where it occurs."""
     places: dict[tuple[str, str], list[str]] = {}
     for cause in expected:
         places.setdefault((cause["id"], cause["reason"]), []).append(cause["where"])

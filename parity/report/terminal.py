@@ -1,4 +1,4 @@
-"""The report as a table: one row per case, then what went wrong where."""
+"""The report on a terminal: a table with one row per case, then the details of what failed."""
 
 import io
 from collections import Counter
@@ -12,7 +12,7 @@ from parity.report import layouts, pairs
 from parity.report.console import Console
 from parity.results import CaseResult, Check, Divergence, LayoutCheck, Report, Side
 
-# Column headings of the kinds of tensors, in execution order.
+# The kinds of tensors in execution order, with the headings of their columns.
 KINDS = {
     "activation": "act",
     "loss": "los",
@@ -34,18 +34,18 @@ LEGEND = (
     "bits: worst of a kind, in float64 against the noise of the runs; = equal to a few ulp",
     "lay: device layouts, ≈ different as declared; sgl: bits against training on a single device",
 )
-PIPE_WIDTH = 140  # columns where there is no terminal
-SHORTEST = 8  # columns that the name of a tensor needs, or it is left out
-COMMON = ("id", "where", "evidence")  # what every cause has, besides what each side does
-MOST_LINES = 8  # differences of a layout that are printed
+PIPE_WIDTH = 140  # columns if the output is no terminal
+SHORTEST = 8  # the column of tensor names is left out if it would be narrower
+COMMON = ("id", "where", "evidence")  # the fields that all causes have; the others are the sides' values
+MOST_LINES = 8  # layout differences that are printed at most
 
 
 def show(report: Report, file: TextIO) -> None:
-    """Print the table, the failures and the summary."""
+    """Print a report: the environment, the table, the details of failures, the summary and the legend."""
     console = Console(file, PIPE_WIDTH)
     for name, facts in report.environment.items():
-        said = ", ".join(f"{key} {value}" for key, value in facts.items())
-        console.print(f"{name}: {said}; {_devices(report, name)}", style="dim")
+        environment = ", ".join(f"{key} {value}" for key, value in facts.items())
+        console.print(f"{name}: {environment}; {_devices(report, name)}", style="dim")
     console.print(_table(report, console.width))
     for case in report.cases:
         _explain(case, console)
@@ -65,7 +65,7 @@ def show(report: Report, file: TextIO) -> None:
 
 
 def _changed(report: Report) -> Counter[str]:
-    """What is not as it was when golden traces were recorded, and for how many of them."""
+    """Return what changed since golden traces were recorded (versions, devices), and for how many of them."""
     return Counter(
         f"{fact} {before or 'none'} → {now or 'none'}"
         for case in report.cases
@@ -74,20 +74,20 @@ def _changed(report: Report) -> Counter[str]:
 
 
 def _excused(report: Report) -> Iterator[str]:
-    """What the mark ~ stands for, and how much was excused."""
+    """Yield the explanation of the mark ~, if any tensors match only by the witness."""
     checks = [(case, check) for case in report.cases for check in case.checks.values() if isinstance(check, Check)]
-    found = [(case, check) for case, check in checks if check.excused]
-    if found:
-        case, most = max(found, key=lambda pair: pair[1].excused_most or 0.0)
+    excused = [(case, check) for case, check in checks if check.excused]
+    if excused:
+        case, most = max(excused, key=lambda pair: pair[1].excused_most or 0.0)
         yield (
             f"~ further apart, but no further than rounding alone grows there (the witness): "
-            f"{sum(check.excused for _, check in found)} tensors, "
+            f"{sum(check.excused for _, check in excused)} tensors, "
             f"at most {most.excused_most or 0.0:.1e} of the largest value ({case.case})"
         )
 
 
 def text(case: CaseResult) -> str:
-    """Return what fails a test: where the case went wrong, why, and what a pair's file can accept of it."""
+    """Return the text for a failing test: where the case differs, why, and what to add to a pair file to accept it."""
     file = io.StringIO()
     console = Console(file, PIPE_WIDTH)
     _explain(case, console)
@@ -96,13 +96,13 @@ def text(case: CaseResult) -> str:
 
 
 def _declared(report: Report) -> Counter[str]:
-    """The differences of layouts that are by design, and in how many cases each occurred."""
+    """Return the declared differences of layouts, with the number of cases in which each occurs."""
     checks = [case.checks.get("layout") for case in report.cases]
     return Counter(line for check in checks if isinstance(check, LayoutCheck) for line in check.declared)
 
 
 def _devices(report: Report, side: str) -> str:
-    """What the cases ran on, and how many of them."""
+    """Return the kinds of devices that one side ran on, with the number of cases for each."""
     kinds = Counter(kind for case in report.cases for kind in set(case.devices.get(side, ())))
     return ", ".join(f"{kind} in {count}" for kind, count in kinds.items()) or "no case"
 
@@ -115,7 +115,7 @@ def _table(report: Report, width: int) -> Table:
     headings = ("case", "verdict", *KINDS.values(), "lay", "sgl", "s", *(["worst"] if room >= SHORTEST else []))
     for heading in headings:
         left = heading in ("case", "verdict", "worst")
-        # Where the columns do not fit, the names of the cases are folded, and no number is cut.
+        # If the columns do not fit, fold the names of the cases over several lines, and never cut off a number.
         table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "case", overflow="fold")
     for case, row in zip(report.cases, rows, strict=True):
         verdict = Text(case.verdict, style=COLOURS[case.verdict])
@@ -132,14 +132,14 @@ def _row(case: CaseResult) -> list[str]:
 
 
 def _layout(check: object) -> str:
-    """Equal, different by declaration, or different."""
+    """Return the mark for a layout check: "=" equal, "≈" different as declared, "!" different."""
     if not isinstance(check, LayoutCheck):
         return "-"
     return "!" if check.differences else "≈" if check.declared else "="
 
 
 def _single(case: CaseResult) -> str:
-    """The fewest bits that either side keeps against its training on a single device."""
+    """Return the fewest bits of either side against its own training on a single device."""
     compared = [against for against in case.against_single.values() if not against.skipped]
     if not compared:
         return "-"
@@ -158,7 +158,7 @@ def _bits(check: object) -> str:
 
 
 def _worst_name(case: CaseResult) -> str:
-    """The tensor that diverged first, or else the one with the fewest bits."""
+    """Return the name of the tensor that diverged first, or else of the one with the fewest bits."""
     if case.first_divergence:
         return case.first_divergence.name
     checks = [check for check in case.checks.values() if isinstance(check, Check) and check.worst_bits is not None]
@@ -167,7 +167,7 @@ def _worst_name(case: CaseResult) -> str:
 
 
 def _fitted(name: str, width: int) -> str:
-    """The end of a name says more than its beginning."""
+    """Return a name, cut off at its beginning if it is too long: a module's path differs most at its end."""
     return name if len(name) <= width else "…" + name[1 - width :]
 
 
@@ -175,8 +175,8 @@ def _explain(case: CaseResult, console: Console) -> None:
     if case.verdict != "match":
         console.print(f"\n{case.case}: {case.verdict}", style=COLOURS[case.verdict])
         if case.first_divergence:
-            _place(case.first_divergence, console)
-        if case.reason and not _said(case):
+            _explain_divergence(case.first_divergence, console)
+        if case.reason and not _is_repeated(case):
             console.print(f"  {case.reason}")
         _causes(case, console)
         _explain_devices(case, console)
@@ -184,16 +184,16 @@ def _explain(case: CaseResult, console: Console) -> None:
         console.print(f"\n{case.case}: {finding.id} at {finding.where}: {finding.message}")
 
 
-def _said(case: CaseResult) -> bool:
-    """Whether the reason is told elsewhere: with the first divergence, the layouts, or the single device."""
+def _is_repeated(case: CaseResult) -> bool:
+    """Return whether the reason is printed with the first divergence, the layouts, or the single-device check."""
     layout = case.checks.get("layout")
-    places = [case.first_divergence.reason] if case.first_divergence else []
-    places += layout.differences if isinstance(layout, LayoutCheck) else []
-    return case.reason in places or any(case.reason == against.reason for against in case.against_single.values())
+    printed = [case.first_divergence.reason] if case.first_divergence else []
+    printed += layout.differences if isinstance(layout, LayoutCheck) else []
+    return case.reason in printed or any(case.reason == against.reason for against in case.against_single.values())
 
 
 def _causes(case: CaseResult, console: Console) -> None:
-    """Each cause once, with the values of both sides and the first of its places."""
+    """Print each cause once, with the values of both sides, its first place, and the number of further places."""
     alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for cause in case.causes:
         sides = ", ".join(
@@ -207,7 +207,7 @@ def _causes(case: CaseResult, console: Console) -> None:
 
 
 def _explain_devices(case: CaseResult, console: Console) -> None:
-    """Where the layouts differ, and where a side is not its own training on a single device."""
+    """Print the differences of layouts, and where a side differs from its own training on a single device."""
     layout = case.checks.get("layout")
     if isinstance(layout, LayoutCheck):
         for line in layout.differences[:MOST_LINES]:
@@ -216,10 +216,13 @@ def _explain_devices(case: CaseResult, console: Console) -> None:
             console.print(f"  and {len(layout.differences) - MOST_LINES} more")
     for side, against in case.against_single.items():
         if against.verdict != "match":
-            console.print(f"  {side} against a single device: {against.verdict}: {against.reason}")
+            console.print(
+                f"  {side}, compared with its own training on a single device: {against.verdict}: {against.reason}"
+            )
 
 
-def _place(first: Divergence, console: Console) -> None:
+def _explain_divergence(first: Divergence, console: Console) -> None:
+    """Print where the first divergence is, why it is one, and the statistics of both sides."""
     step = "before the first step" if first.step is None else f"step {first.step}"
     replica = f", replica {first.replica}" if first.replica else ""
     console.print(f"  {step}, {first.kind}, {first.name}{replica}")

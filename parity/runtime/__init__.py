@@ -1,1 +1,1 @@
-"""The backends' processes: their environment, the jobs they are fed, what they answer, their end."""
+"""The processes of the backends: their environment, the jobs that they are given, their answers, and their end."""

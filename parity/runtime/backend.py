@@ -1,8 +1,8 @@
-"""The parent's side of a backend: its processes, fed one job at a time, ended whatever happens.
+"""The parent's side of a backend: processes that run one job at a time and are always ended.
 
-A job is run by one process, or by a group of one process per rank. A group is started at the first
-job that needs one of its size and kept for those that follow: beside the one process at most one
-group of ranks. One rank that fails ends its group.
+A job is run by a single process, or by a group of one process per rank. A group is started for the first
+job that needs it and kept for the following jobs; besides the single process, at most one group of ranks
+is kept. If a rank fails, its whole group is ended.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ from parity.runtime.job import Answer, DoctorJob, Group, Work
 from parity.runtime.ranks import variables
 
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
-PATIENCE = 300.0  # seconds without an answer, and without a tensor recorded, after which a job counts as hung
-LONGER = "\n    if it is only slow: --timeout=SECONDS gives it longer"
-START = 120.0  # seconds that processes have to import their framework, on however busy a machine
+PATIENCE = 300.0  # seconds with neither an answer nor a recorded tensor, after which a job counts as hung
+LONGER = "\n    if it is slow but not stuck, allow more time with --timeout=SECONDS"
+START = 120.0  # seconds at least for a process to import its framework, which takes long on a busy machine
 
 
 class Result(NamedTuple):
-    """A backend's answer to one of its jobs, by number."""
+    """A backend's answer to a job; `job` is the job's index in the list of that backend."""
 
     backend: str
     job: int
@@ -37,7 +37,12 @@ class Result(NamedTuple):
 
 
 class Backend:
-    """Answers jobs. `kind`: of its devices; `patience`: seconds until a job counts as hung; `threads`: per process."""
+    """One backend, which runs jobs in child processes.
+
+    `python`: the interpreter to use, "" for the running one. `folder`: for logs and temporary files.
+    `kind`: the kind of its devices. `patience`: seconds without progress after which a job counts as hung.
+    `threads`: the number of threads of each process.
+    """
 
     def __init__(
         self,
@@ -60,7 +65,7 @@ class Backend:
         self._starting = threading.Lock()
 
     def do(self, job: Work) -> Answer:
-        """Run one job; an answer of status error stands for every way to fail but one.
+        """Run a job and return the answer; of failures only one raises, the others are answers "usage" and "error".
 
         Raises MissingError for a package that the interpreter does not have: all other jobs would fail alike.
         """
@@ -69,36 +74,40 @@ class Backend:
             children = self._ready(group)
             for child in children:
                 child.give(job)
-            # A rank that failed leaves the others waiting: its group is ended. A single process goes on.
+            # A rank that fails leaves the other ranks waiting for it, so its group must be ended: an "error" is not
+            # accepted there and raises. A single process can go on with its next job.
             accepted = ["done", "usage", "error"][: 3 if group.ranks == 1 else 2]
-            said = list(answers(children, self.patience, *accepted, progress=job.progress))
-            return max(said, key=lambda answer: (answer.status != "done", answer.seconds))
+            received = list(answers(children, self.patience, *accepted, progress=job.progress))
+            return max(received, key=lambda answer: (answer.status != "done", answer.seconds))
         except MissingError:
             self._stop(group)
             raise
         except (BackendError, OSError) as error:
             if isinstance(error, HungError) and isinstance(job, DoctorJob):
-                self._ask_where(group)
+                self._dump_stacks(group)
             self._stop(group)
             hint = LONGER if isinstance(error, HungError) and not isinstance(job, DoctorJob) else ""
             return Answer(status="error", message=f"{error}{hint}")
 
     def close(self) -> None:
-        """End all processes for good: a thread that still feeds jobs does not start others."""
+        """End all processes, and refuse further jobs, which another thread may still want to run."""
         with self._starting:
             self._closed = True
         for group in list(self._groups):
             self._stop(group)
 
     def _ready(self, group: Group) -> list[Child]:
-        """The group's processes, started and with their framework imported. Raises BackendError, MissingError."""
+        """Return the group's processes, started and with their framework imported.
+
+        Raises BackendError and MissingError.
+        """
         if group not in self._groups:
             for other in list(self._groups):
                 if other.devices != group.devices or min(other.ranks, group.ranks) > 1:
-                    self._stop(other)  # no later job is likely to want it
+                    self._stop(other)  # later jobs are unlikely to need it
             with self._starting:
                 if self._closed:
-                    raise BackendError(f"{self.name}: is closed")
+                    raise BackendError(f"{self.name}: the job was not run because the program is ending")
                 self._spawn(group)
             list(answers(self._groups[group], self.start, "ready"))
         return self._groups[group]
@@ -112,7 +121,8 @@ class Backend:
             log = self.folder / f"{name.replace(' ', '-')}.log"
             children.append(Child(name, self.name, self.command, shared | own, log))
 
-    def _ask_where(self, group: Group) -> None:
+    def _dump_stacks(self, group: Group) -> None:
+        """Make the processes write to their logs where they hang."""
         for child in self._groups[group]:
             child.dump()
         time.sleep(DUMP)
@@ -124,7 +134,7 @@ class Backend:
 
 @contextlib.contextmanager
 def running(backends: Sequence[Backend]) -> Iterator[Sequence[Backend]]:
-    """The backends are ended when the block is left, however it is left."""
+    """Close the backends when the block is left, by an exception or not."""
     try:
         yield backends
     finally:
@@ -133,7 +143,7 @@ def running(backends: Sequence[Backend]) -> Iterator[Sequence[Backend]]:
 
 
 def feed(backends: Mapping[Backend, Sequence[Work]]) -> Iterator[Result]:
-    """Give each backend its jobs in order, all backends at the same time; results as they come.
+    """Run each backend's jobs in order, all backends at the same time, and yield the results as they arrive.
 
     Raises MissingError as soon as one backend does.
     """
@@ -146,18 +156,21 @@ def feed(backends: Mapping[Backend, Sequence[Work]]) -> Iterator[Result]:
             except MissingError as error:
                 results.put(error)
                 return
-            except Exception as error:  # a thread that died would leave the reader waiting
+            except Exception as error:  # if this thread died, the loop below would wait for its result for ever
                 answer = Answer(status="error", message=f"{backend.name}: {type(error).__name__}: {error}")
             results.put(Result(backend.name, number, answer))
 
     for backend, jobs in backends.items():
         threading.Thread(target=work, args=(backend, jobs), daemon=True).start()
     for _ in range(sum(map(len, backends.values()))):
-        yield _taken(results)
+        yield _next(results)
 
 
-def _taken(results: "queue.SimpleQueue[Result | MissingError]") -> Result:
-    """Wait for the next result, waking now and then as threads.ended does. Raises the error that comes instead."""
+def _next(results: "queue.SimpleQueue[Result | MissingError]") -> Result:
+    """Wait for the next result in short pieces, so that signals are handled (as in `threads.ended`).
+
+    Raises the error that comes instead of a result.
+    """
     while True:
         with contextlib.suppress(queue.Empty):
             result = results.get(timeout=WAKE)

@@ -1,4 +1,4 @@
-"""The parent's side of one child process: start it, say a line, read a line, end it with all it started."""
+"""The parent's side of one child process: start it, send it jobs, read its answers, end it with its own children."""
 
 import contextlib
 import os
@@ -17,17 +17,17 @@ from parity.runtime.environment import MISSING, not_installed
 from parity.runtime.job import Answer, Work
 
 LAST_LINES = 8
-SETTLE = 0.02  # seconds
-LOOKS = 10  # for progress, within the time that a silent process is given
-DUMP = 0.5  # seconds that a process has to write where it is
+SETTLE = 0.02  # seconds between the first answer and the choice of which rank's failure to report
+LOOKS = 10  # how often progress is checked while waiting for `patience` seconds
+DUMP = 0.5  # seconds in which a process writes its stack traces
 
 
 class HungError(BackendError):
-    """A process that did not answer in time."""
+    """A process that neither answered nor made progress in time."""
 
 
 class Child:
-    """One running process of a backend, in a session of its own. Raises BackendError if it cannot start.
+    """A running process of a backend, in a session of its own. Raises BackendError if it cannot be started.
 
     `name`: what errors call it, `backend`: whose it is.
     """
@@ -53,7 +53,7 @@ class Child:
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
 
     def give(self, job: Work) -> None:
-        """Hand a job over. Raises BackendError if the process is gone."""
+        """Send a job to the process. Raises BackendError if the process has ended."""
         try:
             self._stdin.write(msgspec.json.encode(job) + b"\n")
             self._stdin.flush()
@@ -61,21 +61,21 @@ class Child:
             raise BackendError(f"{self.name}: {self._end()}{self.last_lines()}") from None
 
     def answer(self, *statuses: str) -> Answer:
-        """The next answer, which is there.
+        """Wait for the next answer and return it; `statuses` are the expected ones.
 
-        Raises BackendError if it is the end, or none of `statuses`; MissingError for a package that is not installed.
+        Raises BackendError if the process ended or sent another status, and MissingError if a package is not installed.
         """
         line = self._stdout.readline()
         if not line:
             ended = self._end()
-            if "ready" in statuses and (found := MISSING.search(self.last_lines())):
-                raise MissingError(f"{self.backend}: {not_installed(found[1], self.backend, self.python)}")
+            if "ready" in statuses and (missing := MISSING.search(self.last_lines())):
+                raise MissingError(f"{self.backend}: {not_installed(missing[1], self.backend, self.python)}")
             raise BackendError(f"{self.name}: {ended}{self.last_lines()}")
         try:
             answer = msgspec.json.decode(line, type=Answer)
         except msgspec.MsgspecError:
-            said = line.decode(errors="replace").strip()
-            raise BackendError(f"{self.name}: expected an answer, {self.python} printed {said!r}") from None
+            printed = line.decode(errors="replace").strip()
+            raise BackendError(f"{self.name}: expected an answer, but {self.python} printed {printed!r}") from None
         if answer.status == "missing":
             raise MissingError(f"{self.backend}: {answer.message}")
         if answer.status not in statuses:
@@ -83,12 +83,12 @@ class Child:
         return answer
 
     def dump(self) -> None:
-        """Ask where it is: an examination has prepared an answer to this signal."""
+        """Make the process write its stack traces to its log; an examination installs a handler for this signal."""
         if self.alive():
             self._process.send_signal(signal.SIGUSR1)
 
     def stop(self) -> None:
-        """End the process and all that it started."""
+        """Kill the process and all processes that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -97,15 +97,15 @@ class Child:
                 pipe.close()
 
     def alive(self) -> bool:
-        """Whether the process has not ended."""
+        """Return whether the process is still running."""
         return self._process.poll() is None
 
     def fileno(self) -> int:
-        """For select: readable when an answer is there."""
+        """Return the descriptor for `select`, which is readable when there is an answer."""
         return self._stdout.fileno()
 
     def last_lines(self) -> str:
-        """The end of its log, indented."""
+        """Return the last lines of the process's log, each on a new line and indented."""
         lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:] if self.log.exists() else []
         return "".join(f"\n    {line}" for line in lines)
 
@@ -116,18 +116,19 @@ class Child:
 def answers(
     children: Sequence[Child], patience: float, *statuses: str, progress: Callable[[], int] = lambda: 0
 ) -> Iterator[Answer]:
-    """One answer from each child, as they come.
+    """Yield one answer from each child as they arrive.
 
-    Raises BackendError or MissingError for the first child that fails, and HungError where `patience` seconds have
-    passed without an answer and without `progress`, a number that changes: with what the silent ones printed last.
+    `progress` returns a number that changes as long as the job advances. Raises BackendError or MissingError for the
+    first child that fails, and HungError, with the last lines of a log, after `patience` seconds with neither an answer
+    nor progress.
     """
     waiting = list(children)
-    deadline, known = time.monotonic() + patience, progress()
+    deadline, latest = time.monotonic() + patience, progress()
     while waiting:
         left = max(deadline - time.monotonic(), 0)
         ready = select.select(waiting, [], [], min(left, patience / LOOKS))[0]
-        if not ready and (now := progress()) != known:
-            deadline, known = time.monotonic() + patience, now
+        if not ready and (now := progress()) != latest:
+            deadline, latest = time.monotonic() + patience, now
             continue
         if not ready and left > 0:
             continue
@@ -135,7 +136,9 @@ def answers(
             silent = ", ".join(child.name for child in waiting)
             raise HungError(f"{silent}: no answer within {patience:g} s{waiting[0].last_lines()}")
         if len(waiting) > 1:
-            time.sleep(SETTLE)  # where one rank dies the others lose their connections, and may say so first
+            # When a rank dies, the others report lost connections, perhaps before its end is noticed. Wait a moment,
+            # and read the answers of dead processes first, so that the error names the cause.
+            time.sleep(SETTLE)
             ready = select.select(waiting, [], [], 0)[0]
         for child in sorted(ready, key=Child.alive):
             waiting.remove(child)

@@ -1,7 +1,7 @@
-"""One job, framework-free: every run of a case, then the manifest. The backends supply `Side`.
+"""The framework-independent part of recording: all runs of a case, then the manifest. Each backend implements `Side`.
 
-Where a case has several processes, each is a rank that records its own part; rank 0 puts the parts
-together into the manifest.
+If a case has several processes, each is a rank that records its own part, and rank 0 merges the parts into the
+manifest.
 """
 
 import platform
@@ -26,22 +26,22 @@ from parity.trace.mapping import PairContext
 from parity.trace.recorder import Recorder
 from parity.trace.repeat import Repeat
 
-POLL = 0.005  # seconds between two looks for the other ranks' parts
+POLL = 0.005  # seconds between checks for the other ranks' parts
 
 
 class Rank(NamedTuple):
-    """One process among those that run a case together."""
+    """The number of a process among the `of` processes that run a case together."""
 
     number: int
     of: int
 
 
 class Run(NamedTuple):
-    """One run of a case on one rank: what a backend is asked to do.
+    """One run of a case on one rank, as a backend receives it.
 
-    `at`: the precision. `recorders`: one for each replica of which this process holds a part, by the
-    number of the replica. `watch`: whether the device layout is to be recorded. `pair`: of a user's own models,
-    whose `dataset` is a PairData.
+    `at`: the precision. `weights`: the initial parameters. `dataset`: a Dataset, or for a pair a PairData.
+    `recorders`: by replica number, one for each replica of which this process holds a part. `watch`: whether to
+    record the device layout. `fault`: the faults to plant, "" for none. `pair`: set for a user's own models.
     """
 
     case: Case
@@ -55,9 +55,9 @@ class Run(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What a run tells beside its tensors: what happened where, and the kinds of the recorded modules.
+    """What a run returns besides its tensors: the device layout, and the kind of each recorded module.
 
-    `lifted`: places in a user's model that compute in float32 on purpose, and in float64 in the high run.
+    `lifted`: the float32 computations of a user's model that were promoted to float64 in the high run.
     """
 
     layout: Layout
@@ -66,22 +66,22 @@ class Account(NamedTuple):
 
 
 class Side(Protocol):
-    """A backend's harness.run module."""
+    """The interface of a backend, implemented by its module `harness.run`."""
 
     NAME: str
 
     def versions(self) -> dict[str, str]:
-        """The framework packages and their versions."""
+        """Return the versions of the framework's packages, by package."""
 
     def rank(self) -> Rank:
-        """This process among its like."""
+        """Return the rank of this process."""
 
     def run(self, run: Run) -> Account:
-        """Train the case's model, recording."""
+        """Train the case's model and record its tensors."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one rank adds to the manifest."""
+    """One rank's part of the manifest (see `Manifest` for the fields)."""
 
     layout: Layout
     modules: dict[str, str]
@@ -94,7 +94,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 def record(job: Job, side: Side) -> None:
-    """Record every run that the job names into its folder, in the place of what was recorded there."""
+    """Record the runs that a job names into its folder, replacing an earlier recording there."""
     folder, rank = Path(job.folder), side.rank()
     folder.mkdir(parents=True, exist_ok=True)
     manifest.discard(folder, rank.number)
@@ -115,7 +115,7 @@ def record(job: Job, side: Side) -> None:
         modules={name: kind for part in parts for name, kind in part.modules.items()},
         mapping=job.pair.mapping if job.pair else None,
         matching=job.pair.matching if job.pair else None,
-        lifted=[place for part in parts for place in part.lifted],
+        lifted=[computation for part in parts for computation in part.lifted],
         files={name: keys for part in parts for name, keys in part.files.items()},
         aliases={name: keys for part in parts for name, keys in part.aliases.items()},
         same={name: keys for part in parts for name, keys in part.same.items()},
@@ -126,11 +126,14 @@ def record(job: Job, side: Side) -> None:
 
 
 def replicas(case: Case, ranks: int) -> list[list[int]]:
-    """The ranks that hold each replica: consecutive ones. One process records all replicas as ranks."""
+    """Return, for each replica, the consecutive ranks that hold it.
+
+    A single process records every replica under a rank number of its own.
+    """
     if ranks == 1:
         return [[replica] for replica in range(case.replicas)]
-    each = ranks // case.replicas
-    return [list(range(replica * each, (replica + 1) * each)) for replica in range(case.replicas)]
+    size = ranks // case.replicas
+    return [list(range(replica * size, (replica + 1) * size)) for replica in range(case.replicas)]
 
 
 def _dataset(job: Job) -> Any:
@@ -138,25 +141,27 @@ def _dataset(job: Job) -> Any:
 
 
 def _initial(job: Job) -> Mapping[str, Floats]:
-    """The values that the model starts from: those of a pair are the reference's own."""
+    """Return the initial parameters; for a pair they are those of torch's model, from its survey."""
     return survey.Initial(Path(job.pair.survey)) if job.pair else weights.initial(job.case)
 
 
 def _record(job: Job, side: Side, rank: Rank, dataset: Any) -> Part:
+    """Record the job's runs on this rank, and return its part of the manifest."""
     initial = _initial(job)
     part = None
     for run in job.runs:
         start, data = initial, dataset
         if run == "witness":
-            # All that rounding may do to the reference: other last bits, and sums in another order. A dropout
-            # mask belongs to a place in the batch: there the samples stay where they are.
+            # The witness shows the effect of rounding on the reference: weights one ulp away, and sums in another
+            # order, by reversing the batch. With dropout the batch keeps its order, because masks are drawn by
+            # position in the batch.
             start = weights.Nudged(initial, job.case.seed)
             data = dataset if job.case.dropout else dataset.reversed()
         at = job.case.precision if run == "low" else precision.HIGH
         recording = recorders(job, f"{run}/rank-", rank, data)
         account = side.run(Run(job.case, at, start, data, recording, part is None, job.fault, job.pair))
         part = part or Part(*account[:2], lifted=[], files={}, aliases={}, same={}, digests={}, moved={})
-        part.lifted.extend(place for place in account.lifted if place not in part.lifted)
+        part.lifted.extend(computation for computation in account.lifted if computation not in part.lifted)
         for recorder in recording.values():
             name = f"{run}/{recorder.folder.name}"
             part.files.update({f"{name}/{stem}": keys for stem, keys in recorder.files.items()})
@@ -172,7 +177,7 @@ def _record(job: Job, side: Side, rank: Rank, dataset: Any) -> Part:
 def _repeat(
     job: Job, side: Side, initial: Mapping[str, Floats], dataset: Any, recorded: Mapping[int, Recorder]
 ) -> dict[str, dict[str, float]]:
-    """Do the high run again: the tensors that are not the same bit by bit, by file, with their largest difference."""
+    """Repeat the high run; return, by file, the tensors that are not bitwise equal, with their largest difference."""
     repeats = {replica: Repeat(before) for replica, before in recorded.items()}
     side.run(Run(job.case, precision.HIGH, initial, dataset, dict(repeats), False, job.fault, job.pair))
     moved = {}
@@ -182,20 +187,23 @@ def _repeat(
 
 
 def recorders(job: Job, prefix: str, rank: Rank, data: Any) -> dict[int, Recorder]:
-    """For each replica of which this rank holds a part, by its number."""
-    made = {}
+    """Return a recorder for each replica of which this rank holds a part, by replica number.
+
+    `prefix` and a rank number make the name of a recorder's folder within the job's folder.
+    """
+    by_replica = {}
     for replica, ranks in enumerate(replicas(job.case, rank.of)):
         if rank.of == 1 or rank.number in ranks:
             number = ranks[0] if rank.of == 1 else rank.number
             folder = Path(job.folder) / f"{prefix}{number}"
             recorder = Recorder(folder, job.case.steps, job.case.every, job.case.accumulate)
             recorder.flipped_axis = data.batch_axis if data.backwards else None
-            made[replica] = recorder
-    return made
+            by_replica[replica] = recorder
+    return by_replica
 
 
 def _wait(folder: Path, rank: int) -> Part:
-    """Another rank's part. The parent ends a job whose ranks do not answer, so this waits for ever."""
+    """Wait for another rank's part; there is no time limit, as the parent ends a job whose ranks do not answer."""
     while (part := manifest.read_part(folder, rank, Part)) is None:
         time.sleep(POLL)
     return part

@@ -1,4 +1,4 @@
-"""The environment of a backend's process, made here so that a user's settings cannot change a verdict."""
+"""The environment variables of a backend's process, set so that a user's own settings cannot change a verdict."""
 
 import contextlib
 import os
@@ -9,23 +9,23 @@ from pathlib import Path
 
 import parity
 
-# Fixed, since the number of threads changes the order of sums; one, since the backends run side by side.
+# Fixed, because the number of threads changes the order of sums; 1, because both backends run at the same time.
 THREADS = 1
-EXTRAS = {"torch": "torch", "keras": "tensorflow"}  # what pyproject.toml installs the framework of a backend by
-MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)[^']*'\s*\Z")  # the end of what was printed
-OWN = ("parity", "torch_impl", "keras_impl")  # this project's packages
+EXTRAS = {"torch": "torch", "keras": "tensorflow"}  # the extra of pyproject.toml that installs a backend's framework
+MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)[^']*'\s*\Z")  # matches the end of what was printed
+OWN = ("parity", "torch_impl", "keras_impl")  # the packages of this project
 KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES")
 
 
 def threads() -> int:
-    """As many as this process was given by its parent; else the fixed number."""
+    """Return the number of threads that the parent gave to this process, or else the default."""
     return int(os.environ.get("PARITY_THREADS", THREADS))
 
 
 def environment(folder: Path, kind: str = "cpu", threads: int = THREADS, python: str = "") -> dict[str, str]:
-    """Return the variables for a child of the interpreter `python` ("" for this one).
+    """Return the environment variables for a child process of the interpreter `python` ("" for the running one).
 
-    `folder` is where it may keep settings of its own, `kind` that of its devices.
+    `folder`: for its settings and temporary files. `kind`: the kind of its devices, "cpu" or "gpu".
     """
     cuda = {"CUDA_VISIBLE_DEVICES": "-1"} if kind == "cpu" else {}
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
@@ -40,10 +40,10 @@ def environment(folder: Path, kind: str = "cpu", threads: int = THREADS, python:
             "LC_ALL": "C.UTF-8",
             "KERAS_BACKEND": "tensorflow",
             "KERAS_HOME": str(folder / "keras"),
-            "TMPDIR": str(folder),  # TensorFlow leaves files behind where a process is killed
+            "TMPDIR": str(folder),  # TensorFlow leaves temporary files behind when its process is killed
             "TF_CPP_MIN_LOG_LEVEL": "2",
-            # glibc maps every large tensor afresh and unmaps it, page by page; kept, half the time of
-            # a recording goes (mallopt(3)).
+            # By default glibc maps new pages for every large tensor and unmaps them afterwards (mallopt(3)).
+            # Keeping the memory instead halves the time of a recording.
             "MALLOC_MMAP_MAX_": "0",
             "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
         }
@@ -52,10 +52,10 @@ def environment(folder: Path, kind: str = "cpu", threads: int = THREADS, python:
 
 
 def _packages(folder: Path, python: str) -> Path:
-    """Return the folder that a child finds this project's packages in.
+    """Return the folder from which a child process imports this project's packages.
 
-    For another interpreter it holds links to them alone: where they are installed, all packages of this interpreter's
-    environment are beside them, and would be taken for those of the other.
+    For another interpreter it is a folder with links to these packages only. Their own folder may be site-packages,
+    where the other interpreter would also find, and wrongly import, all other packages of this environment.
     """
     home = Path(parity.__file__).parents[1]
     if python in ("", sys.executable):
@@ -69,7 +69,7 @@ def _packages(folder: Path, python: str) -> Path:
 
 
 def not_installed(module: str, backend: str, python: str) -> str:
-    """Return what is said of a module that a backend's interpreter does not find, and how to install it there."""
+    """Return the message for a module that a backend's interpreter cannot import, with the command that installs it."""
     return (
         f"{module} is not installed for {python}; in this project's folder: {shlex.quote(python)} -m pip install "
         f"-c constraints.txt '.[{EXTRAS[backend]}]' ('.[all]' for both frameworks); the commands also take another "

@@ -1,4 +1,4 @@
-"""Which devices this machine has that both backends see."""
+"""The devices of this machine that both backends can use."""
 
 import functools
 import shutil
@@ -18,48 +18,48 @@ COUNT = {
 
 
 def missing(devices: Devices, pythons: dict[str, str]) -> str:
-    """Why nothing can be run on these devices, or ""; fewer GPUs than asked for are shared.
+    """Return why nothing can run on these devices, or "". Fewer GPUs than requested are enough: they are shared.
 
     Raises MissingError where that is because a framework is not installed.
     """
     if devices.kind == "cpu" or _seen(pythons):
         return ""
-    return f"{devices}: there is no GPU here that {' and '.join(pythons)} see{'s' * (len(pythons) == 1)}"
+    return f"{devices}: this machine has no GPU that {' and '.join(pythons)} can use"
 
 
 def crowded(case: Case, devices: Devices, pythons: dict[str, str]) -> str:
-    """Why a case cannot be run on fewer GPUs than it has devices, or "".
+    """Return why a case cannot run on fewer GPUs than it has devices, or "".
 
-    NCCL wants a GPU for each rank; gloo, which does not, neither sends nor gathers what is on a GPU
+    NCCL needs a GPU for each rank. gloo does not, but it can neither send nor gather tensors on a GPU
     (docs.pytorch.org/docs/stable/distributed.html, "Backends").
     """
     if devices.kind == "cpu" or case.strategy not in (*STAGED, "tensor_parallel"):
         return ""
-    there = gpus(pythons)
-    return f"{case.strategy} needs {devices.number} GPUs, there are {there}" if there < devices.number else ""
+    count = gpus(pythons)
+    return f"{case.strategy} needs {devices.number} GPUs, this machine has {count}" if count < devices.number else ""
 
 
 def available(pythons: dict[str, str]) -> Devices:
-    """The GPUs that every backend sees, or else two CPU devices.
+    """Return the GPUs that all backends can use, or else two CPU devices.
 
-    `pythons`: each backend's interpreter, "" for this one.
+    `pythons`: each backend's interpreter, "" for the running one.
     """
-    seen = gpus(pythons)
-    return Devices("gpu", seen) if seen else WITHOUT_GPU
+    count = gpus(pythons)
+    return Devices("gpu", count) if count else WITHOUT_GPU
 
 
 def gpus(pythons: dict[str, str]) -> int:
-    """How many there are that every backend sees; a framework that is not there sees none."""
+    """Return the number of GPUs that all backends can use; a framework that is not installed can use none."""
     try:
         return _seen(pythons)
-    except MissingError:  # said where the framework is needed
+    except MissingError:  # reported where the framework is needed
         return 0
 
 
 def _seen(pythons: dict[str, str]) -> int:
-    """Return the number of GPUs that every backend sees. Raises MissingError.
+    """Return the number of GPUs that all backends can use. Raises MissingError.
 
-    The frameworks are only asked where the driver's own tool is installed: they take seconds to load.
+    The frameworks take seconds to load, so they are asked only if nvidia-smi, the driver's own tool, is installed.
     """
     if shutil.which("nvidia-smi") is None:
         return 0
@@ -68,11 +68,11 @@ def _seen(pythons: dict[str, str]) -> int:
 
 @functools.cache
 def _count(python: str, backend: str) -> int:
-    """Return the number of GPUs that a backend sees; 0 where it cannot say. Raises MissingError."""
+    """Return the number of GPUs that a backend can use; 0 if it cannot say. Raises MissingError."""
     try:
-        ended = subprocess.run([python, "-c", COUNT[backend]], capture_output=True, text=True, timeout=120)
-        if absent := MISSING.search(ended.stderr):
+        completed = subprocess.run([python, "-c", COUNT[backend]], capture_output=True, text=True, timeout=120)
+        if absent := MISSING.search(completed.stderr):
             raise MissingError(f"{backend}: {not_installed(absent[1], backend, python)}")
-        return int(ended.stdout.split()[-1])
+        return int(completed.stdout.split()[-1])
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):
         return 0

@@ -1,4 +1,4 @@
-"""What the parent and a backend's process say to each other: one JSON line per message."""
+"""The messages between the parent and a backend's process: jobs and answers, one line of JSON each."""
 
 import contextlib
 import os
@@ -12,14 +12,14 @@ from parity.config.schema import Case
 from parity.core.inputs import Input
 from parity.trace.mapping import PairContext
 
-# What a comparison needs of each side: the witness is the reference's.
+# The runs that a comparison needs from each side; only the reference, torch, has a witness.
 RUNS = {"torch": ["low", "high", "witness"], "keras": ["low", "high"]}
 
 
 class Group(NamedTuple):
-    """What kind of processes a job needs: so many ranks, told of so many logical devices before they start.
+    """The processes that a job needs: the number of ranks, and of logical devices to set up when they start.
 
-    `devices`: 0 where they need not be told: torch's virtual devices are as many as each job says.
+    `devices` is 0 for torch, whose virtual devices are set up by each job.
     """
 
     ranks: int
@@ -27,7 +27,10 @@ class Group(NamedTuple):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
-    """Record the named runs of a case into a folder. `fault` plants mistakes, by name, joined by +."""
+    """A job that records the named runs of a case into a folder.
+
+    `fault`: the names of faults to plant, joined by +. `pair`: set for a pair.
+    """
 
     case: Case
     runs: list[str]
@@ -36,20 +39,21 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
     pair: PairContext | None = None
 
     def group(self, backend: str) -> Group:
-        """What the backend runs it in."""
+        """Return the processes in which the backend runs the job."""
         return Group(processes(self.case, backend), self.case.devices if backend == "keras" else 0)
 
     def progress(self) -> int:
-        """How many bytes its ranks have recorded: tensors are written as they are computed."""
+        """Return how many bytes the ranks have recorded; they grow steadily, as tensors are written when computed."""
         return _written(Path(self.folder))
 
 
 class DoctorJob(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
-    """Observe some steps of a program, and write the evidence of each rank into a folder.
+    """A job that observes some steps of a program, and writes the evidence of each rank into a folder.
 
-    The program is a built-in case, or what `build` ("module:function") returns, trained by `step`. `virtual`: the
-    devices are no hardware. `asked`: whether so many were asked for, or are there. `ranks`: processes that a user's
-    program is run in. `timed`: whether its steps are timed too. `profile`: a folder, or "".
+    The program is the built-in case `case`, or the model that `build` ("module:function") returns, trained by `step`.
+    `virtual`: the devices are no hardware of their own. `asked`: whether the user asked for this number of devices.
+    `ranks`: the number of processes for a user's program. `timed`: whether to time its steps as well. `profile`: the
+    folder for a profile, or "".
     """
 
     folder: str = ""
@@ -65,19 +69,22 @@ class DoctorJob(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
     profile: str = ""
 
     def group(self, backend: str) -> Group:
-        """What the backend runs it in. TensorFlow has virtual devices beside the host, which is one too."""
+        """Return the processes in which the backend runs the job.
+
+        TensorFlow gets one device more than the virtual ones: the host is a device of its own.
+        """
         ranks = processes(self.case, backend) if self.case else self.ranks
         return Group(ranks, self.devices + self.virtual if backend == "keras" else 0)
 
     def progress(self) -> int:
-        """How many files its ranks have written: one after each step."""
+        """Return how many files the ranks have written, one after each step."""
         return len(os.listdir(self.folder))
 
 
 class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
-    """Tell what a half of a pair is made of (parity.trace.survey), into a folder.
+    """A job that writes the survey of one side's model of a pair into a folder (parity.trace.survey).
 
-    Keras's is given torch's weights as far as `pair.mapping` says.
+    A Keras model gets torch's weights first, as far as `pair.mapping` maps them.
     """
 
     case: Case
@@ -85,18 +92,19 @@ class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
     pair: PairContext
 
     def group(self, backend: str) -> Group:
-        """One process."""
+        """Return the processes in which the backend runs the job: always one."""
         return Group(1, self.case.devices if backend == "keras" else 0)
 
     def progress(self) -> int:
-        """How many bytes of what the models returned and hold are written."""
+        """Return how many bytes of activations and weights are written."""
         return _written(Path(self.folder))
 
 
 class VaryJob(msgspec.Struct, frozen=True, kw_only=True, tag="vary"):
-    """Call a half of a pair on variations of its inputs (parity.pairs.vary), in the named runs, into a folder.
+    """A job that calls one side's model of a pair on variations of its inputs (parity.pairs.vary).
 
-    `given_only`: on the inputs given alone, to see which branches of the model they reach.
+    Each of the named runs is recorded into the folder. `given_only`: call it only on the inputs that the user gave, to
+    see which branches of the model they reach.
     """
 
     case: Case
@@ -106,11 +114,11 @@ class VaryJob(msgspec.Struct, frozen=True, kw_only=True, tag="vary"):
     given_only: bool = False
 
     def group(self, backend: str) -> Group:
-        """One process."""
+        """Return the processes in which the backend runs the job: always one."""
         return Group(1, self.case.devices if backend == "keras" else 0)
 
     def progress(self) -> int:
-        """How many calls have been recorded."""
+        """Return how many calls have been recorded."""
         return sum(1 for _ in Path(self.folder).rglob("*.safetensors"))
 
 
@@ -118,17 +126,17 @@ Work = Job | DoctorJob | SurveyJob | VaryJob
 
 
 def _written(folder: Path) -> int:
-    """Return the size of all files below a folder, to which other processes write."""
+    """Return the size in bytes of all files below a folder, plus their number, so that an empty file counts too."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
-            with contextlib.suppress(OSError):  # renamed or removed since
+            with contextlib.suppress(OSError):  # the process that writes there may have renamed or removed it
                 total += 1 + os.stat(os.path.join(parent, name)).st_size
     return total
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job ended. `ready` is said once, before the first job; instead of it `missing`, for a MissingError."""
+    """How a job ended; "ready" is sent once, before the first job, or "missing" in its place, for a MissingError."""
 
     status: Literal["ready", "missing", "done", "usage", "error"]
     message: str = ""

@@ -1,6 +1,6 @@
-"""Which traces a set of cases needs: each case's own, and that of its baseline on a single device.
+"""The traces that a set of cases needs: each case's own, and its baseline's, the same training on a single device.
 
-A baseline that is a case's own training, or another case's baseline, is recorded once.
+A training that several cases need, as their own or as their baseline, is recorded only once.
 """
 
 import shutil
@@ -14,7 +14,7 @@ from parity.runtime.job import Answer
 
 
 class Task:
-    """One training, to be recorded by both backends. `users`: the cases, by number, that wait for it."""
+    """A training that both backends record; `users` are the numbers of the cases that need it."""
 
     def __init__(self, case: Case, folder: Path, kept: bool) -> None:
         self.case = case
@@ -24,14 +24,17 @@ class Task:
         self.answers: dict[str, Answer] = {}  # by backend
 
     def release(self, user: int) -> None:
-        """A case has been judged; what nobody waits for any more is deleted, unless it is to be kept."""
+        """Note that a case no longer needs this trace; delete the trace after its last user, unless it is kept."""
         self.users.discard(user)
         if not self.users and not self.kept:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Plan:
-    """The tasks in the order in which they are to be run. `own`, `baselines`: each case's task, by its number."""
+    """The tasks in the order in which to run them; `own` and `baselines` hold each case's tasks by its number.
+
+    A baseline is None if the case has none (see `why_not`).
+    """
 
     def __init__(self, cases: list[Case], scratch: Path, keep: Path | None) -> None:
         self.own = [Task(case, (keep or scratch) / case.name, keep is not None) for case in cases]
@@ -47,15 +50,15 @@ class Plan:
         for number in range(len(cases)):
             for task in self.needs(number):
                 task.users.add(number)
-        # A baseline before its first user, so that what is judged can be deleted early.
+        # A baseline runs just before its first user, so that traces can be compared and deleted early.
         needed = {id(task): task for task in (*self.own, *trainings.values()) if task.users}
         self.tasks = sorted(needed.values(), key=lambda task: (min(task.users), task.case.strategy != "single"))
 
     def needs(self, number: int) -> list[Task]:
-        """The tasks that a case waits for."""
+        """Return the tasks that a case needs."""
         return [task for task in (self.own[number], self.baselines[number]) if task]
 
 
 def _training(case: Case) -> bytes:
-    """All of a case but its name."""
+    """Return a key that two cases share if they differ in name only."""
     return msgspec.json.encode(msgspec.structs.replace(case, name=""))

@@ -1,4 +1,4 @@
-"""What a rank is told of itself and the others, in each framework's own variables."""
+"""The environment variables by which each framework tells a process its rank and its peers."""
 
 import json
 import socket
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def variables(backend: str, ranks: int, folder: Path) -> list[dict[str, str]]:
-    """The environment of each of `ranks` processes; a single one is told nothing."""
+    """Return the environment variables of each of `ranks` processes; a single process needs none."""
     if ranks == 1:
         return [{}]
     if backend == "keras":
@@ -15,15 +15,15 @@ def variables(backend: str, ranks: int, folder: Path) -> list[dict[str, str]]:
 
 
 def _torch(ranks: int, folder: Path) -> list[dict[str, str]]:
-    """As torchrun does, but that they meet in a file: it needs no port, and goes with the folder."""
-    meeting = folder / "rendezvous"
-    meeting.unlink(missing_ok=True)  # of ranks that are gone
-    common = {"WORLD_SIZE": str(ranks), "PARITY_RENDEZVOUS": meeting.absolute().as_uri(), "GLOO_SOCKET_IFNAME": "lo"}
+    """Return torchrun's variables, but a file as the rendezvous: it needs no port, and is deleted with the folder."""
+    rendezvous = folder / "rendezvous"
+    rendezvous.unlink(missing_ok=True)  # an earlier group of ranks may have left it
+    common = {"WORLD_SIZE": str(ranks), "PARITY_RENDEZVOUS": rendezvous.absolute().as_uri(), "GLOO_SOCKET_IFNAME": "lo"}
     return [{"RANK": str(rank), "LOCAL_RANK": str(rank), **common} for rank in range(ranks)]
 
 
 def _tensorflow(ranks: int) -> list[dict[str, str]]:
-    """TF_CONFIG, tf.distribute.MultiWorkerMirroredStrategy's."""
+    """Return TF_CONFIG for tf.distribute.MultiWorkerMirroredStrategy, with ports that are free now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(ranks)]
     workers = [f"127.0.0.1:{listening.getsockname()[1]}" for listening in sockets]
     for listening in sockets:

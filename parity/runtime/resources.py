@@ -1,7 +1,7 @@
-"""Whether a case has room: what its traces and its processes take at least, against the disk and the memory there are.
+"""A check before a case is run that its traces fit on the disk and its processes into memory.
 
-Counted is what is certain: weights, their gradients and slots of an optimizer, what modules without others within them
-return. Buffers, inputs, aliases and all that is on its way come on top.
+The estimates are lower bounds: they count weights, gradients, optimizer slots and the activations of leaf modules, but
+not buffers, inputs, aliases or temporary tensors.
 """
 
 import math
@@ -18,12 +18,12 @@ from parity.core.errors import UsageError
 from parity.runtime.job import RUNS
 from parity.trace.survey import Survey
 
-BYTES = {"low": 4, "high": 8, "witness": 8}  # of an element in a run
-BOTH = tuple(run for runs in RUNS.values() for run in runs)  # of a comparison of both sides
+BYTES = {"low": 4, "high": 8, "witness": 8}  # per element of a tensor, by run
+BOTH = tuple(run for runs in RUNS.values() for run in runs)  # the runs of both sides that a comparison records
 
 
 class Size(NamedTuple):
-    """Elements of a model: its weights, those that are trained, and what its modules return in a forward pass."""
+    """The elements of a model: of all its weights, of its trained weights, and of a forward pass's activations."""
 
     weights: int
     trained: int
@@ -31,22 +31,22 @@ class Size(NamedTuple):
 
 
 def of_case(case: Case) -> Size:
-    """Return the size of a built-in case, of whose activations little is known before it runs."""
+    """Return the size of a built-in case; its activations are only bounded from below by the widths of its weights."""
     shapes = [weight.shape for weight in specify(case.model)]
     weights = _elements(shapes)
     return Size(weights, weights, case.data.batch * sum(min(shape) for shape in shapes if len(shape) > 1))
 
 
 def of_pair(survey: Survey) -> Size:
-    """Return the size of a half of a pair that has been surveyed."""
+    """Return the size of one side's model of a pair, from its survey."""
     trained = _elements(weight.shape for weight in survey.weights if weight.trainable)
-    leaves = (seen.shape for seen in survey.outputs if seen.module in survey.arguments)
-    weights = (weight.shape for weight in survey.weights if not weight.constant)  # tables are few beside them
+    leaves = (output.shape for output in survey.outputs if output.module in survey.arguments)
+    weights = (weight.shape for weight in survey.weights if not weight.constant)
     return Size(_elements(weights), trained, _elements(leaves))
 
 
 def check(case: Case, size: Size, folder: Path, runs: Sequence[str] = BOTH) -> None:
-    """Raises UsageError where the traces of these runs cannot fit into a folder, or the model into the memory."""
+    """Raise UsageError if the traces of these runs cannot fit into the folder, or the training into memory."""
     disk = _traced(case, size) * sum(BYTES[run] for run in runs)
     if disk > (free := shutil.disk_usage(_existing(folder)).free):
         raise UsageError(
@@ -56,15 +56,15 @@ def check(case: Case, size: Size, folder: Path, runs: Sequence[str] = BOTH) -> N
         )
     sides = 2 if runs == BOTH else 1
     memory = sides * BYTES["high"] * (size.weights + size.trained * (1 + _slots(case)) + size.activations)
-    if memory > (there := _memory()):
+    if memory > (available := _memory()):
         raise UsageError(
-            f"{case.name}: training in float64 takes at least {_gigabytes(memory)} of memory, and there are "
-            f"{_gigabytes(there)}; choose smaller inputs or a smaller model"
+            f"{case.name}: training in float64 takes at least {_gigabytes(memory)} of memory, but this machine has "
+            f"only {_gigabytes(available)}; choose smaller inputs or a smaller model"
         )
 
 
 def _traced(case: Case, size: Size) -> int:
-    """Return how many elements a run of a case records (parity/trace/recorder.py says of which step what)."""
+    """Return how many elements a run of a case records (parity/trace/recorder.py describes what each step records)."""
     whole = min(case.steps, 2)
     gradients = (whole + max(case.steps - 2, 0) // case.every) * size.trained
     elements = size.weights + whole * size.activations + gradients
@@ -75,7 +75,7 @@ def _traced(case: Case, size: Size) -> int:
 
 
 def _slots(case: Case) -> int:
-    """Return how many tensors an optimizer keeps for each weight; 0 where it is the user's own."""
+    """Return how many tensors an optimizer keeps for each weight; 0 for a user's own, which is unknown."""
     train = case.model.train if isinstance(case.model, Pair) else None
     if isinstance(case.model, Pair) and (train is None or train.torch_optimizer):
         return 0
@@ -87,16 +87,16 @@ def _elements(shapes: Iterable[tuple[int, ...]]) -> int:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest around it that is there."""
-    return next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    """Return the folder itself, or its nearest parent that exists."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
 
 
 def _memory() -> int:
-    """Return the bytes of memory of this machine, or of the container that this runs in."""
+    """Return the bytes of memory that this machine, or the container, has."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    except (OSError, ValueError):  # no container, or one without a limit ("max")
+    except (OSError, ValueError):  # not in a container, or in one without a limit ("max")
         return machine
 
 

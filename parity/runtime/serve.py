@@ -1,4 +1,4 @@
-"""The child's side: take jobs from stdin, answer on stdout, end when the parent ends."""
+"""The child's side of a backend: read jobs from stdin, answer on stdout, exit when the parent ends."""
 
 import errno
 import io
@@ -21,17 +21,18 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def serve(load: Callable[[], Run]) -> NoReturn:
-    """Answer jobs until stdin ends, then exit. `load` imports the framework and returns what runs one job.
+    """Answer jobs until stdin ends, then exit; `load` imports the framework and returns the function that runs a job.
 
-    Whatever else is printed goes to stderr. Once the parent is gone, a job in progress is abandoned:
-    its result has no reader. A MissingError of `load` is the only answer.
+    Anything else that is printed to stdout goes to stderr. When the parent ends, a job in progress is abandoned,
+    because nobody would read its result. If `load` raises MissingError, that is the only answer.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    # A program that is run has no input; and a process that it forks would wait for the reader of sys.stdin.
-    said, sys.stdin = os.fdopen(os.dup(0), encoding="utf-8"), io.StringIO()
+    # A user's program must not read the jobs; and a process that it forks would wait for the thread that reads
+    # sys.stdin, which a fork does not copy.
+    stdin, sys.stdin = os.fdopen(os.dup(0), encoding="utf-8"), io.StringIO()
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(said, jobs), daemon=True).start()
+    threading.Thread(target=_listen, args=(stdin, jobs), daemon=True).start()
     try:
         run = load()
     except MissingError as error:
@@ -42,10 +43,11 @@ def serve(load: Callable[[], Run]) -> NoReturn:
         _say(answers, _do(run, msgspec.json.decode(jobs.get(), type=Work)))
 
 
-def _listen(said: TextIO, jobs: queue.SimpleQueue[str]) -> None:
-    for line in said:
+def _listen(stdin: TextIO, jobs: queue.SimpleQueue[str]) -> None:
+    """Queue the jobs from stdin; when it ends, end the process."""
+    for line in stdin:
         jobs.put(line)
-    # Without the interpreter's teardown: process groups and their threads may wait there for ever.
+    # Skip the interpreter's teardown, in which process groups and their threads may wait for ever.
     os._exit(0)
 
 
@@ -55,9 +57,9 @@ def _do(run: Run, job: Work) -> Answer:
         run(job)
     except UsageError as error:
         return Answer(status="usage", message=str(error))
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # the other cases go on; the parent reports this one
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # reported as this job's answer; later jobs still run
         if _is_full(error):
-            message = f"{job.folder}: the disk is full; set TMPDIR (or --keep, --out) to a folder on a larger one"
+            message = f"{job.folder}: the disk is full; set TMPDIR (or --keep, --out) to a folder on a larger disk"
             return Answer(status="error", message=message)
         if isinstance(error, BackendError):
             return Answer(status="error", message=str(error))
@@ -67,7 +69,10 @@ def _do(run: Run, job: Work) -> Answer:
 
 
 def _is_full(error: BaseException | None) -> bool:
-    """Whether a disk that is full is at the bottom of an error: recording goes on within the user's calls."""
+    """Return whether a full disk caused the error.
+
+    Its chain of causes is searched, because tensors are recorded inside calls of the user's code, which may wrap it.
+    """
     while error and not (isinstance(error, OSError) and error.errno in FULL):
         error = error.__cause__
     return error is not None

@@ -1,1 +1,1 @@
-"""Traces on disk: what a backend did, as safetensors files and one manifest; nothing is pickled."""
+"""Traces on disk: the tensors that a backend recorded, as safetensors files and one manifest; nothing is pickled."""

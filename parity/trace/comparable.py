@@ -1,4 +1,4 @@
-"""Which tensors of a pair's traces have a counterpart: the two sides may be cut into modules differently."""
+"""The tensors of a pair's traces that can be compared: the two models may be split into modules differently."""
 
 from collections.abc import Callable
 
@@ -8,12 +8,15 @@ from parity.trace.mapping import Mapping, Matching
 
 
 def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[str], bool]:
-    """Whether a key of torch's trace is to be in Keras's too: all but what has no counterpart among its layers."""
+    """Return a predicate that tells whether a key of torch's trace has a counterpart in Keras's trace.
+
+    Without a mapping and a matching (a built-in case) every key has one.
+    """
     if mapping is None or matching is None:
         return lambda key: True
     returned = {match.torch for match in matching.matches}
-    given = {match.torch.partition("#")[0] for match in matching.matches if match.inputs is not None}
-    alone = {*mapping.ignored, *mapping.constants}
+    fed = {match.torch.partition("#")[0] for match in matching.matches if match.inputs is not None}
+    unmatched = {*mapping.ignored, *mapping.constants}
 
     def is_comparable(key: str) -> bool:
         kind, name = keys.split(key)
@@ -21,8 +24,8 @@ def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[
         if kind == "activation":
             return name in returned or name.startswith(MODEL)
         if kind == "input":
-            return plain in given or plain in keys.MODEL_INPUTS
+            return plain in fed or plain in keys.MODEL_INPUTS
         owner = name.rpartition(".")[0] if kind == "optimizer_state" else name
-        return owner not in alone
+        return owner not in unmatched
 
     return is_comparable

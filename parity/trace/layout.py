@@ -1,6 +1,6 @@
-"""A device layout in canonical form: what happened where, by logical device.
+"""Device layouts in canonical form: on which logical device parameters, computation and transfers were.
 
-Everything is of one training step, the first, and of what was seen in it, not of what was planned.
+A layout describes the first training step, as observed while it ran, not as it was planned.
 """
 
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ Devices = list[int]
 
 
 class Transfer(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """Copies of one kind from one logical device to another, their bytes added up.
+    """The total size of all copies of one kind from one logical device to another.
 
-    `what`: an activation on its way forward, a gradient on its way backward, a parameter (or a
-    buffer) that a replica is made of, an input or an output that replicas are given or give.
+    `what`: an activation in the forward pass, a gradient in the backward pass, a parameter or buffer
+    that is copied to build a replica, or an input or output of a replica.
     """
 
     what: Literal["activation", "gradient", "parameter", "input", "output"]
@@ -25,12 +25,12 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one run of a case happened.
+    """The devices that one run of a case used.
 
-    `devices`: the physical device of each logical one, "(virtual)" behind it where it has none of
-    its own. `parameters`, `optimizer_state` (`parameter.slot`), `compute` (forward) and `backward`
-    (modules): name to the devices. `collectives`: the operation to the bytes that each rank or
-    replica gave into it.
+    `devices`: the physical device of each logical device, followed by "(virtual)" if that one has no
+    physical device of its own. `parameters`, `optimizer_state` (by `parameter.slot`), `compute`
+    (forward, by module) and `backward` (by module) map names to logical devices. `collectives` maps each
+    collective operation to the bytes that one rank or replica contributed to it.
     """
 
     devices: list[str]
@@ -44,11 +44,11 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def total(transfers: Iterable[Transfer]) -> list[Transfer]:
-    """The transfers with those of one kind and way added up, in order."""
+    """Return the transfers in order, with the bytes of equal kind, source and target added up."""
     sums: dict[tuple[str, int, int], int] = {}
-    for one in transfers:
-        way = one.what, one.source, one.target
-        sums[way] = sums.get(way, 0) + one.bytes
+    for transfer in transfers:
+        route = transfer.what, transfer.source, transfer.target
+        sums[route] = sums.get(route, 0) + transfer.bytes
     return sorted(
         Transfer(what=what, source=source, target=target, bytes=size)  # type: ignore[arg-type]
         for (what, source, target), size in sums.items()
@@ -56,10 +56,10 @@ def total(transfers: Iterable[Transfer]) -> list[Transfer]:
 
 
 def merge(parts: list[Layout], staged: bool = False) -> Layout:
-    """The layout of a run whose ranks saw a part each.
+    """Merge the layouts that the ranks of a run have observed, each its own part.
 
-    `staged`: consecutive ranks hold the stages of a replica, each of which gives its own parameters
-    into collectives; else every rank gives all.
+    `staged`: consecutive ranks hold the stages of one replica, so that each of them contributes only its own
+    parameters to collectives and their bytes add up; otherwise every rank contributes all parameters.
     """
 
     def united(field: str) -> dict[str, Devices]:
@@ -69,7 +69,7 @@ def merge(parts: list[Layout], staged: bool = False) -> Layout:
                 devices.setdefault(name, set()).update(seen)
         return {name: sorted(seen) for name, seen in devices.items()}
 
-    alone = len(parts[0].devices) == 1  # what a rank gives to itself goes nowhere
+    alone = len(parts[0].devices) == 1  # a collective over a single device moves nothing
     operations = [] if alone else sorted({name for part in parts for name in part.collectives})
     stages = max(len(parts) // parts[0].replicas, 1) if staged else 1
     return Layout(

@@ -1,4 +1,4 @@
-"""Which weights of Keras are which of torch's, and what corresponds among the activations: the structs."""
+"""Structs for the correspondence of a pair's two models: their weights, and the tensors that their modules return."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from parity.core.errors import UsageError
 
 
 class Entry(WeightRule, frozen=True):
-    """A rule for named weights, without patterns. `by`: how it was found."""
+    """A weight rule with exact names instead of patterns; `by` is the evidence that the weights correspond."""
 
     torch: list[str]
     keras: list[str]
@@ -17,7 +17,7 @@ class Entry(WeightRule, frozen=True):
 
 
 class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
-    """A weight that nothing was found for. `candidates`: the other side's that could be meant; `note`: why."""
+    """A weight without a counterpart; `candidates` are weights of the other side that it may be, `note` says why."""
 
     side: str
     name: str
@@ -27,13 +27,15 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):
-    """All weights of both sides.
+    """The correspondence of all weights of both sides.
 
-    `constants`: buffers, or Keras variables that are not trained, that need no counterpart. `changing`: torch's buffers
-    that training changes and Keras has no counterpart of. `ignored`: by the user's wish, both sides. `assumptions`: in
-    sentences, what was taken to belong together although no name says so; `contradicted`: those of them that are not
-    the order in which both sides create what they do not name. `exchanged`: by the first of torch's modules, those
-    whose names say which is which, and that return what Keras's model returns only the other way round.
+    `constants`: buffers of torch and untrained variables of Keras that need no counterpart.
+    `changing`: buffers of torch that training changes although Keras has no counterpart.
+    `ignored`: weights of both sides that the user's pair file leaves out.
+    `assumptions`: sentences on weights that were mapped to each other although their names do not say so.
+    `contradicted`: those assumptions that disagree with the order in which both sides create the unnamed modules.
+    `exchanged`: messages on modules that were mapped by name, but reproduce the output of Keras's model only if they
+    are exchanged; by the first torch module of each group.
     """
 
     entries: list[Entry]
@@ -47,12 +49,12 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def counts(name: str) -> str:
-    """What is assumed of a buffer of torch's that counts the calls."""
+    """Return the sentence on a buffer of torch that only counts calls, and so needs no counterpart."""
     return f"{name} of torch, which only counts the calls in training, needs no counterpart"
 
 
 class UnmappedError(UsageError):
-    """Weights without a counterpart. `mapping`: what was found, and what was not."""
+    """Some weights have no counterpart; `mapping` is the incomplete mapping, with those weights in `unplaced`."""
 
     def __init__(self, message: str, mapping: Mapping) -> None:
         super().__init__(message)
@@ -60,11 +62,11 @@ class UnmappedError(UsageError):
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor that Keras's layer returned, and the one of torch's that it corresponds to, both by key.
+    """A tensor that a Keras layer returned, and its counterpart in torch, both by key.
 
-    Its canonical form: the axes in the order of `axes`, then reshaped to torch's shape. `inputs`: the same for what
-    goes into the layer, None where that is not compared. `by`: they belong to layers of the same weights, have the
-    same values, or stand at the same place in the order of execution.
+    The Keras tensor is brought into torch's form by transposing it to the order `axes` and reshaping it to torch's
+    shape. `inputs` is the axis order for the layer's input, None where inputs are not compared. `by`: the evidence,
+    that the layers have the same weights, that the values are equal, or the position in the order of execution.
     """
 
     torch: str
@@ -75,11 +77,11 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Matching(msgspec.Struct, frozen=True, kw_only=True):
-    """All tensors that correspond, and the keys of those that have no counterpart.
+    """All tensors that correspond, and in `torch_alone` and `keras_alone` the keys of those without a counterpart.
 
-    `layouts`: by key, the models' outputs whose layers have other axes in Keras, with the einops pattern from torch's.
-    `equal`: torch's tensors that had the same values in inference, with the initial weights. `not_compared`: in
-    sentences, what the models returned that is neither a tensor nor a number.
+    `layouts`: by key, outputs of the models whose axes Keras orders differently, with the einops pattern from torch's
+    order. `equal`: torch's tensors that had the values of their counterpart in inference, with the initial weights.
+    `not_compared`: sentences on returned values that are neither tensors nor numbers.
     """
 
     matches: list[Match]
@@ -91,9 +93,10 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job of a pair needs to know. `search`: where modules are looked for; `survey`: torch's survey's folder.
+    """What a backend needs to record its model of a pair.
 
-    Of torch's jobs mapping and matching are None: it is the reference.
+    `search`: the folders in which the user's Python modules are searched for; `survey`: the folder of torch's survey.
+    `mapping` and `matching` are None in torch's jobs, because torch is the reference and its names are kept.
     """
 
     search: list[str]

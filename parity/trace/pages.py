@@ -1,8 +1,8 @@
-"""Tensors walked through block by block, and memory-mapped pages let go of behind.
+"""Iterate over memory-mapped tensors block by block, releasing the pages that have been read.
 
-A mapped file's pages count as this process's memory for as long as it has them, though the system could take
-them at any time. Whoever walks through a large tensor releases each block behind itself, so that a comparison
-holds a few blocks however large the traces are. The bytes stay where they were: looking again maps them again.
+The pages of a mapped file count towards this process's memory once they have been read, although the system could
+drop them at any time. Releasing each block after use keeps a comparison's memory at a few blocks, however large the
+traces are. The data are not lost: reading a released page maps it again.
 """
 
 import mmap
@@ -12,14 +12,17 @@ import numpy as np
 
 from parity.core.arrays import Array
 
-BLOCK = 1 << 17  # elements that are looked at at a time
-LEAST = mmap.PAGESIZE  # bytes; the page of a smaller tensor is not worth the call
-# Looking at one page maps those around it as well, which may have been let go of before: at most a huge page.
+BLOCK = 1 << 17  # elements per block
+LEAST = mmap.PAGESIZE  # bytes; releasing a smaller tensor is not worth the system call
+# Reading one page also maps the pages around it, at most a huge page; some of them may have been released before.
 AROUND = 1 << 21
 
 
 def blocks(*arrays: Array, size: int = BLOCK) -> Iterator[tuple[Array, ...]]:
-    """The same `size` elements of each of these arrays of one shape, row by row; released behind."""
+    """Yield corresponding blocks of `size` elements of arrays of equal shape, flattened in row-major order.
+
+    The pages of a block are released when the next one is requested.
+    """
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, arrays[0].size, size):
         parts = tuple(array[start : start + size] for array in flat)
@@ -27,25 +30,25 @@ def blocks(*arrays: Array, size: int = BLOCK) -> Iterator[tuple[Array, ...]]:
         release(*parts)
 
 
-def equal(one: Array, other: Array) -> bool:
-    """Whether two arrays have one shape and the same values, as numpy.array_equal sees it."""
-    return one.shape == other.shape and all(np.array_equal(a, b) for a, b in blocks(one, other))
+def equal(first: Array, second: Array) -> bool:
+    """Return whether two arrays have the same shape and values, as numpy.array_equal does (NaN equals nothing)."""
+    return first.shape == second.shape and all(np.array_equal(a, b) for a, b in blocks(first, second))
 
 
 def release(*arrays: Array) -> None:
-    """Let go of the pages below arrays that are views of a mapped file; nothing happens to others."""
+    """Release the memory pages of arrays that are views of a mapped file; do nothing for other arrays."""
     for array in arrays:
         if array.nbytes >= LEAST and isinstance(file := _owner(array), mmap.mmap):
             whole = np.frombuffer(file, np.uint8)
             if whole.flags.writeable:
-                continue  # what was written into a private copy would be lost
+                continue  # a private, writable mapping would lose what was written into it
             start = _address(array) - _address(whole)
             first = max(start - AROUND, 0) // mmap.PAGESIZE * mmap.PAGESIZE
             file.madvise(mmap.MADV_DONTNEED, first, min(start + array.nbytes + AROUND, whole.size) - first)
 
 
 def _owner(array: Array) -> object:
-    """What an array is a view of in the end."""
+    """Return the object that owns an array's memory, through any number of views."""
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base

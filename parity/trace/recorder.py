@@ -1,8 +1,8 @@
-"""What a backend's probe writes to: one file per step, each tensor as it happens.
+"""The recorder, to which a backend passes its tensors while it trains: it writes one file per step.
 
-Which kinds a step records: everything in the first and the last step, losses and gradients at every
-k-th between, parameters and buffers before the first, the forward after the last (an evaluation); and
-the indices of the samples of every step.
+The first and the last training step are recorded completely; every k-th step between them with its
+losses and gradients. Before the first step, parameters and buffers are recorded; after the last, the
+forward pass of an evaluation. The indices of the samples are recorded for every step.
 """
 
 from collections import Counter
@@ -21,11 +21,12 @@ BETWEEN = {"loss", "gradient"}
 
 
 class Recorder:
-    """Writes the tensors of one run of one rank, or of one replica, into `folder`.
+    """Writes the tensors of one run, of one rank or of one replica, into `folder`.
 
-    `steps`: how many training steps will follow. `micro_batches`: into how many parts each step's
-    samples are cut. `flipped_axis`: the batch axis of a run whose batches are in reverse order; inputs
-    and activations are turned back, and left out where they do not have that axis.
+    `steps`: the number of training steps. `every`: record losses and gradients every so many steps.
+    `micro_batches`: the number of parts into which each step's samples are cut. `flipped_axis`: the batch axis of a
+    run whose batches are in reverse order (the witness), else None; the recorder restores the order of inputs and
+    activations along that axis, and leaves out those without that axis.
     """
 
     def __init__(self, folder: Path, steps: int, every: int, micro_batches: int = 1) -> None:
@@ -41,17 +42,17 @@ class Recorder:
         self.aliases: dict[str, dict[str, str]] = {}
         self.references: dict[str, list[str]] = {}
         self._writer: Writer | None = None
-        self._keys: list[str] = []  # of the present step, in execution order
+        self._keys: list[str] = []  # of the current step, in execution order
         self._repeats: Counter[str] = Counter()
         self._room = 1 << 12
         folder.mkdir(parents=True, exist_ok=True)
 
     def drew(self, indices: Indices) -> None:
-        """Note the samples of a whole step as its batch is drawn; the evaluation draws last."""
+        """Note the samples of a step when its batch is drawn; the batch of the evaluation is drawn last."""
         self._samples.append(indices)
 
     def wants(self, kind: str) -> bool:
-        """Whether the present step records tensors of this kind."""
+        """Return whether the current step records tensors of this kind."""
         if self.step is None:
             return kind in STATE
         if self.step == self.steps:
@@ -61,7 +62,7 @@ class Recorder:
         return kind in BETWEEN and self.step % self.every == 0
 
     def add(self, kind: str, name: str, array: Array) -> str | None:
-        """Store one tensor in canonical form, if the present step records its kind; the key that it has got."""
+        """Store a tensor in canonical form and return its key; None if the current step does not record it."""
         if not self.wants(kind):
             return None
         if self._writer is None:
@@ -76,25 +77,25 @@ class Recorder:
         return key
 
     def alias(self, kind: str, name: str, key: str) -> None:
-        """Instead of `add`: the tensor is the very one that this step has stored under `key`."""
+        """Record a tensor that is the same object as the one stored under `key` in this step; replaces `add`."""
         if self.wants(kind):
             own = self._next_key(kind, name)
             self.aliases.setdefault(keys.step_file(self.step), {})[own] = key
             self._keys.append(own)
 
     def same(self, kind: str, name: str) -> None:
-        """Instead of `add`: the tensor is, bit by bit, the one that rank 0 stores under this name."""
+        """Record a tensor that is bitwise equal to the one that rank 0 stores under this name; replaces `add`."""
         if self.wants(kind):
             self.references.setdefault(keys.step_file(self.step), []).append(self._next_key(kind, name))
 
     def _next_key(self, kind: str, name: str) -> str:
-        """The key of the next tensor of this name."""
+        """Return the key of the next tensor of this name, and count it."""
         plain = keys.key(kind, name)
         self._repeats[plain] += 1
         return keys.key(kind, name, self._repeats[plain] - 1)
 
     def _open(self) -> Writer:
-        """The file of the present step; it begins with the step's samples."""
+        """Open the file of the current step and write the indices of the step's samples to it."""
         self._writer = Writer(self.folder / f"{keys.step_file(self.step)}.safetensors", self._room)
         if (samples := self._drawn()) is not None:
             self._writer.add(keys.key("sample", "indices"), samples)
@@ -105,7 +106,7 @@ class Recorder:
         return None if self.step is None or self.step >= len(self._samples) else self._samples[self.step]
 
     def _has_batch(self, array: Array) -> bool:
-        """Whether the batch stands on its axis, as long as was drawn: then it can be turned back."""
+        """Return whether the array has the batch on the flipped axis, with as many samples as were drawn."""
         axis, drawn = self.flipped_axis, self._drawn()
         if axis is None or drawn is None or array.ndim <= axis:
             return False
@@ -113,14 +114,14 @@ class Recorder:
         return array.shape[axis] in {len(part) for part in np.array_split(drawn, parts)}
 
     def next_step(self) -> None:
-        """Close the present step's file; the next tensors belong to the next step."""
+        """Close the file of the current step; tensors added from now on belong to the next step."""
         if self._writer is None and self._drawn() is not None:
             self._open()
         if self._writer is not None:
             written = self._writer.close()
             self.digests[keys.step_file(self.step)] = self._writer.digest
             self.files[keys.step_file(self.step)] = self._keys
-            # A whole step has about eight tensors for each parameter, an entry of the header 160 bytes.
+            # Estimate the next header: 160 bytes per tensor; a training step has about eight tensors per parameter.
             self._room = max(self._room, 160 * len(written) * (8 if self.step is None else 1))
             self._writer, self._keys = None, []
         self._repeats.clear()

@@ -1,7 +1,7 @@
-"""The high run done once more, unchanged: is the reference a function of its inputs?
+"""The repetition of the high run, which shows whether the reference reproduces itself.
 
-Nothing of it is kept but where it was another than before. What a reference computes must be the same, bit by bit on
-a CPU, when the same process does the same again: unseeded noise, a clock or a counter in a user's code show here.
+A reference that is a function of its inputs gives the same tensors, on a CPU bit by bit, when the same process runs it
+again; unseeded noise, a clock or a counter in a user's code shows as a difference. Only the differences are kept.
 """
 
 import sys
@@ -14,13 +14,13 @@ from parity.trace.pages import blocks
 from parity.trace.recorder import Recorder
 from parity.trace.tensorfile import TensorFile
 
-BEYOND = sys.float_info.max  # the difference where one of the numbers is not finite, or the tensor is another
+BEYOND = sys.float_info.max  # stands for the difference if a number is not finite, or the shape or dtype changed
 
 
 class Repeat(Recorder):
-    """A recorder that compares what it is given with what `before`, of the same run, has written.
+    """A recorder that compares its tensors with those that the recorder `before` has written, and stores none.
 
-    `moved`: by step file, the tensors that are not the same bit by bit, with their largest difference.
+    `moved`: by step file, the keys of the tensors that are not bitwise equal, with their largest difference.
     """
 
     def __init__(self, before: Recorder) -> None:
@@ -30,41 +30,41 @@ class Repeat(Recorder):
         self.moved: dict[str, dict[str, float]] = {}
 
     def add(self, kind: str, name: str, array: Array) -> str | None:
-        """Compare one tensor, if the present step records its kind; the key that it has got."""
+        """Compare a tensor with the stored one and return its key; None if the current step does not record it."""
         if not self.wants(kind):
             return None
         key, stem = self._next_key(kind, name), keys.step_file(self.step)
         if self._stored is None and stem in self._before.files:
             self._stored = TensorFile(self.folder / f"{stem}.safetensors")
-        if self._stored is not None and key in self._stored and (apart := _apart(self._stored[key], array)):
-            self.moved.setdefault(stem, {})[key] = apart
+        if self._stored is not None and key in self._stored and (largest := _difference(self._stored[key], array)):
+            self.moved.setdefault(stem, {})[key] = largest
         return key
 
     def alias(self, kind: str, name: str, key: str) -> None:
-        """Count the tensor; it is one that `add` was given."""
+        """Count a tensor that is the same object as one that `add` has compared already."""
         if self.wants(kind):
             self._next_key(kind, name)
 
     def same(self, kind: str, name: str) -> None:
-        """Count the tensor; rank 0 compares it."""
+        """Count a tensor that rank 0 compares."""
         if self.wants(kind):
             self._next_key(kind, name)
 
     def next_step(self) -> None:
-        """The next tensors belong to the next step."""
+        """Begin the next step: tensors added from now on are compared with that step's file."""
         self._stored = None
         self._repeats.clear()
         self.step = 0 if self.step is None else self.step + 1
 
 
-def _apart(before: Array, now: Array) -> float:
-    """The largest difference of two arrays; 0 only if they are equal, NaN to NaN."""
+def _difference(before: Array, now: Array) -> float:
+    """Return the largest difference of two arrays: 0 only if they are equal, where NaN equals NaN."""
     if before.shape != now.shape or before.dtype != now.dtype:
         return BEYOND
     largest = 0.0
-    for one, other in blocks(before, np.ascontiguousarray(now)):
-        if not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
+    for old, new in blocks(before, np.ascontiguousarray(now)):
+        if not np.array_equal(old, new, equal_nan=old.dtype.kind == "f"):
             with np.errstate(all="ignore"):
-                apart = float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max())
-            largest = max(largest, apart if np.isfinite(apart) else BEYOND)
+                difference = float(np.abs(old.astype(np.float64) - new.astype(np.float64)).max())
+            largest = max(largest, difference if np.isfinite(difference) else BEYOND)
     return largest

@@ -1,6 +1,6 @@
-"""What a model returned, framework-free: its leaves, and which leaf of one side is which of the other's.
+"""The values that a model returns, flattened to leaves, and the pairing of the leaves of two models.
 
-Leaves are paired by their keys where both sides have some (mappings, named tuples, dataclasses), else by position.
+Leaves are paired by their keys if both models return some (mappings, named tuples, dataclasses), else by position.
 """
 
 import dataclasses
@@ -13,13 +13,13 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
 
-Path = tuple[str, ...]  # keys, fields and indexes, from the outermost
-MOST = 8  # keys that a message names
+Path = tuple[str, ...]  # the keys, fields and indices that lead to a leaf, outermost first
+MOST = 8  # keys that a message lists; the rest is counted
 KINDS = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64}
 
 
 class Leaf(NamedTuple):
-    """`named`: whether a key or a field, and not indexes alone, leads to it."""
+    """A value inside nested containers; `named` tells whether its path has a key or a field, not only indices."""
 
     path: Path
     named: bool
@@ -27,9 +27,10 @@ class Leaf(NamedTuple):
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a pass. `keys`: the paths of what is compared, in order; empty where none of them is named.
+    """What a model returned in one forward pass.
 
-    `left_out`: by its path, the type of what is neither a tensor nor a number.
+    `keys`: the paths of the leaves that are compared, in order; empty if none of them is named. `left_out`: by path,
+    the types of the leaves that are neither tensors nor numbers.
     """
 
     keys: list[Path] = []
@@ -37,7 +38,7 @@ class Returned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parts(value: Any) -> list[tuple[str, Any]] | None:
-    """Return what is within a container, by key, index or field; None for what is no container."""
+    """Return the items of a container with their keys, indices or field names; None if the value is no container."""
     if isinstance(value, Mapping):
         return [(str(key), part) for key, part in value.items()]
     if isinstance(value, (tuple, list)):
@@ -49,7 +50,7 @@ def parts(value: Any) -> list[tuple[str, Any]] | None:
 
 
 def leaves(value: Any, is_tensor: Callable[[Any], bool], path: Path = (), named: bool = False) -> Iterator[Leaf]:
-    """Yield all that is no container, in order, but for None."""
+    """Yield in order all values that are not containers, except None."""
     within = None if is_tensor(value) else parts(value)
     if within is None:
         if value is not None:
@@ -75,7 +76,7 @@ def numbers(value: Any) -> Array | None:
 
 
 def returned(value: Any, is_tensor: Callable[[Any], bool]) -> Returned:
-    """Return what the other side and the report are told of a pass."""
+    """Return the description of a model's return value for the other side and the report."""
     kept = compared(value, is_tensor)
     paths = {leaf.path for leaf in kept}
     others = [leaf for leaf in leaves(value, is_tensor) if leaf.path not in paths]
@@ -85,32 +86,37 @@ def returned(value: Any, is_tensor: Callable[[Any], bool]) -> Returned:
     )
 
 
-def in_order(keys: Sequence[Path], found: list[Leaf]) -> list[Leaf]:
-    """Return Keras's leaves in torch's order. `keys`: torch's, if any is named.
+def in_order(keys: Sequence[Path], outputs: list[Leaf]) -> list[Leaf]:
+    """Return the leaves of Keras's model in the order of torch's, whose paths are `keys` (empty if none is named).
 
-    One output of each model is the same one, whatever its name. Raises UsageError where a side lacks keys.
+    If each model returns a single leaf, the two are paired whatever their names.
+    Raises UsageError if one side has keys that the other lacks.
     """
-    if not keys or not any(leaf.named for leaf in found) or len(keys) == len(found) == 1:
-        return found
-    own = [leaf.path for leaf in found]
-    ours, theirs = [key for key in keys if key not in own], [key for key in own if key not in keys]
-    if ours or theirs:
+    if not keys or not any(leaf.named for leaf in outputs) or len(keys) == len(outputs) == 1:
+        return outputs
+    own = [leaf.path for leaf in outputs]
+    only_torch, only_keras = [key for key in keys if key not in own], [key for key in own if key not in keys]
+    if only_torch or only_keras:
         alone = [
-            f"only {side} has {_listed(paths)}" for side, paths in (("torch's", ours), ("Keras's", theirs)) if paths
+            f"only {side} has {_listed(paths)}"
+            for side, paths in (("torch's", only_torch), ("Keras's", only_keras))
+            if paths
         ]
         torch, keras = (
-            (ours[0], theirs[0]) if ours and theirs else [next((key for key in keys if key in own), own[0])] * 2
+            (only_torch[0], only_keras[0])
+            if only_torch and only_keras
+            else [next((key for key in keys if key in own), own[0])] * 2
         )
         raise UsageError(
-            f"the models' outputs have other keys: {'; '.join(alone)}; name in the pair's file each one to compare, "
-            f'as in [outputs.NAME] with torch = "{".".join(torch)}" and keras = "{".".join(keras)}"'
+            f"the models' outputs have different keys: {'; '.join(alone)}; in the pair file, name each output to "
+            f'compare, as in [outputs.NAME] with torch = "{".".join(torch)}" and keras = "{".".join(keras)}"'
         )
-    return sorted(found, key=lambda leaf: keys.index(leaf.path))
+    return sorted(outputs, key=lambda leaf: keys.index(leaf.path))
 
 
-def sentences(side: str, told: Returned) -> list[str]:
-    """Return what the report says of outputs that were left out. `side`: torch or Keras."""
-    return [f"{side}'s output {path!r} of type {kind} was not compared" for path, kind in told.left_out.items()]
+def sentences(side: str, result: Returned) -> list[str]:
+    """Return sentences for the report on the outputs that were left out; `side` is "torch" or "Keras"."""
+    return [f"{side}'s output {path!r} of type {kind} was not compared" for path, kind in result.left_out.items()]
 
 
 def _listed(paths: list[Path]) -> str:

@@ -1,8 +1,8 @@
-"""What each side tells of its half of a pair before anything is compared, framework-free.
+"""Surveys: each side's description of its model of a pair, made before anything is compared.
 
-A survey is a folder: survey.json, activations.safetensors (what one forward pass in inference gave, in
-float64 as far as it is float), and from torch weights.safetensors: the values that both sides start from.
-Names are the side's own: dots on torch's, slashes on Keras's.
+A survey is a folder: survey.json, activations.safetensors (what the modules returned in one forward pass in
+inference, floats as float64), and from torch weights.safetensors, the values that both sides start from.
+Module and weight names are the framework's own: with dots in torch, with slashes in Keras.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,15 +19,16 @@ from parity.trace.returned import Path as Keys
 from parity.trace.returned import Returned
 from parity.trace.tensorfile import TensorFile
 
-LARGEST = 1 << 26  # bytes of a survey without its tensors
+LARGEST = 1 << 26  # bytes that survey.json may have
 FILE, ACTIVATIONS, WEIGHTS = "survey.json", "activations.safetensors", "weights.safetensors"
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """A module or layer. `kind`: of the common names (kinds.py); `facts`: what else tells modules apart, e.g. heads.
+    """A module or layer, for whose `kind` both frameworks use the same names (kinds.py).
 
-    `label`: the path with the names of attributes in place of those that Keras counted (dense_1); `chosen`: without
-    those for which there is no attribute. Both None where they are the path.
+    `facts`: further settings by which modules of one kind differ, e.g. the number of heads. `label`: the path with
+    attribute names in place of names that Keras numbered (dense_1); `chosen`: the same without the numbered names for
+    which there is no attribute. Both are None if they equal the path.
     """
 
     path: str
@@ -38,11 +39,12 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Weight(msgspec.Struct, frozen=True, kw_only=True):
-    """A parameter or buffer. `role`: its attribute in its module; `also`: other names that the framework gives it.
+    """A parameter or buffer.
 
-    `statistic`: it is not trained, yet changes in training, as a batch norm's moving average does. `constant`: any
-    other buffer of torch's, such as a table or a mask. `fixed`: a variable of Keras's that is no statistic and was
-    made untrained, in a layer that is not frozen.
+    `role`: its attribute name in its module. `also`: other names that the framework has for it.
+    `statistic`: it is not trained but changes in training, such as a batch norm's moving average.
+    `constant`: any other buffer of torch, such as a table or a mask.
+    `fixed`: a Keras variable that is no statistic and was created untrainable, in a layer that is not frozen.
     """
 
     name: str
@@ -58,7 +60,7 @@ class Weight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor that a module returned. `key`: the path, and #1, #2... for its further tensors of the pass."""
+    """A tensor that a module returned; `key` is the module's path, with #1, #2... for its further tensors."""
 
     key: str
     module: str
@@ -66,13 +68,13 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a forward pass in training mode does beside that in inference, as seen with dropouts that drop nothing.
+    """What a forward pass in training mode does that one in inference does not, observed with a dropout rate of 0.
 
-    `masks`: of each that is drawn, in order, the elements of the tensor that it is for. `drawn`: by the key of each
-    tensor that a module returned, how many had been drawn by then. `changing`: buffers, or variables that are not
-    trained, that are not what they were before, or after one more pass; statistics of norms, which always change, are
-    none of them. `counting`: those among them that only count the passes (parity.pairs.moved.is_counter).
-    `returned`: of torch's.
+    `masks`: for each dropout mask in the order of drawing, the number of elements of its tensor. `drawn`: for each
+    returned tensor, by key, how many masks had been drawn before it was returned. `changing`: buffers, or untrained
+    variables, that the pass (or one more) changed, without the statistics of norm layers, which always change.
+    `counting`: those of them that only count passes (parity.pairs.moved.is_counter). `returned`: what the model
+    returned, recorded for torch only.
     """
 
     masks: list[int] = []
@@ -82,19 +84,19 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     returned: Returned = Returned()
 
     def behind(self, key: str, size: int) -> int | None:
-        """How many masks for tensors of this size had been drawn when a tensor was returned; None if it was not."""
+        """Return how many masks of `size` elements were drawn before the tensor `key` was returned; None if never."""
         return self.masks[: self.drawn[key]].count(size) if key in self.drawn else None
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """One side's half.
+    """The description of one side's model.
 
-    `modules` and `weights` in the order of their definition. `called`: modules in the order of their first calls.
-    `tied`: further names of a weight, with the name that it has among `weights`. `outputs`: in the order in which
-    they were returned, the whole model's last; `unnamed`: the model's that [outputs] leaves out. `arguments`: the
-    shapes of the tensors that went into each module's first call, for those modules that have none within them.
-    `rehearsal`: of training, where it could run.
-    `returned`: what the whole model returned in inference; nothing where the file has [outputs].
+    `modules`, `weights`: in the order of their definition. `called`: modules in the order of their first calls.
+    `tied`: further names of shared weights, with their name in `weights`. `outputs`: the returned tensors in the order
+    of their return, those of the whole model last. `unnamed`: outputs of the model that [outputs] does not name.
+    `arguments`: the shapes of the tensors passed to each module's first call, for modules without submodules.
+    `rehearsal`: the forward pass in training mode, if it could run. `returned`: what the whole model returned in
+    inference; empty if the pair file has [outputs].
     """
 
     side: str
@@ -109,21 +111,21 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     returned: Returned = Returned()
 
     def keys(self, training: bool) -> list[Keys]:
-        """Of what the whole model returns in that mode, in order; none where nothing of it has a key."""
+        """Return the paths of the model's outputs in training or inference mode; empty if none of them is named."""
         return (self.rehearsal if training else self).returned.keys
 
     def kind(self, path: str) -> str:
-        """Of a module; "" if there is none of that path."""
+        """Return the kind of the module at a path; "" if there is no such module."""
         return next((module.kind for module in self.modules if module.path == path), "")
 
 
 def write(folder: Path, survey: Survey) -> None:
-    """Leave it there."""
+    """Write survey.json into the folder."""
     (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(survey), indent=1))
 
 
 def read(folder: Path) -> Survey:
-    """Raises TraceError."""
+    """Read survey.json from the folder. Raises TraceError."""
     try:
         return msgspec.json.decode(validate.whole(folder / FILE, LARGEST), type=Survey)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -131,12 +133,12 @@ def read(folder: Path) -> Survey:
 
 
 def activations(folder: Path) -> dict[str, Array]:
-    """What the modules returned, by key, float64 or whole numbers. Raises TraceError."""
+    """Return the tensors that the modules returned, by key, as float64 or integers. Raises TraceError."""
     return dict(TensorFile(folder / ACTIVATIONS))
 
 
 class Initial(Mapping[str, Floats]):
-    """The values that both sides start from, by torch's names, as float64: each is read when it is asked for."""
+    """The initial weights of both sides, by torch's names, as float64; each is read from the file on access."""
 
     def __init__(self, folder: Path) -> None:
         self._file = TensorFile(folder / WEIGHTS)

@@ -1,9 +1,9 @@
-"""One safetensors file, written as a stream in execution order and read through a memory map.
+"""safetensors files, written as a stream in execution order and read through a memory map.
 
 The format (github.com/huggingface/safetensors): the header's length as a little-endian uint64, a
-JSON header padded with spaces, then the bytes of every tensor without gaps. The writer keeps room
-for the header and fills it in last, so that no tensor waits in memory for the others; the reader
-hands out views, so that only what is looked at is read.
+JSON header padded with spaces, then the bytes of all tensors without gaps. The writer reserves room
+for the header and fills it in last, so that tensors need not be kept in memory until all are known;
+the reader returns views, so that only the tensors that are used are read from disk.
 """
 
 import math
@@ -38,7 +38,7 @@ LARGEST_HEADER = 100_000_000  # bytes; the limit of the reference implementation
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tensor's place in the file. `data_offsets` count from the end of the header."""
+    """A tensor's entry in the header; `data_offsets` are in bytes from the end of the header."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -46,9 +46,9 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Writer:
-    """Appends tensors to a file; `close` writes the header and returns the keys in order.
+    """Appends tensors to a file; `close` writes the header. `room` is the size to reserve for it, in bytes.
 
-    `digest`: once closed, that of the tensors' bytes and the header (TensorFile.digest).
+    The safetensors library is not used, as it needs all tensors at once and stores non-contiguous ones wrongly.
     """
 
     def __init__(self, path: Path, room: int) -> None:
@@ -61,7 +61,7 @@ class Writer:
         self.file.seek(8 + self.room)
 
     def add(self, key: str, array: Array) -> None:
-        """Append one tensor, row-major, whatever its strides."""
+        """Append a tensor in row-major order, whatever its strides. Raises TraceError."""
         if array.dtype not in CODES:
             raise TraceError(f"{key}: cannot store the dtype {array.dtype}, expected one of {sorted(map(str, CODES))}")
         if key in self.entries:
@@ -73,7 +73,7 @@ class Writer:
         self._digest.update(content)
 
     def close(self) -> list[str]:
-        """Write the header, moving the tensors back if the room kept for it was too small."""
+        """Write the header and return the keys in order; move the tensors if the room for the header was too small."""
         header = msgspec.json.encode(self.entries)
         if len(header) > self.room:
             self._make_room(_padded(len(header)))
@@ -85,7 +85,7 @@ class Writer:
 
     @property
     def digest(self) -> str:
-        """XXH3-128 (github.com/Cyan4973/xxHash) of the tensors' bytes and the header without its padding, as hex."""
+        """XXH3-128 hash (github.com/Cyan4973/xxHash) of the tensors' bytes and the unpadded header; set by `close`."""
         return self._digest.hexdigest()
 
     def _make_room(self, room: int) -> None:
@@ -101,7 +101,7 @@ class Writer:
 
 
 class TensorFile(Mapping[str, Array]):
-    """The tensors of a file by key, in the order in which they were written. Raises TraceError."""
+    """The tensors of a file by key, in the order in which they were written. Raises TraceError for a damaged file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -123,13 +123,13 @@ class TensorFile(Mapping[str, Array]):
         return len(self.entries)
 
     def digest(self) -> str:
-        """What Writer.digest said if the file is still what was written. Reads all of it, a block at a time."""
-        found = xxhash.xxh3_128()
+        """Return the digest of the file, which equals Writer.digest if it is unchanged; read it block by block."""
+        digest = xxhash.xxh3_128()
         content = np.ndarray(len(self.bytes) - self.start, np.uint8, self.bytes, self.start)
         for (block,) in blocks(content, size=1 << 20):
-            found.update(block.data)
-        found.update(self.bytes[8 : self.start].rstrip(b" "))
-        return found.hexdigest()
+            digest.update(block.data)
+        digest.update(self.bytes[8 : self.start].rstrip(b" "))
+        return digest.hexdigest()
 
 
 class _Header(NamedTuple):
@@ -138,11 +138,16 @@ class _Header(NamedTuple):
 
 
 def _header(path: Path, content: mmap.mmap) -> _Header:
-    """The checked header: known dtypes, sizes that fit, no gaps, nothing beyond the file's end."""
+    """Read the header, and check that dtypes are known and that the tensors fill the file without gaps.
+
+    Raises TraceError.
+    """
     length = int.from_bytes(content[:8], "little")
     start = 8 + length
     if length > LARGEST_HEADER or start > len(content):
-        raise TraceError(f"{path}: truncated or not safetensors: {len(content)} bytes, a header of {length}")
+        raise TraceError(
+            f"{path}: truncated or no safetensors file: it has {len(content)} bytes and claims a header of {length}"
+        )
     try:
         entries = validate.decoded(content[8:start], dict[str, Entry])
         validate.harmless(list(entries))
@@ -154,13 +159,13 @@ def _header(path: Path, content: mmap.mmap) -> _Header:
             raise TraceError(f"{path}: the header is damaged at {key!r}: {entry}")
         end = entry.data_offsets[1]
     if start + end != len(content):
-        raise TraceError(f"{path}: truncated: {len(content)} bytes, expected {start + end}")
+        raise TraceError(f"{path}: truncated: received {len(content)} bytes, expected {start + end}")
     return _Header(start, entries)
 
 
 def _possible(entry: Entry) -> bool:
-    """Whether numpy can make such an array: its limits on axes and bytes hold for empty arrays too."""
-    # The axes are counted first: the product of millions of them would take for ever.
+    """Return whether numpy can create the array; its limits on axes and bytes hold for empty arrays too."""
+    # Check the number of axes first: a damaged header may list millions, whose product would take for ever.
     if entry.dtype not in DTYPES or len(entry.shape) > 64 or min(entry.shape, default=0) < 0:
         return False
     return math.prod(filter(None, entry.shape)) < 2**59
@@ -171,5 +176,5 @@ def _bytes(entry: Entry) -> int:
 
 
 def _padded(size: int) -> int:
-    """The next multiple of 64, so that the tensors start on a cache line."""
+    """Return a header size of at least `size` such that the tensors after it start on a cache line of 64 bytes."""
     return -(-(size + 8) // 64) * 64 - 8

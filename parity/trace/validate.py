@@ -1,8 +1,8 @@
-"""A trace's files and their JSON, read without trust: they may come from anywhere, damaged or made to harm.
+"""Defensive reading of trace files and their JSON, which may be damaged or malicious.
 
-A file is read only where it is a plain file of the trace's own folder: no link leads out of it, and nothing
-is waited for. JSON is refused where a key stands twice, so that readers could differ in what they see, or where
-a name holds what a terminal would obey.
+A file is read only if it is a plain file inside the trace's own folder: links are not followed, and pipes are not
+waited for. JSON is refused if a key occurs twice, because readers would disagree on its value, or if a name holds
+control characters, which a terminal would execute.
 """
 
 import json
@@ -18,14 +18,14 @@ import msgspec
 from parity.core.errors import TraceError
 
 Kind = TypeVar("Kind")
-# Control characters, line ends, half characters, and those that turn the direction of writing around.
+# Control characters, line separators, lone surrogates, and characters that change the direction of writing.
 OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-SPACES = dict.fromkeys(map(ord, "\t\r\n"))  # for str.translate, which leaves them out
+SPACES = dict.fromkeys(map(ord, "\t\r\n"))  # a table for str.translate that deletes them
 
 
 def opened(path: Path) -> FileIO:
-    """A plain file, for reading. Raises OSError for all else, a pipe, a device and a link among it."""
-    # A pipe that nobody writes to would be waited for.
+    """Open a plain file for reading. Raises OSError for anything else, such as a pipe, a device or a link."""
+    # O_NONBLOCK: opening a pipe that has no writer would wait for ever.
     file = FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -34,42 +34,45 @@ def opened(path: Path) -> FileIO:
 
 
 def whole(path: Path, largest: int) -> bytes:
-    """All of a file that is no larger. Raises OSError, and TraceError where it is larger."""
+    """Return the content of a file of at most `largest` bytes. Raises OSError, and TraceError if it is larger."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > largest:
-            raise TraceError(f"{path}: {size} bytes, expected {largest} at most")
+            raise TraceError(f"{path}: received {size} bytes, expected at most {largest}")
         return file.read(largest)
 
 
 def stay(folder: Path, name: str) -> Path:
-    """`folder`/`name`; no link on the way from the one to the other. Raises TraceError."""
+    """Return `folder`/`name`. Raises TraceError if a symbolic link lies below `folder` on that path."""
     path = folder / name
     if os.path.realpath(path) != os.path.join(os.path.realpath(folder), name):
-        raise TraceError(f"{path}: is a link, or in a folder that is one; expected the trace's own file")
+        raise TraceError(f"{path}: is a symbolic link or in a linked folder; expected a file of the trace's own folder")
     return path
 
 
 def decoded(content: bytes, kind: type[Kind]) -> Kind:
-    """JSON as a kind of struct. Raises ValueError, msgspec's and json's errors among it, and RecursionError."""
+    """Decode JSON to a struct of the given type, and refuse duplicate keys.
+
+    Raises ValueError (which includes the errors of msgspec and json), and RecursionError for very deep nesting.
+    """
     value = msgspec.json.decode(content, type=kind)
     json.loads(content, object_pairs_hook=_unique)
     return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:
-    """One object of the JSON, inner ones first. Its values are let go of: they are there already."""
+    """Raise ValueError if a JSON object has a key twice; the values are not kept, since msgspec has decoded them."""
     seen = set()
     for key, _ in pairs:
         if key in seen:
-            raise ValueError(f"the key {key!r} is there twice")
+            raise ValueError(f"the key {key!r} occurs twice")
         seen.add(key)
 
 
 def harmless(value: Any, spaced: bool = False) -> None:
-    """All texts of a value made of builtins are for a terminal's eyes. `spaced`: tabs and line ends are too.
+    """Raise ValueError if any string in a value made of builtins holds control characters.
 
-    Raises ValueError.
+    `spaced`: allow tabs and line ends.
     """
     if isinstance(value, str):
         if OBEYED.search(value.translate(SPACES) if spaced else value):

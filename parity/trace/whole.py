@@ -1,4 +1,4 @@
-"""Whether a trace lists all the steps that its case demands: what neither side lists would not be compared."""
+"""The check that a trace has all steps of its case: a step that both traces lack would silently not be compared."""
 
 from collections.abc import Iterator
 
@@ -10,25 +10,28 @@ from parity.trace.manifest import Trace
 
 
 def check_steps(trace: Trace) -> None:
-    """Raises TraceError where a run of a replica lacks a step, or the state before the first or the evaluation."""
+    """Raise TraceError if a replica lacks a step of a run, the state before the first step, or the evaluation."""
     facts = trace.manifest
     demanded, listed = list(_stems(trace.case)), facts.files.keys() | facts.same.keys()
-    if not facts.layout.parameters:  # a model without any has no state before the first step
+    if not facts.layout.parameters:  # a model without parameters has no state before the first step
         demanded.remove(keys.INITIAL)
     for run in (*keys.RUNS[:2], *keys.RUNS[2:] * (keys.RUNS[2] in facts.runs)):
         for replica, ranks in enumerate(facts.replicas):
             held = {stem for stem in demanded if listed.intersection(f"{run}/rank-{rank}/{stem}" for rank in ranks)}
-            if replica:  # nn.DataParallel's other replicas are made anew in every step
+            if replica:  # nn.DataParallel creates the other replicas in every step, so they have no initial state
                 held.add(keys.INITIAL)
             if lost := [stem for stem in demanded if stem not in held]:
                 raise TraceError(
                     f"{trace.folder / keys.MANIFEST}: is truncated: its {run} run has no {lost[0]}, which "
-                    f"{trace.case.name} with steps={trace.case.steps} demands; record the trace again"
+                    f"{trace.case.name} with steps={trace.case.steps} must have; record the trace again"
                 )
 
 
 def _stems(case: Case) -> Iterator[str]:
-    """What is recorded of it, as parity.trace.recorder says; without [train] a pair has one step and no evaluation."""
+    """Yield the stems of the files that `parity.trace.recorder` writes for a case.
+
+    A pair without [train] has a single step and no evaluation.
+    """
     yield keys.INITIAL
     trains = not isinstance(case.model, Pair) or case.model.train is not None
     last = case.steps if trains else 0

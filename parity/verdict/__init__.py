@@ -1,1 +1,1 @@
-"""How far two computations are apart, judged by two precisions instead of a tolerance."""
+"""The verdict on two traces: the rule compares runs at two precisions instead of using a tolerance."""

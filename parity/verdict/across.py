@@ -1,6 +1,6 @@
-"""Two traces of one framework whose cases differ in how the training is spread over devices, not in what it computes.
+"""The comparison of two traces of one framework whose cases differ only in how the training is distributed.
 
-A distributed training against the same one on a single device, or against another distributed one.
+One is a distributed training; the other is the same training on a single device, or distributed in another way.
 """
 
 import msgspec
@@ -15,7 +15,10 @@ from parity.verdict.traces import difference
 
 
 def across(reference: Trace, candidate: Trace) -> CaseResult:
-    """The verdict; `against_single` holds it too. Raises TraceError where they are not the same mathematics."""
+    """Compare two traces whose cases differ in strategy or devices; the result's `against_single` has the details.
+
+    Raises TraceError if the two trainings are not the same mathematics.
+    """
     single, trace = sorted((reference, candidate), key=lambda trace: trace.case.strategy != "single")
     _check(single, trace)
     witness = single if "witness" in single.manifest.runs else None
@@ -53,12 +56,12 @@ def _check(single: Trace, trace: Trace) -> None:
 
 
 def _alone(case: Case) -> Case:
-    """The case without what may differ."""
+    """Return the case without the fields in which the two may differ."""
     return msgspec.structs.replace(baseline(case), name="", devices=1)
 
 
 def _spread(case: Case) -> str:
-    """What a case is called where its devices matter."""
+    """Return a case's name together with its number of devices and micro-batches."""
     if case.strategy == "single":
         return case.name
     parts = f", {case.accumulate} micro-batches" if case.accumulate > 1 else ""

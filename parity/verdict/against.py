@@ -1,7 +1,7 @@
-"""A distributed training against the same one on a single device, in one framework.
+"""The comparison of a distributed training with the same training on a single device, in one framework.
 
-Replica 0's gradients, updates, parameters, buffers and optimizer state, and the loss of the whole
-batch, which is put together from its parts.
+Compared are replica 0's gradients, updates, parameters, buffers and optimizer state, and the loss of the
+whole batch, which is computed from the losses of its parts.
 """
 
 import numpy as np
@@ -19,9 +19,10 @@ SAME = ("loss", "gradient", "parameter", "buffer", "optimizer_state")
 
 
 def against_single(single: Trace, trace: Trace, witness: Trace | None) -> Against:
-    """How far a case is from its baseline. `witness`: a trace of the baseline that has that run.
+    """Compare the high runs of a distributed training with those of the same training on a single device.
 
-    `single` may be another distributed training that equals the baseline.
+    `single`: the trace of the baseline, or of another distributed training that should equal it. `witness`: a trace of
+    the baseline that holds the witness run, or None. Raises TraceError.
     """
     found = Against()
     rule = Rule(trace.case.precision)
@@ -66,7 +67,7 @@ def _note(found: Against, place: str, key: str, judgement: TensorVerdict, reason
 
 
 def _whole(trace: Trace, run: str, stem: str) -> Tensors:
-    """Replica 0, with the loss of the whole step in the place of its own."""
+    """Return replica 0's tensors of a step, with the loss of the whole batch instead of the replica's own."""
     replicas = [trace.open(run, stem, replica) for replica in range(trace.replicas)]
     tensors = {key: array for key, array in replicas[0].items() if not key.startswith("loss/")}
     losses = [[array for key, array in replica.items() if key.startswith("loss/")] for replica in replicas]
@@ -78,8 +79,11 @@ def _whole(trace: Trace, run: str, stem: str) -> Tensors:
 
 
 def _loss(trace: Trace, replicas: list[Tensors], losses: list[list[Array]]) -> Array:
-    """The weighted sum of the losses of all micro-batches of all replicas."""
-    if trace.case.loss.reduction == "sum" or not all(losses):  # of the whole batch already
+    """Return the loss of the whole batch: the losses of all micro-batches, weighted by their numbers of samples.
+
+    Raises TraceError if the trace does not tell these numbers.
+    """
+    if trace.case.loss.reduction == "sum" or not all(losses):  # sums add up; a single loss is the whole batch's
         return np.asarray(sum(loss for own in losses for loss in own))
     if not all("sample/indices" in replica for replica in replicas):
         raise TraceError(f"{trace.folder}: does not say which samples each replica was given")

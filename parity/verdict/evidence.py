@@ -1,7 +1,8 @@
-"""What a comparison could not judge: numbers that are not finite, kinds without evidence, a reference that moves.
+"""Evidence for a match: the reasons why a case is inconclusive although no tensor diverged.
 
-A match says something about every kind of tensor that a case has. Where there was nothing to say it of, the case is
-inconclusive, and the reason is told in one line.
+A match claims something about every kind of tensor that a case has. If there is no evidence for that claim (numbers
+that are not finite, a kind without any tensor to compare, a reference that does not reproduce itself), the case is
+inconclusive, with a reason of one line.
 """
 
 from collections import Counter
@@ -23,33 +24,34 @@ from parity.verdict.kernel import Spread
 from parity.verdict.rule import SUBPRECISION, TensorVerdict
 from parity.verdict.steps import Step
 
-CLAIMED: Final = ("activation", "loss", "gradient", "parameter")  # kinds that a match says something about
-FINITE: Final = ("activation", "loss", "gradient", "parameter", "buffer", "optimizer_state")
+CLAIMED: Final = ("activation", "loss", "gradient", "parameter")  # kinds of which a match needs evidence
+FINITE: Final = ("activation", "loss", "gradient", "parameter", "buffer", "optimizer_state")  # kinds that must be so
 
 
 class Lost(NamedTuple):
-    """The verdict where NaN or infinity leaves something that cannot be compared, and why."""
+    """The verdict on a tensor with NaN or infinity, and the reason."""
 
     verdict: Verdict
     reason: str
 
 
 class Evidence:
-    """What was there to be judged, and what was not. `unjudged`: why the case is inconclusive, in words."""
+    """Collects, tensor by tensor, what could be compared; `unjudged` are the reasons why the case is inconclusive."""
 
     def __init__(self, names: tuple[str, str], case: Case) -> None:
         self.names, self.low = names, case.precision
-        # Without [train] the loss is a fixed sum of the outputs, of this project's making.
+        # Without [train], a pair's loss is a weighted sum of its outputs that this project made up.
         self._has_loss = not isinstance(case.model, Pair) or case.model.train is not None
         self.unjudged: list[str] = []
         self.findings: list[Finding] = []
         self._has_outputs = self._outputs_tell = False
-        self._parted: Counter[str] = Counter()  # tensors of a kind that rounding alone moves visibly
-        self._exploded = False  # the loss of both sides is not finite any more
-        self.low_exploded = ""  # since when that of both low runs is not: what rounding does is not known any more
+        self._parted: Counter[str] = Counter()  # by kind, the tensors that rounding alone moves visibly
+        self._exploded = False  # whether the losses of both high runs have become infinite or NaN
+        # Since when the losses of both low runs are infinite or NaN; from then on they do not show rounding any more.
+        self.low_exploded = ""
 
     def saw(self, step: int | None, key: str, files: Step) -> None:
-        """Take note of a tensor before it is judged."""
+        """Note a tensor of the high and low runs, before its verdict."""
         kind, name = keys.split(key)
         if step == 0 and kind == "activation" and name.startswith(MODEL):
             self._has_outputs = True
@@ -61,11 +63,11 @@ class Evidence:
                 self.unjudged.append(self.low_exploded)
 
     def lost(self, step: int | None, kind: str, spread: Spread) -> Lost | None:
-        """What NaN and infinity make of a tensor; None where nothing is lost.
+        """Return the verdict that NaN and infinity force on a tensor; None if they do not matter.
 
-        Infinities at the same positions agree, as in a mask, but not in a loss or a gradient. Later low runs may part
-        for good when a training explodes, one side a step before the other; and behind a loss that is infinite on both
-        sides it is chance what becomes infinity and what NaN.
+        Infinities at the same positions agree, as in a mask, except in a loss or a gradient. After the first step the
+        low runs may differ, because when a training explodes one side may do so a step earlier. Once the loss is
+        infinite on both sides, it is chance which numbers become infinity and which NaN.
         """
         if kind == "loss" and not self._has_loss and (spread.nans or spread.infinite):
             return None
@@ -84,11 +86,11 @@ class Evidence:
         return None
 
     def judged(self, kind: str, judgement: TensorVerdict) -> None:
-        """Take note of the verdict on a tensor."""
+        """Note the verdict on a tensor."""
         self._parted[kind] += judgement.excused > SUBPRECISION
 
     def not_reproducible(self, step: int | None, key: str, moved: float) -> None:
-        """Note where the reference first is not itself when it is run again. `moved`: the largest difference."""
+        """Note the first tensor that changed when the reference's high run was repeated; `moved` is the difference."""
         at = "before the first step" if step is None else f"at step {step}"
         apart = "is another tensor or not finite" if moved == BEYOND else f"is {moved:.1e} away"
         again = f"run again on the same inputs and weights, {self.names[0]}'s {key} {at} {apart}"
@@ -98,7 +100,7 @@ class Evidence:
         self.unjudged.append(message)
 
     def claim(self, reference: Trace, checks: Mapping[str, Check]) -> None:
-        """Note what a match would need evidence of, and has none."""
+        """Note the kinds of tensors for which a match lacks evidence, after all tensors have been compared."""
         if self._has_outputs and not self._outputs_tell:
             self.unjudged.append("the model's outputs are zero, not finite or empty: they would agree with any others")
         recorded = {keys.split(key)[0] for listed in reference.manifest.files.values() for key in listed}
@@ -111,5 +113,5 @@ class Evidence:
 
 
 def _tells(array: Array) -> bool:
-    """Whether some number is neither zero nor NaN nor infinite."""
+    """Return whether the array has a number that is finite and not zero."""
     return any(bool((np.isfinite(block) & (block != 0)).any()) for (block,) in blocks(array))

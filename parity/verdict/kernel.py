@@ -1,12 +1,12 @@
-"""How far a tensor's runs are apart, in one pass over memory.
+"""The differences between the runs of a tensor, computed in one pass over memory.
 
-The runs' tensors are cut into blocks that stay in cache. In each block, every pair of runs asked for
-is subtracted into one reused buffer and reduced to a largest magnitude and an L2 norm; these are
-joined over the blocks. Memory is that of a few blocks, whatever the tensors' size: the pages of mapped files are
-let go of behind the blocks.
+The tensors are cut into blocks that fit into the cache. In each block, the required pairs of runs are subtracted into
+one reused buffer and reduced to the largest magnitude and the L2 norm; the results of all blocks are then joined.
+Memory stays at a few blocks, whatever the size of the tensors, because the pages of mapped files are released after
+each block.
 
-Differences are taken where both values are finite. That the others agree in kind (NaN, +inf, -inf)
-is what `same_nonfinite` says. Integers are compared as float64, exactly up to 2^53.
+Differences are taken where both values are finite. `same_nonfinite` tells whether the other positions agree
+(NaN, +inf, -inf). Integers are compared as float64, which is exact up to 2^53.
 """
 
 import math
@@ -23,20 +23,20 @@ from parity.core.precision import gap
 from parity.trace.pages import blocks, release
 from parity.verdict.octaves import SLACK, Octave, Table, stride, suspicious
 
-# Bytes, measured: one thread wants its buffers in L2 and few pages to touch first; several threads wait for the
-# interpreter's lock over blocks that small.
+# Block sizes in bytes, by measurement: a single thread is fastest with buffers that fit into the L2 cache; with blocks
+# that small, several threads would wait for the interpreter's lock.
 BLOCK, THREAD_BLOCK = 1 << 19, 1 << 22
-THREADED = 1 << 21  # elements from which threads pay
+THREADED = 1 << 21  # elements from which on several threads are faster
 THREADS = min(os.cpu_count() or 1, 4)
-# Elements of one dot product: too few for BLAS to start threads inside ours (half as fast), or for a float32 sum
-# to lose its digits.
+# Elements per dot product: few enough that BLAS starts no threads inside ours (which halves the speed), and that a
+# float32 sum keeps its accuracy.
 ROW = 1 << 12
-# Squares of magnitudes from 1 / SAFE to SAFE neither overflow nor vanish, summed over a row.
+# The squares of magnitudes from 1 / SAFE to SAFE neither overflow nor vanish when summed over a row.
 SAFE = {np.dtype(kind): float(np.finfo(kind).max) ** 0.4 for kind in (np.float32, np.float64)}
 
 
 class Change(NamedTuple):
-    """A tensor derived as `now - before`, never as a whole."""
+    """The tensor `now - before`, computed block by block and never stored as a whole."""
 
     now: Array
     before: Array
@@ -50,7 +50,7 @@ Tensor = Array | Change
 
 
 class Runs(NamedTuple):
-    """One tensor in every run that there is; row-major, all of one shape."""
+    """One tensor in every recorded run; all are row-major and of one shape."""
 
     reference_high: Tensor
     candidate_high: Tensor
@@ -60,7 +60,7 @@ class Runs(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """How far the runs of a tensor are apart."""
+    """The differences between the runs of a tensor."""
 
     size: int
     scale: float  # largest magnitude in the high runs
@@ -76,14 +76,14 @@ class Spread(NamedTuple):
     nans: int = 0  # in the high run that has more of them
     infinite: int = 0
     nans_low: int = 0  # in the low run that has more of them
-    live: float = math.inf  # upper end of the largest elements in which rounding shows, if any differ
-    octaves: Sequence[Octave] = ()  # those whose difference is not a match in any case
+    live: float = math.inf  # upper end of the largest octave in which rounding shows; infinite if it shows in none
+    octaves: Sequence[Octave] = ()  # the octaves with a difference that is not a match at any size of the others
 
 
 class Difference(NamedTuple):
-    """How far two arrays are apart."""
+    """The differences between two arrays."""
 
-    largest: float  # of |a - b|
+    largest: float  # largest |a - b|
     squares: float  # sum of (a - b)^2
     scale: float  # largest |a|
     same_nonfinite: bool
@@ -98,7 +98,7 @@ class _Size(NamedTuple):
 
 
 def measure(runs: Runs, low: str = "float32") -> Spread:
-    """How far the runs are apart, in float64. `low`: the run precision."""
+    """Measure the differences between the runs of a tensor in float64; `low` is the run precision."""
     reduction = partial(_AllRuns, every=stride(runs.reference_high.size), shrinks=2.0 ** (SLACK - gap(low)))
     found, tables = _stream(runs, reduction, np.dtype(np.float64))
     reference, candidate, high, low_runs, reference_error, candidate_error, witness = found
@@ -127,9 +127,10 @@ def measure(runs: Runs, low: str = "float32") -> Spread:
 
 
 def difference(a: Array, b: Array) -> Difference:
-    """How far two arrays are apart, in float32 if it holds both dtypes, else in float64.
+    """Measure the differences between two arrays, in float32 if it can hold both dtypes, else in float64.
 
-    float32 is sound: a difference is rounded once, by at most 2^-24 of itself, and is zero only for equal values.
+    float32 is precise enough: each difference is rounded once, by at most 2^-24 of itself, and is zero only for equal
+    values.
     """
     narrow = np.can_cast(a.dtype, np.float32) and np.can_cast(b.dtype, np.float32)
     (scale, apart), _ = _stream((a, b), _TwoArrays, np.dtype(np.float32 if narrow else np.float64))
@@ -137,7 +138,7 @@ def difference(a: Array, b: Array) -> Difference:
 
 
 def sign_changes(one: Array, other: Array, least: float = 0.0) -> int:
-    """How many elements are positive in one array and not in the other; not those that are below `least` in both."""
+    """Count the elements that are positive in exactly one of two arrays; ignore those below `least` in both."""
     found = 0
     for a, b in blocks(one, other, size=BLOCK // 8):
         changed = ((a > 0) != (b > 0)) & ((np.abs(a) >= least) | (np.abs(b) >= least))
@@ -146,17 +147,17 @@ def sign_changes(one: Array, other: Array, least: float = 0.0) -> int:
 
 
 class _Reduction(Protocol):
-    """What becomes of the blocks that one thread walks through. `spare`: a buffer; `table`: filled beside the sizes."""
+    """The reduction of the blocks of one thread; `spare` is a buffer, and `table` is filled besides the sizes."""
 
     spare: Array
     table: Table
 
     def __call__(self, blocks: list[Array | None]) -> list[_Size]:
-        """The sizes of one block's tensors and differences."""
+        """Return the sizes of one block's tensors and differences."""
 
 
 class _TwoArrays:
-    """The sizes of one array and of its difference from another."""
+    """The reduction for two arrays: the size of the first, and of their difference."""
 
     def __init__(self, step: int, dtype: np.dtype[Any]) -> None:
         self.table = Table()
@@ -167,7 +168,7 @@ class _TwoArrays:
 
 
 class _AllRuns:
-    """The sizes that a Spread is made of; elements that are to be compared at their own scale go into the table."""
+    """The reduction for a Spread; elements that must be compared at their own scale are entered into the table."""
 
     def __init__(self, step: int, dtype: np.dtype[Any], every: int, shrinks: float) -> None:
         self.table, self._every, self._shrinks = Table(), every, shrinks
@@ -181,7 +182,7 @@ class _AllRuns:
             _apart(low_candidate, candidate, self.spare, norm=True),
             _apart(witness, reference, self.spare),
         ]
-        high = _apart(reference, candidate, self.spare)  # leaves |reference - candidate|
+        high = _apart(reference, candidate, self.spare)  # last, because `_enter` reads its result from the buffer
         if high.largest:
             self._enter(blocks)
         return [_alone(reference), _alone(candidate), high, *apart]
@@ -195,7 +196,7 @@ class _AllRuns:
 
 
 def count_apart(one: Array, other: Array, limit: float) -> int:
-    """How many elements of two arrays of one shape are more than `limit` apart; NaN and infinity are not."""
+    """Count the elements by which two arrays of equal shape differ by more than `limit`; skip NaN and infinity."""
     parts = blocks(one, other, size=BLOCK // 8)
     return sum(int(np.count_nonzero(_finite(a.astype(np.float64), b)[0] > limit)) for a, b in parts)
 
@@ -203,9 +204,9 @@ def count_apart(one: Array, other: Array, limit: float) -> int:
 def _stream(
     tensors: Sequence[Tensor | None], make: Callable[[int, np.dtype[Any]], _Reduction], dtype: np.dtype[Any]
 ) -> tuple[list[_Size], list[Table]]:
-    """The sizes that a reduction finds, and each thread's table.
+    """Reduce tensors block by block, and return the joined sizes and each thread's table.
 
-    Threads take turns at the blocks: numpy computes without the interpreter's lock.
+    Large tensors are distributed over threads, block by block; numpy releases the interpreter's lock while it computes.
     """
     size = max(tensor.size for tensor in tensors if tensor is not None)
     threads = THREADS if size >= THREADED else 1
@@ -223,11 +224,11 @@ def _stream(
 def _walk(
     tensors: Sequence[Tensor | None], step: int, dtype: np.dtype[Any], starts: range, reduction: _Reduction
 ) -> list[_Size]:
-    """What a reduction finds in the blocks at `starts`; in an empty block where there is none."""
+    """Reduce the blocks that begin at `starts`, and return their joined sizes; an empty tensor is one empty block."""
     buffers = [np.empty(step, dtype) for _ in tensors]
     sources = _sources(tensors)
     found = []
-    with np.errstate(all="ignore"):  # the reductions look for what is not finite
+    with np.errstate(all="ignore"):  # the reductions handle numbers that are not finite
         for start in starts or (0,):
             part = slice(start, start + step)
             loaded = [
@@ -239,7 +240,7 @@ def _walk(
 
 
 def _sources(tensors: Sequence[Tensor | None]) -> list[Array]:
-    """The arrays that are read, flat."""
+    """Return all arrays that are read, flattened."""
     found = [tensor if isinstance(tensor, Change) else (tensor,) for tensor in tensors if tensor is not None]
     return [array.reshape(-1) for arrays in found for array in arrays]
 
@@ -254,7 +255,7 @@ def _load(tensor: Tensor | None, part: slice, buffer: Array, spare: Array) -> Ar
 
 
 def _cast(array: Array, part: slice, buffer: Array) -> Array:
-    """A part in the buffer's dtype: where it lies if it has that dtype, else in the buffer."""
+    """Return a part of an array in the buffer's dtype: a view if it has that dtype, else a copy in the buffer."""
     block = array.reshape(-1)[part]
     if block.dtype == buffer.dtype and block.flags.aligned:
         return block
@@ -263,7 +264,7 @@ def _cast(array: Array, part: slice, buffer: Array) -> Array:
 
 
 def _alone(values: Array | None) -> _Size:
-    """The largest finite magnitude of a block."""
+    """Return the size of a block: its largest finite magnitude, and its numbers of NaN and infinity."""
     if values is None or not values.size:
         return _Size()
     largest = max(float(np.maximum.reduce(values)), -float(np.minimum.reduce(values)))
@@ -275,9 +276,9 @@ def _alone(values: Array | None) -> _Size:
 
 
 def _apart(left: Array | None, right: Array | None, spare: Array, norm: bool = False) -> _Size:
-    """How far two blocks are apart, and how many numbers of `left` are NaN.
+    """Return the size of the difference of two blocks, with the number of NaN in `left`.
 
-    `spare`: a buffer that is left with the magnitudes of the differences, where these fit into it.
+    The magnitudes of the differences are left in the buffer `spare`. The L2 norm is computed only if `norm` is set.
     """
     if left is None or right is None or not left.size:
         return _Size()
@@ -292,14 +293,17 @@ def _apart(left: Array | None, right: Array | None, spare: Array, norm: bool = F
 
 
 def _finite(left: Array, right: Array) -> tuple[Array, bool]:
-    """|left - right| where both are finite, else 0; and whether they are equal elsewhere. In float64, for its range."""
+    """Return |left - right| where both are finite, else 0; and whether all other positions agree.
+
+    It is computed in float64, in which differences of float32 numbers cannot overflow.
+    """
     finite = np.isfinite(left) & np.isfinite(right)
     values = np.where(finite, np.abs(np.subtract(left, right, dtype=np.float64)), 0.0)
     return values, np.array_equal(left[~finite], right[~finite], equal_nan=True)
 
 
 def _norm(values: Array, largest: float) -> float:
-    """The L2 norm, of values scaled by the largest where squares could overflow or vanish."""
+    """Return the L2 norm; scale the values by the largest one first if their squares could overflow or vanish."""
     limit = SAFE[values.dtype]
     if largest == 0 or math.isinf(largest):
         return largest

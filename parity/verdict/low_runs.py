@@ -1,8 +1,8 @@
-"""The runs at the run precision, judged in the first step: are they as noisy as rounding makes them, and no more?
+"""The verdict on the low runs in the first step: they must not be noisier than rounding makes them.
 
-A fault that only exists at the run precision does not show in the float64 runs. Each side's low run is held against
-its own high run, beside the other side's noise and beside what rounding explains; so two low runs that are wrong
-together are found as well as one.
+A fault that exists only at the run precision does not show in the float64 runs. The noise of each side's low run, its
+distance from that side's high run, is therefore compared with the noise of the other side, and with what rounding
+explains. The latter finds faults that both sides share.
 """
 
 from typing import Final, Literal, NamedTuple
@@ -18,33 +18,34 @@ from parity.verdict.kernel import Change, Runs, Spread, Tensor
 from parity.verdict.octaves import octave_of, sampled
 from parity.verdict.rule import FAR_NOISIER, GROSS, NOISIER, VISIBLE, Rule
 
-# A switched rounding or comparison (floor, sort, argmax) is no noise if it changes at most one in so many elements.
+# Where rounding makes an operation jump (floor, sort, argmax), it does not count as noise if at most one element in
+# FEW changes.
 FEW: Final = 64
-SOME: Final = 6  # numbers of which something can be said at all
-SHARE: Final = 0.25  # of an error's energy: as much lies along the values if it has to do with them
-FURTHER: Final = 4  # times the error of larger numbers
-CHANCE: Final = 1e-4  # that so much of it lies along them by chance, where there are few
+SOME: Final = 6  # elements that a tensor needs at least for a statement on its error's direction
+SHARE: Final = 0.25  # share of an error's energy in the direction of the values from which on it depends on them
+FURTHER: Final = 4  # an error in small elements stands out if it is so many times that in larger elements
+CHANCE: Final = 1e-4  # admitted probability that a random error of few elements lies in that direction
 
 
 BACKWARD: Final = ("gradient", keys.UPDATE)
 KINDS: Final = ("activation", "loss", "buffer", *BACKWARD)
-# Of a loss or a buffer a few bits more or less are the luck of one number, or of a sum's order.
+# Kinds for which there are findings. In a loss or a buffer, a few bits are the luck of one number or of a sum's order.
 TOLD: Final = ("activation", *BACKWARD)
 
 
 class Noise(NamedTuple):
-    """By how many bits a side's low run is noisier than something, and in which tensor."""
+    """The excess noise of a side's low run in one tensor: `bits` more than what `than` names."""
 
     side: str
     key: str
     bits: float
     than: str
-    told_only: bool = False  # a finding, however far it is
-    systematic: bool = False  # along the values, as no switched ReLU is
+    told_only: bool = False  # only a finding and never `diverged`, however large it is
+    systematic: bool = False  # whether the error depends on the values, which that of a switched ReLU does not
 
 
 class Low(NamedTuple):
-    """A tensor of one side, in float64 and at the run precision."""
+    """A tensor of one side in the high run (float64) and in the low run (the run precision)."""
 
     name: str
     high: Tensor
@@ -52,9 +53,10 @@ class Low(NamedTuple):
 
 
 class LowRuns:
-    """What was found of the low runs so far.
+    """Checks the low runs tensor by tensor.
 
-    `noisier`: by side, the tensors that are noisier than the other side's or than rounding explains, however far.
+    `noisier`: by side, the tensors that are noisier than the other side's or than rounding explains, by any amount
+    above the first limit.
     """
 
     def __init__(self, names: tuple[str, str], rule: Rule) -> None:
@@ -63,9 +65,9 @@ class LowRuns:
         self._told: dict[str, list[Noise]] = {}
 
     def check(self, key: str, spread: Spread, runs: Runs, stored: float = 0.0) -> str:
-        """Rule one tensor of the first step. Returns why it is diverged, or "" where it is not.
+        """Check a tensor of the first step; return the reason why it is diverged, or "" if it is not.
 
-        `runs`: the tensor in every run. `stored`: of an update, the scale of its parameter.
+        `stored`: for an update, the scale of its parameter.
         """
         kind = keys.split(key)[0]
         if kind not in KINDS:
@@ -74,7 +76,7 @@ class LowRuns:
         if kind == "activation":
             for number, (_, high, low) in enumerate(sides):
                 assert not isinstance(high, Change) and not isinstance(low, Change)
-                # What is smaller than the run precision can hold becomes zero, and switches nothing.
+                # Values too small for the run precision become zero there; that is no switched ReLU.
                 self.rule.kinks[number] += kernel.sign_changes(high, low, SMALLEST[self.rule.low])
         blind = kind in BACKWARD and not self.rule.gradients_tell
         noises = self._beside_the_other(key, spread, sides, stored)
@@ -102,10 +104,10 @@ class LowRuns:
             self.noisier[side].append(key)
 
     def _beside_rounding(self, key: str, spread: Spread, sides: list[Low], stored: float) -> list[Noise]:
-        """What is further off than rounding explains, and not as rounding is off.
+        """Return the noise that rounding does not explain, neither by its size nor by its direction.
 
-        Rounding that cancellation leaves is as large as it likes, and the witness may not show it; but it has nothing
-        to do with the values, and where it does, as where all is lost, it is the same on both sides.
+        Rounding errors that are left by cancellation may be of any size, and the witness may not show them. But they
+        do not depend on the values; or if they do, because all digits are lost, they are the same on both sides.
         """
         found = []
         for side, other, excess in zip(sides, sides[::-1], self.rule.excess(spread, stored), strict=True):
@@ -121,7 +123,10 @@ class LowRuns:
         return found
 
     def _few(self, side: Low, other: Low, spread: Spread) -> bool:
-        """Whether this side alone is off in few elements: a fault, or a sort or comparison that fell out otherwise."""
+        """Return whether only this side is off, and only in few elements.
+
+        That is a fault, or a sort or comparison that rounding decided differently.
+        """
         far = 2.0**FAR_NOISIER * ROUNDOFF[self.rule.low] * spread.scale
         counts = [
             kernel.count_apart(high, low, far)
@@ -131,7 +136,7 @@ class LowRuns:
         return bool(counts) and 0 < counts[0] <= spread.size // FEW and not counts[1]
 
     def _small_ones(self, key: str, sides: list[Low]) -> str:
-        """Why elements of one size are diverged in a low run, though larger ones beside them hide it; or ""."""
+        """Return why elements of one size have diverged in a low run, which larger elements beside them hide; or ""."""
         low = self.rule.low
         for side, other in zip(sides, sides[::-1], strict=True):
             high, rounded, others = (_sampled(tensor) for tensor in (side.high, side.low, other.low))
@@ -141,7 +146,7 @@ class LowRuns:
             wrong = (error > limit) & (error > VISIBLE * scale)
             for row in np.unique(rows[wrong]):
                 of_size, larger = rows <= row, error[rows > row]
-                # Rounding is no larger in small numbers than in the large ones that it comes from.
+                # Rounding errors in small elements come from the large ones, in which they are at least as large.
                 if not larger.size or np.sqrt(np.mean(error[of_size] ** 2)) <= FURTHER * np.sqrt(np.mean(larger**2)):
                     continue
                 if systematic(high[of_size], rounded[of_size], others[of_size]) == "one":
@@ -150,7 +155,7 @@ class LowRuns:
         return ""
 
     def findings(self) -> list[Finding]:
-        """One remark for each side whose low run is noisier than it should be."""
+        """Return a finding for each side whose low run is noisier than it should be."""
         return [
             Finding(
                 id="precision.noise",
@@ -164,9 +169,11 @@ class LowRuns:
 
 
 def systematic(high: Array, low: Array, other: Array) -> Literal["one", "both"] | None:
-    """Whether a low run is off by a multiple of the values or by a constant: it alone, or the other side as well.
+    """Return whether a low run is off by a multiple of the values or by a constant, which rounding is not.
 
-    `high`: the values in float64. `low`, `other`: both sides' low runs. Of fewer than SOME numbers nothing is known.
+    `high`: the values in float64. `low`: this side's low run. `other`: the other side's.
+    Returns "one" if only this side is off, "both" if the other side shares the error, and None if the error does not
+    depend on the values or there are fewer than SOME of them.
     """
     exact, rounded, others = (array.reshape(-1).astype(np.float64) for array in (high, low, other))
     finite = np.isfinite(exact) & np.isfinite(rounded) & np.isfinite(others)
@@ -176,20 +183,21 @@ def systematic(high: Array, low: Array, other: Array) -> Literal["one", "both"] 
     if exact.size < SOME or not energy or not values:
         return None
     along = max(float(error @ exact) ** 2 / values, float(error.sum()) ** 2 / exact.size)
-    # The part of a random direction's energy along a given one exceeds s with probability of about (1-s)^((n-1)/2).
+    # For a random error of n elements, the share of its energy in a given direction exceeds s with a probability of
+    # about (1-s)^((n-1)/2).
     if along <= max(SHARE, 1.0 - CHANCE ** (2 / (exact.size - 1))) * energy:
         return None
     return "one" if float(np.square(rounded - others).sum()) > SHARE**2 * energy else "both"
 
 
 def _sides(names: tuple[str, str], runs: Runs) -> list[Low]:
-    """Both sides of a tensor, in float64 and at the run precision."""
+    """Return the tensor's high and low run for each side that has both."""
     pairs = (runs.reference_high, runs.reference_low), (runs.candidate_high, runs.candidate_low)
     return [Low(name, high, low) for name, (high, low) in zip(names, pairs, strict=True) if low is not None]
 
 
 def _sampled(tensor: Tensor) -> Array:
-    """Some of a tensor's elements; of an update, of what it comes to. A whole one may be larger than the memory."""
+    """Return a sample of a tensor's elements, as the whole tensor may not fit into memory; an update is computed."""
     if isinstance(tensor, Change):
         change: Array = sampled(tensor.now) - sampled(tensor.before)
         return change

@@ -1,10 +1,10 @@
-"""The elements of a tensor by octaves of magnitude, so that a large value does not hide the small ones beside it.
+"""The elements of a tensor grouped by octaves of magnitude, so that a large value does not hide small ones beside it.
 
-A mask of -1e9 or a constant channel makes the largest value of a tensor say nothing about the others. So each element
-is compared with elements of about its own size. Only few elements need it: one whose difference is at most
-2^-(E-9) of what storing it at the run precision costs is a match whatever the others are. The others are entered
-into a table with one row per octave (the exponent of the larger of the two float64 values), together with a sample
-of all elements, which says how noisy the low runs are at that size.
+With a mask of -1e9 or a constant channel, the largest value of a tensor says nothing about the other elements.
+Elements are therefore compared with elements of about their own size. Only few of them need that: an element whose
+difference is at most 2^-(E-9) of the rounding error of storing it at the run precision is a match whatever the others
+are. The rest is entered into a table with one row per octave (the exponent of the larger of the two float64 values),
+together with a sample of all elements, which shows how noisy the low runs are at each size.
 """
 
 from collections.abc import Sequence
@@ -18,33 +18,33 @@ from parity.core.precision import HIGH, ROUNDOFF, SMALLEST
 from parity.trace.pages import release
 
 ROWS: Final = 2048  # the exponents of float64
-LOWEST: Final = -1023  # the exponent of row 0, which holds the denormal numbers
-PART: Final = 1 << 14  # elements whose limits are held at a time
-SAMPLE: Final = 1024  # elements of a tensor that are looked at for their noise, whatever their difference, or more:
-STRIDE: Final = 64  # every so manieth of a large one
-# Noise is pooled over all smaller elements and those up to this many octaves larger: the lone smallest element of a
-# tensor may be exact in the low runs by luck.
+LOWEST: Final = -1023  # the exponent of row 0, which holds the subnormal numbers
+PART: Final = 1 << 14  # elements whose limits are computed at a time
+SAMPLE: Final = 1024  # elements that are sampled at least for their noise, whatever their difference
+STRIDE: Final = 64  # the largest distance of sampled elements: a large tensor's sample is every 64th element
+# The noise at a size is the largest over all smaller elements and those up to WINDOW octaves larger, because the only
+# element of an octave may be exact in the low runs by luck.
 WINDOW: Final = 3
-# Cancellation leaves an error of an ulp of what was subtracted. Values up to this many octaves larger may have been:
-# four ulp of those are still less than a float32 ulp of the element.
+# Cancellation leaves an error of one ulp of the numbers subtracted. They may be up to REACH octaves larger than the
+# element: four ulp of such numbers are still less than a float32 ulp of the element.
 REACH: Final = 26
-# Of an element that is off by more than this part of itself, the low runs have lost all: as 1 - tanh(x)^2 is 0 in
-# float32 where it is 2^-60, and known to an ulp of 1 in float64. Its rounding does not show in them.
+# The low runs have lost an element completely if they are off by more than this part of it. Example: 1 - tanh(x)^2 is
+# 2^-60, with an error of an ulp of 1, in float64, and 0 in float32, which therefore does not show its rounding error.
 LOST: Final = 0.25
-LOST_ULP: Final = 64 * ROUNDOFF[HIGH]  # 32 ulp of float64: what rounding may have done to it, relative to the largest
+LOST_ULP: Final = 64 * ROUNDOFF[HIGH]  # 32 ulp of float64: the error such an element may have, relative to the largest
 FEW_ULP: Final = 8 * ROUNDOFF[HIGH]  # four ulp of float64, relative
-TYPICAL: Final = 8.0  # times the geometric mean of errors: the larger ones, but for those that are other elements'
-SLACK: Final = 9  # bits that honest rounding may lose of E
-SAFE: Final = 2.0**SLACK * ROUNDOFF[HIGH]  # differences up to this, relative to the element, are a match
+TYPICAL: Final = 8.0  # an error is typical up to so many times the geometric mean of the errors
+SLACK: Final = 9  # bits of the E bits that honest rounding may lose
+SAFE: Final = 2.0**SLACK * ROUNDOFF[HIGH]  # a difference up to this part of an element is always a match
 
 
 class Octave(NamedTuple):
-    """How far the runs are apart in the elements of one size.
+    """The differences between the runs in the elements of one octave.
 
-    `scale`: the upper end of the octave. `reach`: the largest magnitude among elements at most 2^REACH larger.
-    `difference`: between the high runs. `noise`, `witness`: as in kernel.Spread, of elements of up to 2^WINDOW times
-    the size. `error`: what |low - high| typically is, on the side where it is larger, in those of these elements that
-    differ.
+    `scale`: the upper end of the octave. `reach`: the largest magnitude among the elements that are at most 2^REACH
+    times as large. `difference`: the largest between the high runs. `noise`, `witness`: as in kernel.Spread, over all
+    elements up to 2^WINDOW times as large. `error`: the typical |low - high|, on the side where it is larger, of those
+    of these elements that differ.
     """
 
     scale: float
@@ -56,20 +56,21 @@ class Octave(NamedTuple):
 
 
 class Table:
-    """The largest difference, noise and witness's distance in each octave, entered block by block."""
+    """The largest difference, noise and distance of the witness in each octave, collected block by block."""
 
     def __init__(self) -> None:
         self._difference, self._noise, self._witness = np.zeros((3, ROWS))
         self._lost_difference, self._lost_noise = np.zeros((2, ROWS))  # of elements that the low runs have lost
-        self._exponents, self._entered = np.zeros((2, ROWS))  # of the errors of what differs: sum, and how many
+        # The sum of the exponents of the errors, and their number, for the elements that differ.
+        self._exponents, self._entered = np.zeros((2, ROWS))
         self._held = np.zeros(ROWS, np.bool_)
 
     def enter(self, runs: Sequence[Array | None], places: NDArray[np.intp], difference: Array | None) -> None:
-        """Enter elements of one block.
+        """Enter elements of a block.
 
         `runs`: the block in every run, in the order of kernel.Runs. `places`: the indices of the elements.
-        `difference`: |reference - candidate| of the high runs at these; None for a sample, whose difference is known
-        to be small or entered beside it.
+        `difference`: |reference - candidate| of the high runs at these indices; None for the sample, whose differences
+        are either small or entered by a separate call.
         """
         chosen: list[Array | None] = [None if run is None else run[places] for run in runs]
         high, other, low, low_other, witness = chosen
@@ -91,7 +92,7 @@ class Table:
             np.maximum.at(self._witness, rows, _finite(np.abs(witness - high)))
 
     def join(self, other: "Table") -> None:
-        """Take over what another table of the same tensor has."""
+        """Merge another table of the same tensor into this one."""
         for mine, theirs in zip(self._columns(), other._columns(), strict=True):
             np.maximum(mine, theirs, out=mine)
         self._exponents += other._exponents
@@ -101,7 +102,7 @@ class Table:
         return self._difference, self._noise, self._witness, self._lost_difference, self._lost_noise, self._held
 
     def octaves(self) -> list[Octave]:
-        """The octaves in which the high runs differ by more than is a match in any case, the smallest first.
+        """Return the octaves in which the high runs differ by more than what is always a match, smallest first.
 
         Elements that the low runs have lost make octaves of their own: one that a comparison turned into a mask of
         -1e30 in the low runs says nothing about the noise of the others.
@@ -133,20 +134,20 @@ class Table:
         return found
 
     def live(self) -> float:
-        """The upper end of the largest octave in which rounding shows, in the witness or between the sides.
+        """Return the upper end of the largest octave in which rounding shows, in the witness or between the sides.
 
-        A constant that masks is larger than all that is computed, and the same in every run.
+        A constant such as a mask's -1e9 may be larger than all computed values, but is the same in every run.
         """
         rows = np.flatnonzero((self._witness > 0) | (self._difference > 0) | (self._lost_difference > 0))
         return _upper(int(rows[-1])) if rows.size else 0.0
 
 
 def suspicious(runs: Sequence[Array | None], difference: Array, shrinks: float) -> NDArray[np.intp]:
-    """Return the indices of the elements of a block whose difference is not a match in any case.
+    """Return the indices of the elements of a block whose difference is not always a match.
 
-    `difference`: |reference - candidate| of the high runs. `shrinks`: 2^-(E-9), to what part of the low runs' noise
-    a match has shrunk. An element is left out if its difference is at most that part of its own noise: of storing it
-    at the run precision, or of its own low runs.
+    `difference`: |reference - candidate| of the high runs. `shrinks`: 2^-(E-9), the factor by which a match must shrink
+    from the low runs to the high runs. An element is left out if its difference is at most that part of its own noise,
+    which is either the rounding error of storing it at the run precision, or that of its own low runs.
     """
     high = runs[0]
     assert high is not None
@@ -162,7 +163,7 @@ def suspicious(runs: Sequence[Array | None], difference: Array, shrinks: float) 
 
 
 def _own_error(runs: Sequence[Array | None]) -> Array:
-    """How far each element's low run is from its own high run, on the side where it is further."""
+    """Return |low - high| of each element, on the side where it is larger."""
     high, other, low, low_other, _ = runs
     assert high is not None
     own = np.zeros(high.size)
@@ -173,12 +174,12 @@ def _own_error(runs: Sequence[Array | None]) -> Array:
 
 
 def stride(size: int) -> int:
-    """Return at which distance the elements of a tensor are sampled: a power of two, which blocks are multiples of."""
+    """Return the distance at which a tensor's elements are sampled: a power of two, which divides the block sizes."""
     return min(1 << max(size // SAMPLE, 1).bit_length() - 1, STRIDE)
 
 
 def sampled(array: Array) -> Array:
-    """Return about 4 SAMPLE elements of a tensor in float64, the same of every tensor of its size."""
+    """Return about 4 * SAMPLE elements of a tensor as float64, at the same positions for all tensors of its size."""
     flat = array.reshape(-1)
     sample: Array = flat[:: max(array.size // (4 * SAMPLE), 1)].astype(np.float64)
     release(flat)
@@ -201,5 +202,5 @@ def _rows(magnitudes: Array) -> Any:
 
 
 def _upper(row: int) -> float:
-    """The upper end of an octave."""
+    """Return the upper end of a row's octave."""
     return float(np.ldexp(1.0, min(row + LOWEST + 1, 1023)))

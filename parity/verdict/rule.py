@@ -1,8 +1,8 @@
-"""The rules by which one tensor is judged, from how far its runs are spread.
+"""The rule that gives a tensor its verdict, from the differences between its runs (docs/verdicts.md).
 
-Rounding shrinks by E bits from the run precision to float64 (29 for float32); a difference of
-meaning does not. So the difference between the two float64 runs is measured against the noise of
-the low runs: bits = log2(noise / difference).
+Rounding errors shrink by E bits from the run precision to float64 (29 for float32); a difference of
+meaning does not. So the difference between the two float64 runs is compared with the noise of the low
+runs: bits = log2(noise / difference).
 """
 
 import math
@@ -14,28 +14,31 @@ from parity.trace import keys
 from parity.verdict.kernel import Spread
 from parity.verdict.octaves import FEW_ULP, LOST, SLACK, Octave
 
-WITNESS: Final = 64  # times what one ulp in the initial weights does to the reference
-SUBPRECISION: Final = 2.0**-22  # below this, relative, float32 cannot see a difference
-INHERITED: Final = 8  # times what an origin's difference becomes if it grows as the witness does
-NOISIER: Final = 5  # bits by which one side's low run may be noisier than the other's
-FAR_NOISIER: Final = 8
-VISIBLE: Final = 2.0**-10  # relative noise from which on far noisier is another computation
+WITNESS: Final = 64  # the witness excuses differences of up to so many times its own
+SUBPRECISION: Final = 2.0**-22  # float32 cannot see a relative difference below this
+# A tensor that follows from a subprecision origin may differ by so many times what the growth of the witness predicts.
+INHERITED: Final = 8
+NOISIER: Final = 5  # bits by which one side's low run may be noisier than the other's without a finding
+FAR_NOISIER: Final = 8  # bits from which on it is diverged, if its noise is also visible
+VISIBLE: Final = 2.0**-10  # noise from which on it is visible, relative to the largest value
 GROSS: Final = 2.0**-3  # the same for gradients that a switched ReLU may have changed
-EXPECTED: Final = 4  # times the witness, at the run precision, that a low run may be noisy
-ZERO: Final = 2.0**-36  # times the largest loss or gradient: one that is truly zero, but for rounding
-NOTHING: Final = 2.0**-3  # times its scale: what is so far apart in float64, and a match, is nothing but rounding
-# Kinds that a step moves, where rounding alone may be all that moves one of them.
+EXPECTED: Final = 4  # a low run may be so many times as noisy as the witness, scaled to the run precision
+ZERO: Final = 2.0**-36  # a gradient up to this part of the largest loss or gradient is truly zero, but for rounding
+# A tensor that matches although it differs by more than this part of its scale is nothing but rounding.
+NOTHING: Final = 2.0**-3
+# Kinds that an update moves; rounding may be all that moves such a tensor, where its true gradient is zero.
 MOVED: Final = (keys.UPDATE, "parameter", "optimizer_state")
-MANY: Final = 16  # numbers whose witness is not small by luck
+MANY: Final = 16  # elements from which on a tensor's witness is not small by luck
 MANY_KINKS: Final = 16  # sign changes from which on both sides' gradients are about equally noisy
 
 
 class TensorVerdict(NamedTuple):
-    """The verdict on one tensor. `bits` is None where the difference is 0; `by_bits`: judged by them.
+    """The verdict on one tensor.
 
-    `excused`: the difference, relative to the largest value, that the witness alone makes a match; else 0.
-    `growth`: of what float32 cannot see: the difference in units of the witness's. `largest`: the magnitude of the
-    elements that the verdict is about, where these are not all.
+    `bits`: None if the difference is 0. `by_bits`: whether the verdict was reached by them.
+    `excused`: the difference, relative to the largest value, that is a match only because of the witness; else 0.
+    `growth`: for a subprecision origin, its difference in units of the witness's. `largest`: the magnitude of the
+    elements that the verdict is about, if it is not about all.
     """
 
     verdict: Verdict
@@ -47,18 +50,18 @@ class TensorVerdict(NamedTuple):
 
 
 class Excess(NamedTuple):
-    """By how many bits a low run is noisier than rounding explains: in L2 over all numbers, and in the furthest."""
+    """Bits by which a low run is noisier than rounding explains: in the L2 norm, and in the element furthest off."""
 
     bits: float
     furthest: float
 
 
 class Rule:
-    """Judges the tensors of one case in execution order.
+    """Gives the tensors of one case their verdicts, in execution order.
 
-    `kinks`: how many activations of each side changed their sign between its low and its high run.
-    `excuses`: whether the witness says what rounding does; not where the reference does not reproduce itself.
-    `parted`: whether rounding alone has moved a tensor of the first step as far as its low runs are lost.
+    `kinks`: for each side, how many elements of activations changed sign between the low and the high run.
+    `excuses`: whether the witness may excuse differences; not once the reference has failed to reproduce itself.
+    `parted`: whether rounding alone has moved a tensor of the first step visibly, its low runs having lost all digits.
     """
 
     def __init__(self, low: str) -> None:
@@ -72,21 +75,21 @@ class Rule:
 
     @property
     def gradients_tell(self) -> bool:
-        """Whether the noise of low gradients says something about precision.
+        """Whether the noise of the gradients in the low runs shows their precision.
 
-        One ReLU that rounding switches on or off changes gradients by far more than rounding does. So
-        they tell where no activation changed its sign, or so many on both sides that it evens out.
+        A ReLU that rounding switches on or off changes gradients by far more than rounding itself. So the
+        noise is meaningful only if no activation changed its sign, or so many on both sides that it evens out.
         """
         return not any(self.kinks) or min(self.kinks) >= MANY_KINKS
 
     def high(self, spread: Spread, stored: float = 0.0, kind: str = "", first: bool = False) -> TensorVerdict:
-        """The verdict on the float64 runs of a tensor: on the whole, and on the elements of each size.
+        """Return the verdict on the float64 runs of a tensor: the worst of the whole and of each octave.
 
-        `stored`: the scale of the values that the tensor was derived from, if larger than its own.
-        An update is the difference of two stored parameters, and known to a few ulp of these.
-        `kind`: of tensor. `first`: in the forward and backward pass of the first step, where no trajectory has spread
-        rounding yet, the witness excuses no more than float32 could not see; unless the pass is chaotic in itself, and
-        the low runs have lost all.
+        `stored`: the scale of the values from which the tensor was derived, if larger than its own. (An update is the
+        difference of two stored parameters, and so is known only to a few ulp of these.) `kind`: the kind of tensor.
+        `first`: whether it belongs to the forward or backward pass of the first step. There no training has amplified
+        rounding yet, so the witness excuses only what float32 cannot see; except where the pass itself is chaotic and
+        the low runs have lost all digits.
         """
         whole = Octave(spread.scale, spread.scale, spread.difference, spread.noise, 0.0, spread.witness)
         most = SUBPRECISION * min(spread.scale, spread.live)
@@ -102,15 +105,15 @@ class Rule:
             found = self._octave(whole._replace(noise=0.0), stored, most, is_moved, first)
             if spread.size < MANY or not first:
                 found = found._replace(verdict="inconclusive")
-        if found.verdict == "subprecision":  # an origin is the whole tensor: not while some octave of it has diverged
+        if found.verdict == "subprecision":  # only the whole tensor can be an origin: none of its octaves has diverged
             self._growth = max(self._growth, *(each.growth for each in judged))
         return found._replace(excused=max(each.excused for each in judged) / (spread.scale or 1.0))
 
     def _noise_hides(self, spread: Spread) -> bool:
-        """Whether the low runs are too far off to say what rounding is, and the witness says that it is less.
+        """Return whether the low runs are too far off to show rounding, and the witness shows that it is smaller.
 
-        float32 is lost in the sine of 10^7, say: of noise as large as the values E bits less are not rounding. The
-        witness of fewer than MANY numbers may be small by luck.
+        The sine of 10^7, for example, has no correct digit in float32. Its noise is as large as its values, and E bits
+        less than that would not be rounding in float64. The witness of fewer than MANY elements may be small by luck.
         """
         largest = min(spread.scale, spread.live)  # a constant that masks is larger than all that is computed
         if spread.noise <= LOST * largest or not self.excuses:
@@ -119,14 +122,18 @@ class Rule:
         return spread.difference > (rounding if spread.size >= MANY else WITNESS * rounding)
 
     def reproduces(self, spread: Spread, moved: float) -> bool:
-        """Whether the reference, done again, was as close to itself as a candidate has to be. `moved`: by how much."""
+        """Return whether the repeated reference is as close to itself as a candidate must be.
+
+        `moved`: the largest difference between the high run and its repetition.
+        """
         noise = max(spread.noise, ROUNDOFF[self.low] * spread.scale)
         return moved <= max(FEW_ULP * spread.scale, noise * 2.0**-self.needed)
 
     def _octave(self, size: Octave, stored: float, most: float, is_moved: bool, first: bool) -> TensorVerdict:
-        """The verdict on the elements of one size. `most`: the largest difference that float32 may hide.
+        """Return the verdict on the elements of one octave.
 
-        `is_moved`: rounding alone may be all that moves the tensor.
+        `most`: the largest difference that float32 may hide. `is_moved`: whether rounding may be all that moves the
+        tensor. `stored`, `first`: as for `high`.
         """
         bits = self._bits(size)
         if size.difference <= FEW_ULP * max(size.reach, stored):
@@ -138,18 +145,18 @@ class Rule:
         witness = max(size.witness, ROUNDOFF[HIGH] * max(size.reach, stored), SMALLEST[HIGH])
         if size.difference <= min(most, max(SUBPRECISION * size.scale, size.error)):
             return TensorVerdict("subprecision", bits, by_bits=True, growth=size.difference / witness)
-        # What follows from a subprecision origin inherits its verdict; the witness shows how far one
-        # rounding grows from there to here.
+        # A tensor that follows from a subprecision origin inherits its verdict. The ratio of the witness's differences
+        # here and there shows by how much a difference grows on the way.
         if size.difference <= INHERITED * self._growth * witness:
             return TensorVerdict("subprecision", bits, by_bits=True)
         return TensorVerdict("diverged", bits, by_bits=True)
 
     def _excused(self, size: Octave, is_moved: bool, first: bool) -> Verdict | None:
-        """What the witness makes of a difference: a match, inconclusive where rounding alone does as much; or None.
+        """Return the verdict that the witness gives to a difference; None if it does not excuse it.
 
-        A parameter whose gradient is truly zero may be moved by nothing but rounding, which a normalising optimizer
-        blows up to its whole step: that is told, but it is the same computation. If outputs, losses or gradients
-        move visibly, the trajectories have parted, and nothing can be said of them.
+        A parameter whose true gradient is zero may be moved by nothing but rounding, which a normalising optimizer such
+        as Adam magnifies to its full step: that is reported, but is a match. If outputs, losses or gradients move
+        visibly by rounding alone, the two trainings have drifted apart, and the verdict is inconclusive.
         """
         limit = (SUBPRECISION if first else VISIBLE) * size.reach
         witness = WITNESS * size.witness
@@ -163,7 +170,7 @@ class Rule:
         return "match" if size.difference <= limit else "inconclusive"
 
     def reason(self, spread: Spread, judgement: TensorVerdict) -> str:
-        """Why a tensor is not a match, in words."""
+        """Return a sentence that says why a tensor is not a match."""
         if judgement.largest < spread.scale:
             size = next(each for each in spread.octaves if each.scale == judgement.largest)
             apart = f"{size.difference:.1e} apart in float64 in elements of up to {size.scale:.1e}, beside larger ones"
@@ -175,7 +182,7 @@ class Rule:
         return f"{apart}: {max(judgement.bits or 0.0, 0.0):.1f} bits, {self.needed} needed"
 
     def excess(self, spread: Spread, stored: float = 0.0) -> list[Excess]:
-        """By how much each side's low run is noisier than rounding at the run precision explains."""
+        """Return by how much each side's low run is noisier than rounding at the run precision explains."""
         floor, norm = self._floor(spread, stored), math.sqrt(spread.size) or 1.0
         sides = (
             (spread.reference_error, spread.reference_furthest),
@@ -184,23 +191,23 @@ class Rule:
         return [Excess(_log2(error / norm / floor), _log2(furthest / floor)) for error, furthest in sides]
 
     def noisier(self, spread: Spread, stored: float = 0.0) -> float:
-        """By how many bits the candidate's low run is noisier than the reference's (negative: the other way round)."""
+        """Return by how many bits the candidate's low run is noisier than the reference's; negative if less."""
         floor = self._floor(spread, stored) * (math.sqrt(spread.size) or 1.0)
         reference, candidate = max(spread.reference_error, floor), max(spread.candidate_error, floor)
         return _log2(candidate / reference)
 
     def relative_noise(self, spread: Spread) -> float:
-        """The larger noise of the low runs, in L2, relative to the largest value."""
+        """Return the larger noise of the two low runs, as a root mean square relative to the largest value."""
         norm = spread.scale * math.sqrt(spread.size)
         return max(spread.reference_error, spread.candidate_error) / norm if norm else 0.0
 
     def _floor(self, spread: Spread, stored: float) -> float:
-        """What honest rounding may do to a number of a low run. Above 0.
+        """Return the error that honest rounding may cause in an element of a low run, always above 0.
 
-        It costs what storing the values costs, or what the witness says that rounding at this precision does to them:
-        it grows by E bits from float64, cancellation and all. `stored`: as for `high`.
+        It is the larger of the error of storing the values, and of what the witness shows, scaled by E bits from
+        float64 to the run precision; the latter includes cancellation. `stored`: as for `high`.
         """
-        # What is nothing but rounding on both sides, as a gradient that is truly zero, is a witness itself.
+        # A tensor that is nothing but rounding on both sides, such as a truly zero gradient, is a witness itself.
         rounding = spread.difference if spread.difference > NOTHING * spread.scale else 0.0
         expected = EXPECTED * max(spread.witness, rounding) * 2.0 ** gap(self.low)
         return max(ROUNDOFF[self.low] * max(spread.scale, stored), expected, SMALLEST[self.low])

@@ -1,4 +1,4 @@
-"""What a person wants to see of a tensor that diverged: where, and what stood there on each side."""
+"""The statistics of a diverged tensor that the report prints: where it differs most, and each side's values."""
 
 import numpy as np
 
@@ -9,9 +9,9 @@ from parity.verdict.kernel import BLOCK
 
 
 def furthest(one: Array, other: Array, magnitude: float = np.inf) -> list[int]:
-    """The index of the largest difference between two arrays of one shape; NaN counts as infinite. [] of empty ones.
+    """Return the index of the largest difference between two arrays of equal shape; [] if they are empty.
 
-    `magnitude`: of the largest elements that are looked at, if not of all.
+    A difference that is NaN counts as infinite. `magnitude`: ignore elements larger than this.
     """
     largest, place, start = -1.0, 0, 0
     for parts in blocks(one, other, size=BLOCK):
@@ -27,7 +27,7 @@ def furthest(one: Array, other: Array, magnitude: float = np.inf) -> list[int]:
 
 
 def describe(array: Array, index: list[int] | None) -> Side:
-    """Shape, dtype, range and mean of the finite values, and the value at `index`."""
+    """Return shape and dtype, minimum, maximum and mean of the finite values, and the value at `index`."""
     side = Side(shape=list(array.shape), dtype=str(array.dtype))
     smallest, largest, total, count = np.inf, -np.inf, 0.0, 0
     for (part,) in blocks(array, size=BLOCK):

@@ -1,4 +1,4 @@
-"""One recorded step of two traces: the same tensor in all runs of both."""
+"""One recorded step of two traces, with each tensor in all runs of both."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -14,9 +14,9 @@ from parity.verdict.kernel import Change, Runs
 
 
 class Step(NamedTuple):
-    """The tensors of one replica in every run, in the order of kernel.Runs. The witness is the reference's own.
+    """The tensors of one replica in one step, by run, in the order of kernel.Runs; the witness is the reference's.
 
-    `moved`: the reference's tensors that were others when its high run was done again, with the largest difference.
+    `moved`: the tensors that changed when the reference's high run was repeated, with their largest difference.
     """
 
     reference_high: Tensors
@@ -28,26 +28,26 @@ class Step(NamedTuple):
 
     @property
     def highs(self) -> tuple[Tensors, Tensors]:
-        """The float64 runs: the reference's and the candidate's."""
+        """High runs (float64) of the reference and of the candidate."""
         return self.reference_high, self.candidate_high
 
     @property
     def lows(self) -> tuple[Tensors, Tensors]:
-        """The runs at the run precision."""
+        """Low runs (the run precision) of the reference and of the candidate."""
         return self.reference_low, self.candidate_low
 
     def runs(self, key: str) -> Runs:
-        """One tensor in every run."""
+        """Return one tensor in every run."""
         return Runs(*self._arrays(key))
 
     def changes(self, key: str, before: "Step") -> Runs:
-        """What became of one tensor since an earlier step."""
+        """Return the change of one tensor since an earlier step, in every run that has it in both steps."""
         pairs = zip(self._arrays(key), before._arrays(key), strict=True)
         changes = [None if now is None or then is None else Change(now, then) for now, then in pairs]
         return Runs(*changes)  # type: ignore[arg-type]  # the high runs have it
 
     def _arrays(self, key: str) -> tuple[Array, Array, Array | None, Array | None, Array | None]:
-        """The tensor in each run that has it; the witness's only where its shape is the others'."""
+        """Return the tensor in each run that has it; the witness's only if it has the same shape."""
         high = self.reference_high[key]
         witness = self.witness.get(key) if self.witness is not None else None
         if witness is not None and witness.shape != high.shape:
@@ -55,9 +55,9 @@ class Step(NamedTuple):
         return high, self.candidate_high[key], self.reference_low.get(key), self.candidate_low.get(key), witness
 
     def in_order(self) -> list[str]:
-        """Every key in execution order; what the candidate alone has follows its predecessor there.
+        """Return all keys in execution order; a key of the candidate alone follows its predecessor in that trace.
 
-        A key that has in every run the tensor of one and the same other key is left out.
+        A key that is an alias of the same other key in every run is left out.
         """
         merged = list(self.reference_high)
         for file in self[1:4]:
@@ -65,25 +65,25 @@ class Step(NamedTuple):
             for key in file or ():
                 if key not in known:
                     merged.insert(place, key)
-                elif merged[place : place + 1] != [key]:  # mostly it is: to look for each of thousands takes seconds
+                elif merged[place : place + 1] != [key]:  # checked first: `index` on thousands of keys takes seconds
                     place = merged.index(key)
                 place += 1
         again = dict(set.intersection(*(_aliases(file or {}) for file in self[:4])))
         return [key for key in merged if key not in again]
 
     def holds(self, key: str, shape: tuple[int, ...]) -> bool:
-        """Whether high and low runs of both sides have a tensor, in this shape."""
+        """Return whether the high and low runs of both sides have a tensor, with this shape."""
         return all(key in file and file[key].shape == shape for file in self[:4])
 
     def repeats(self, key: str, other: "Step") -> bool:
-        """Whether a tensor is in every run, bit by bit, what it is in another replica."""
+        """Return whether a tensor is bitwise equal to that of another replica in every run."""
         for mine, theirs in zip(self[:5], other[:5], strict=True):
             if (mine is None) != (theirs is None) or (mine and theirs and not _identical(key, mine, theirs)):
                 return False
         return True
 
     def mismatch(self, key: str, names: tuple[str, str]) -> str:
-        """Why a tensor cannot be compared value by value, or ""."""
+        """Return why a tensor cannot be compared value by value, or "" if it can; `names` are the two sides'."""
         for reference, candidate, runs in ((self[0], self[1], "float64"), (self[2], self[3], "low")):
             have = [name for name, file in zip(names, (reference, candidate), strict=True) if key in file]
             if len(have) == 1:
@@ -93,7 +93,7 @@ class Step(NamedTuple):
             one, other = reference[key], candidate[key]
             if one.shape != other.shape:
                 return f"{names[0]} has the shape {one.shape}, {names[1]} {other.shape}"
-            # An id is a number: Keras turns those that go into an unbuilt Sequential into floats.
+            # Inputs of equal values may differ in dtype: Keras casts integer ids for an unbuilt Sequential to floats.
             if _class(one) != _class(other) and not (key.startswith("input/") and equal(one, other)):
                 return f"{names[0]} has the dtype {one.dtype}, {names[1]} {other.dtype}"
         high, low = self.reference_high[key], self.reference_low[key]
@@ -101,7 +101,7 @@ class Step(NamedTuple):
 
 
 def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, list[Step]]]:
-    """Every step that either trace has, one `Step` for each replica; the state before the first is None."""
+    """Yield every step that either trace has, with a `Step` for each replica; None is the state before the first."""
     witness = reference if "witness" in reference.manifest.runs else None
     is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
     stems = {stem: None for trace in (reference, candidate) for stem in trace.stems("high")}
@@ -127,7 +127,7 @@ def _chosen(tensors: Tensors, is_comparable: Callable[[str], bool]) -> Tensors:
 
 
 def is_whole(array: Array) -> bool:
-    """Whether an array holds integers or truth values, which are equal or not."""
+    """Return whether an array holds integers or booleans, for which there is no rounding."""
     return _class(array) != "float"
 
 
@@ -143,14 +143,14 @@ def _identical(key: str, one: Tensors, other: Tensors) -> bool:
 
 
 def _aliases(file: Tensors) -> set[tuple[str, str]]:
-    """Each key that has the very array of an earlier key, with that key."""
+    """Return the pairs of a key and an earlier key that have the same array object."""
     first: dict[int, str] = {}
     pairs = ((key, first.setdefault(id(array), key)) for key, array in file.items())
     return {(key, earlier) for key, earlier in pairs if key != earlier}
 
 
 def _class(array: Array) -> str:
-    """float, int or bool: precisions may differ (the casts of mixed precision), meanings may not."""
+    """Return "float", "int" or "bool"; these must agree, while precisions may differ (mixed precision)."""
     if array.dtype == np.bool_:
         return "bool"
     return "int" if np.issubdtype(array.dtype, np.integer) else "float"

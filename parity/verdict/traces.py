@@ -1,4 +1,4 @@
-"""Two traces of one case, compared tensor by tensor in execution order."""
+"""The comparison of two traces of one case, tensor by tensor in execution order."""
 
 from typing import NamedTuple
 
@@ -19,13 +19,13 @@ from parity.verdict.rule import VISIBLE, WITNESS, Rule, TensorVerdict
 from parity.verdict.statistics import describe, furthest
 from parity.verdict.steps import Step, is_whole, steps
 
-FIRST = ("input", "activation", "loss", "gradient")  # kinds of a forward and a backward pass
+FIRST = ("input", "activation", "loss", "gradient")  # the kinds of the forward and backward pass
 DIVERGED = TensorVerdict("diverged", None, by_bits=False)
 MATCH = TensorVerdict("match", None, by_bits=False)
 
 
 class Unequal(NamedTuple):
-    """A tensor that is not a match. `step` is None before the first."""
+    """A tensor that is not a match; `step` is None for the state before the first step."""
 
     step: int | None
     replica: int
@@ -34,10 +34,10 @@ class Unequal(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The verdict on a case, and what it was passed on.
+    """The result of comparing two traces, and the tensors that the diagnosis needs.
 
-    `unequal`: every tensor that is not a match, in execution order. `noisier`: by side, the tensors of step 0
-    that are noisier than the other side's at the run precision, however far.
+    `unequal`: all tensors that are not a match, in execution order. `noisier`: by side, the tensors of step 0 whose
+    low runs are noisier than the other side's or than rounding explains.
     """
 
     result: CaseResult
@@ -46,14 +46,14 @@ class Comparison(NamedTuple):
 
 
 def compare(reference: Trace, candidate: Trace, low_runs: bool = True) -> CaseResult:
-    """The verdict on a case alone."""
+    """Compare two traces, and return only the result."""
     return compare_traces(reference, candidate, low_runs).result
 
 
 def compare_traces(reference: Trace, candidate: Trace, low_runs: bool = True) -> Comparison:
-    """The verdict on a case. Raises TraceError where the traces are not of the same case and data.
+    """Compare two traces tensor by tensor. Raises TraceError if they are not of the same case and data.
 
-    `low_runs`: whether these are judged by themselves too, and not only the noise that the high runs are held against.
+    `low_runs`: whether the low runs get verdicts of their own, besides being the noise for those of the high runs.
     """
     names = side_names(reference, candidate)
     for what, one, other in (
@@ -71,7 +71,7 @@ def compare_traces(reference: Trace, candidate: Trace, low_runs: bool = True) ->
             f"({reference.folder}, {candidate.folder}); record both with the same --devices"
         )
     comparison = _Comparison(names, reference.case, low_runs)
-    with np.errstate(all="ignore"):  # what is not finite is looked for, and told
+    with np.errstate(all="ignore"):  # numbers that are not finite get verdicts, not warnings
         for step, replicas in steps(reference, candidate):
             comparison.step(step, replicas)
     if not comparison.checks:
@@ -98,14 +98,14 @@ def compare_traces(reference: Trace, candidate: Trace, low_runs: bool = True) ->
 
 
 def side_names(reference: Trace, candidate: Trace) -> tuple[str, str]:
-    """What the two sides are called: their backends, or their roles if both are of one."""
+    """Return the names of the two sides: their backends, or "reference" and "candidate" if these are the same."""
     if reference.backend == candidate.backend:
         return "reference", "candidate"
     return reference.backend, candidate.backend
 
 
 class _Comparison:
-    """What was found so far. `recorded`: the last step that recorded parameters, and each replica's."""
+    """The state of a comparison; `recorded` is the last step with parameters, and its tensors by replica."""
 
     def __init__(self, names: tuple[str, str], case: Case, low_runs: bool) -> None:
         self.names = names
@@ -118,16 +118,16 @@ class _Comparison:
         self.unequal: list[Unequal] = []
         self.recorded: tuple[int | None, list[Step]] = (None, [])
         self._replica = 0
-        self._drift: float | None = None  # how far rounding moves the gradients of the present step, relatively
+        self._drift: float | None = None  # by how much rounding moves the current step's gradients, relatively
 
     def step(self, step: int | None, replicas: list[Step]) -> None:
-        """Judge every tensor of one step, those of replicas in the order in which they happened."""
+        """Compare all tensors of a step, those of all replicas in execution order."""
         self._drift = None
         order = [(replica, key) for replica, files in enumerate(replicas) for key in files.in_order()]
         if len(replicas) > 1:
             order.sort(key=lambda place: keys.place(place[1]))
         for replica, key in order:
-            # What replicas share bit by bit, as parameters after a reduction, is judged once.
+            # Tensors that are bitwise equal in all replicas, such as parameters after a reduction, are compared once.
             if replica == 0 or not replicas[replica].repeats(key, replicas[0]):
                 self._replica = replica
                 self._tensor(step, key, replicas[replica])
@@ -150,7 +150,7 @@ class _Comparison:
         recorded, before = self.recorded
         if kind == "parameter" and before and before[self._replica].holds(key, files.reference_high[key].shape):
             update = kernel.measure(files.changes(key, before[self._replica]), self.rule.low)
-            # Every step since has stored the parameter once.
+            # Each step since then has rounded the parameter once when it stored it.
             stored = spread.scale * max((step or 0) - (recorded or 0), 1)
             self._judge(step, keys.UPDATE, name, update, files, files.changes(key, before[self._replica]), stored)
         self._judge(step, kind, name, spread, files, files.runs(key))
@@ -174,9 +174,10 @@ class _Comparison:
         self._note(step, kind, name, verdict, reason, files)
 
     def _parted(self, spread: Spread, files: Step) -> bool:
-        """Whether rounding alone has moved this step's gradients, in the middle, as far as this tensor is apart.
+        """Return whether the two trainings have drifted apart by rounding alone, as far as this tensor differs.
 
-        A single number's witness may be small by luck; the gradients say how far the trajectories are from another.
+        The median of this step's gradients shows the drift. The tensor's own witness may be small by luck, most of all
+        that of a single number.
         """
         if self._drift is None:
             found = [kernel.measure(files.runs(key)) for key in files.reference_high if _is_plain_gradient(key, files)]
@@ -184,7 +185,7 @@ class _Comparison:
         return VISIBLE < spread.difference / (spread.scale or 1.0) <= WITNESS * self._drift
 
     def _judge_whole(self, step: int | None, kind: str, name: str, files: Step) -> None:
-        """Integers and truth values: equal or not, in the high runs and in the low ones."""
+        """Compare integers and booleans, which must be equal in the high runs and in the low runs."""
         key, reason = keys.key(kind, name), ""
         for run, (reference, candidate) in (("float64", files.highs), (self.rule.low, files.lows)):
             if not reason and not equal(reference[key], candidate[key]):
@@ -210,9 +211,10 @@ class _Comparison:
             self.first[verdict.verdict] = self._described(place, files, verdict.largest)
 
     def _described(self, place: Divergence, files: Step, largest: float) -> Divergence:
-        """The place with what stands there on both sides (the parameter itself for an update).
+        """Complete a divergence with the values and statistics of both sides.
 
-        In the low runs where only these differ. `largest`: the magnitude of the elements that the verdict is about.
+        They are those of the low runs if only these differ, and of the parameter itself if an update differs.
+        `largest`: the magnitude of the elements that the verdict is about.
         """
         key = keys.key("parameter" if place.kind == keys.UPDATE else place.kind, place.name)
         low = f"of the {self.rule.low} runs" in place.reason
@@ -237,7 +239,7 @@ def _is_plain_gradient(key: str, files: Step) -> bool:
 
 
 def _casts(trace: Trace) -> dict[str, list[str]]:
-    """The modules by the dtype of what they returned in the low run."""
+    """Return the modules by the dtype of the tensors that they returned in the low run."""
     casts: dict[str, list[str]] = {}
     for key, array in trace.open("low", keys.step_file(0)).items():
         kind, name = keys.split(key)
@@ -247,7 +249,7 @@ def _casts(trace: Trace) -> dict[str, list[str]]:
 
 
 def difference(one: object, other: object) -> str:
-    """The first field in which two configs or tables differ."""
+    """Return a text on the first field in which two configs or dicts differ."""
     fields = one if isinstance(one, dict) else getattr(one, "__struct_fields__", ())
     for field in fields:
         values = [side.get(field) if isinstance(side, dict) else getattr(side, field) for side in (one, other)]

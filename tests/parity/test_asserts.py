@@ -82,7 +82,7 @@ def test_inputs_by_every_description(tmp_path: Path) -> None:
     ("inputs", "said"),
     [
         ("x=float32[2]", "received the text"),
-        ([np.zeros(2)], "expected e.g."),
+        ([np.zeros(2)], "expected a list such as"),
         ({"x": 3}, "x is a int"),
         ({"x": np.array([None])}, "array of objects"),
         ({"x": np.zeros(2, np.complex64)}, "complex64"),

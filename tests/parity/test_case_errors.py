@@ -142,5 +142,5 @@ def test_a_mapping_that_fails_is_printed(tmp_path: Path) -> None:
         pairs.show(result, Console(file, 140))
     text = (tmp_path / "text").read_text()
     assert "weights of pair/a:\ntorch: head.weight [2, 3] (not found)" in text
-    assert "to be edited" not in text  # nothing was found that could be
+    assert "to copy into the pair file" not in text  # nothing was found that could be
     assert "weights without a counterpart" in terminal.text(result)

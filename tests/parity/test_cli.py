@@ -126,8 +126,8 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("compare", ["--json"], ["--json"]),
     ("compare", ["trace"], ["received 1", "expected two"]),
     ("compare", ["a", "b", "c"], ["received 3", "expected two"]),
-    ("compare", ["a", "b", BLOCK], ["no flags that choose cases"]),
-    ("compare", ["nowhere", "nowhere"], ["nowhere: no trace there"]),
+    ("compare", ["a", "b", BLOCK], ["no flags that choose or change cases"]),
+    ("compare", ["nowhere", "nowhere"], ["nowhere: holds no trace"]),
     ("record", ["--backend=torch"], ["--out"]),
     ("record", ["--backend=jax", OUT], ["'jax'", "torch", "keras"]),
     ("record", ["--backend=torch", OUT, "--case=nothing"], ["no case matches 'nothing'"]),
@@ -183,7 +183,7 @@ def test_a_manifest_of_another_schema_or_damaged(old: str, new: str, said: str, 
 
 def test_an_unfinished_trace(traces: Path, copy: Path) -> None:
     (copy / keys.MANIFEST).unlink()
-    assert f"{copy}: no trace there" in complaint(compare(traces / "torch", copy))
+    assert f"{copy}: holds no trace" in complaint(compare(traces / "torch", copy))
 
 
 def test_traces_of_different_cases_or_data(traces: Path) -> None:
@@ -391,7 +391,7 @@ def test_a_case_that_the_devices_do_not_allow_is_skipped_with_its_reason() -> No
     report = json.loads(ended.out)
     (case,) = report["cases"]
     assert (ended.status, report["summary"]["skipped"], case["verdict"]) == (2, 1, "skipped")
-    assert "an even number of devices from 4 on, not 3" in case["reason"]
+    assert "an even number of devices, at least 4, not 3" in case["reason"]
     assert f"  {case['reason']}\n" in ended.err
 
 
@@ -419,7 +419,7 @@ def without_gpu(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
 def test_gpus_that_are_not_there_skip_every_case(without_gpu: list[str], tmp_path: Path) -> None:
     ended = compare(BLOCK, HYBRID, "--case=simple_block/ddp", "--devices=gpu:2", "--json=-", *without_gpu)
     report = json.loads(ended.out)
-    reason = "gpu:2: there is no GPU here that torch and keras see"
+    reason = "gpu:2: this machine has no GPU that torch and keras can use"
     assert (ended.status, report["summary"]) == (
         2,
         {"match": 0, "subprecision": 0, "inconclusive": 0, "diverged": 0, "error": 0, "skipped": 3},
@@ -433,7 +433,7 @@ def test_gpus_that_are_not_there_skip_every_case(without_gpu: list[str], tmp_pat
 def test_recording_on_gpus_that_are_not_there_is_status_3(backend: str, without_gpu: list[str], tmp_path: Path) -> None:
     flags = f"--backend={backend}", f"--out={tmp_path / 'out'}", BLOCK, "--devices=gpu:2", *without_gpu
     ended = program("record", *flags)
-    said = f"parity.record: gpu:2: there is no GPU here that {backend} sees\n"
+    said = f"parity.record: gpu:2: this machine has no GPU that {backend} can use\n"
     assert ended == (3, "", said)
     assert not (tmp_path / "python.ran").exists()
     assert not list((tmp_path / "out").iterdir())
@@ -449,7 +449,7 @@ def test_other_devices_are_not_skipped_without_a_gpu(without_gpu: list[str], tmp
 def test_recording_says_what_it_skips(tmp_path: Path) -> None:
     ended = program("record", "--backend=torch", f"--out={tmp_path}", HYBRID, "--torch-python=/nonexistent/python")
     assert (ended.status, ended.err) == (0, "")
-    assert ended.out.startswith("simple_block/hybrid  skipped: hybrid has replicas of 2 stages")
+    assert ended.out.startswith("simple_block/hybrid  skipped: hybrid trains replicas of 2 stages each")
 
 
 # Backends that do not run, without a framework

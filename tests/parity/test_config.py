@@ -200,8 +200,8 @@ def test_set_without_a_name_or_a_value_says_what_is_expected(text: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["model.heads=3"], "d_model is 256, which 3 heads do not divide"),
-        (["loss.target=zeros"], "only mse can have"),
+        (["model.heads=3"], "d_model is 256, which cannot be divided among 3 heads"),
+        (["loss.target=zeros"], "works only with mse"),
     ],
 )
 def test_the_transformer_checks_itself(overrides: list[str], said: str) -> None:
@@ -221,8 +221,8 @@ def test_nesterov_needs_momentum() -> None:
     ("name", "overrides", "said"),
     [
         (BLOCK, ["loss.reduction=sum"], "loss.reduction = 'mean'"),
-        (BLOCK, ["data.batch=1"], "more than the batch of 1"),
-        (BLOCK, ["fit=true"], "accumulate = 1 with fit"),
+        (BLOCK, ["data.batch=1"], "but data.batch is only 1"),
+        (BLOCK, ["fit=true"], "fit = true cannot accumulate gradients; use accumulate = 1"),
     ],
 )
 def test_accumulation_where_it_would_be_another_computation(name: str, overrides: list[str], said: str) -> None:
@@ -233,8 +233,8 @@ def test_accumulation_where_it_would_be_another_computation(name: str, overrides
 DDP_ONLY = ("local_buffers", "workers", "distribute_dataset")
 REFUSED: list[tuple[str, list[str], str]] = [
     *[(BLOCK, [f"{option}=true"], f"{option} is an option of the strategy 'ddp'") for option in DDP_ONLY],
-    ("simple_block/ddp@dataset", ["loss.reduction=sum"], "only for loss.reduction = 'mean'"),
-    ("simple_block/data_parallel@fit", ["loss.reduction=sum"], "only for loss.reduction = 'mean'"),
+    ("simple_block/ddp@dataset", ["loss.reduction=sum"], "only with loss.reduction = 'mean'"),
+    ("simple_block/data_parallel@fit", ["loss.reduction=sum"], "only with loss.reduction = 'mean'"),
     (BLOCK, ["strategy=data_parallel", "local_buffers=true"], "received strategy 'data_parallel'"),
     *[
         (
@@ -245,14 +245,14 @@ REFUSED: list[tuple[str, list[str], str]] = [
         for strategy in ("ddp", "round_robin", "all_reduce", "hybrid")
     ],
     *[
-        (BLOCK, [f"strategy={strategy}", "clip_norm=1.0"], f"in one place, which {strategy!r} does not have")
+        (BLOCK, [f"strategy={strategy}", "clip_norm=1.0"], f"on one device, but {strategy!r} spreads them")
         for strategy in (*schema.STAGED, "tensor_parallel")
     ],
     *[
         (
             f"{name}/single",
             ["strategy=branch_parallel"],
-            f"'branch_parallel' has nothing to spread in a {KINDS[name].__name__}",
+            f"the strategy 'branch_parallel' cannot split the model {KINDS[name].__name__}",
         )
         for name in ("linear_stack", "simple_block", "two_linear")
     ],
@@ -260,17 +260,17 @@ REFUSED: list[tuple[str, list[str], str]] = [
         (
             f"{name}/single",
             ["strategy=tensor_parallel"],
-            f"'tensor_parallel' has nothing to spread in a {KINDS[name].__name__}",
+            f"the strategy 'tensor_parallel' cannot split the model {KINDS[name].__name__}",
         )
         for name in ("linear_stack", "two_linear", "residual_block")
     ],
-    (BLOCK, ['model={kind="specimen"}', "strategy=ddp"], "by the strategy 'single' alone, received 'ddp'"),
+    (BLOCK, ['model={kind="specimen"}', "strategy=ddp"], "with the strategy 'single', received 'ddp'"),
     (BLOCK, ["devices=0"], "`$.devices`"),
     (BLOCK, ["devices=2.0"], "`$.devices`"),
     (BLOCK, ["strategy=pipeline", "pipeline=zigzag"], "`$.pipeline`"),
     (BLOCK, ["strategy=ddp", "accumulate=2", "loss.reduction=sum"], "loss.reduction = 'mean'"),
     *[
-        (BLOCK, [f"strategy={strategy}", "accumulate=2", *more], f"{strategy!r} takes the batch of a replica whole")
+        (BLOCK, [f"strategy={strategy}", "accumulate=2", *more], f"{strategy!r} cannot accumulate gradients")
         for strategy, more in (("data_parallel", []), ("data_parallel", ["fit=true"]), ("all_reduce", []))
     ],
     *[

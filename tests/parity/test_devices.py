@@ -68,8 +68,12 @@ def test_the_blocks_of_a_model(model: schema.Model, count: int) -> None:
     assert devices.blocks(model) == count
 
 
-EVEN = "hybrid has replicas of 2 stages: it needs an even number of devices from 4 on, not {}"
-FEW = "the model has {} consecutive blocks, too few for {} stages"
+EVEN = "hybrid trains replicas of 2 stages each: it needs an even number of devices, at least 4, not {}"
+UNEQUAL = (
+    "torch.distributed.pipelining needs micro-batches of equal size: a batch of {} cannot be cut into {} of them in "
+    "every replica"
+)
+FEW = "the model has only {} consecutive blocks, too few for {} stages"
 PIPELINE = {"strategy": "pipeline"}
 OBSTACLES: list[tuple[str, dict[str, Any], str]] = [
     *[(STACK, {"strategy": "hybrid", "devices": n}, EVEN.format(n)) for n in (1, 2, 3, 5, 7)],
@@ -85,37 +89,37 @@ OBSTACLES: list[tuple[str, dict[str, Any], str]] = [
     (
         STACK,
         {"strategy": "ddp", "devices": 4, "data": {"batch": 3}},
-        "a batch of 3 leaves one of 4 replicas 0 samples",
+        "a batch of 3 samples leaves one of 4 replicas with 0, but each replica needs at least 1",
     ),
     (STACK, {"strategy": "ddp", "devices": 4, "data": {"batch": 9}}, ""),
     (
         STACK,
         {"strategy": "data_parallel", "devices": 4, "data": {"batch": 9}},
-        "a batch of 9 leaves one of 4 replicas 0 samples",
+        "a batch of 9 samples leaves one of 4 replicas with 0, but each replica needs at least 1",
     ),
     (STACK, {"strategy": "ddp", "devices": 3, "data": {"batch": 9}, "accumulate": 3}, ""),
     (
         STACK,
         {"strategy": "ddp", "devices": 3, "data": {"batch": 8}, "accumulate": 3},
-        "a batch of 8 leaves one of 3 replicas 2 samples",
+        "a batch of 8 samples leaves one of 3 replicas with 2, but each replica needs at least 3",
     ),
     (STACK, {**PIPELINE, "data": {"batch": 32}, "accumulate": 4}, ""),
     (
         STACK,
         {**PIPELINE, "data": {"batch": 33}, "accumulate": 4},
-        "torch.distributed.pipelining needs 4 micro-batches of one size",
+        UNEQUAL.format(33, 4),
     ),
     (STACK, {"strategy": "send_recv", "data": {"batch": 33}, "accumulate": 4}, ""),
     (STACK, {"strategy": "hybrid", "devices": 4, "data": {"batch": 32}, "accumulate": 2}, ""),
     (
         STACK,
         {"strategy": "hybrid", "devices": 4, "data": {"batch": 34}, "accumulate": 2},
-        "torch.distributed.pipelining needs 2 micro-batches of one size",
+        UNEQUAL.format(34, 2),
     ),
     (
         STACK,
         {"strategy": "hybrid", "devices": 4, "data": {"batch": 33}, "accumulate": 2},
-        "torch.distributed.pipelining needs 2 micro-batches of one size",
+        UNEQUAL.format(33, 2),
     ),
     *[
         (STACK, {"strategy": "data_parallel", "devices": n, "data": {"batch": batch}, "fit": fit}, "")
@@ -125,14 +129,14 @@ OBSTACLES: list[tuple[str, dict[str, Any], str]] = [
     (
         STACK,
         {"strategy": "data_parallel", "devices": 3, "data": {"batch": 32}, "fit": True},
-        "fit under MirroredStrategy needs equal parts: 3 replicas do not divide a batch of 32",
+        "fit under MirroredStrategy needs equal parts: a batch of 32 cannot be divided equally among 3 replicas",
     ),
     (STACK, {**PIPELINE, "pipeline": "1f1b", "devices": 4, "accumulate": 4}, ""),
     (STACK, {**PIPELINE, "pipeline": "gpipe", "devices": 4, "accumulate": 2}, ""),
     (
         STACK,
         {**PIPELINE, "pipeline": "1f1b", "devices": 4, "accumulate": 2},
-        "1F1B needs as many micro-batches as stages: 2 for 4",
+        "1F1B needs at least as many micro-batches as stages, not 2 for 4 stages",
     ),
 ]
 
@@ -194,7 +198,7 @@ def test_the_gpus_are_those_that_both_backends_see(torch: str, keras: str, found
     assert available({**pythons, "keras": "/nonexistent/python"}) == Devices("cpu", 2)
 
 
-BOTH_ABSENT = "gpu:2: there is no GPU here that torch and keras see"
+BOTH_ABSENT = "gpu:2: this machine has no GPU that torch and keras can use"
 
 
 @pytest.mark.parametrize(
@@ -230,8 +234,8 @@ def test_a_backend_alone_needs_only_the_gpus_that_it_sees(programs: Any) -> None
     programs("nvidia-smi", "")
     one, none = programs("one-python", "print(1)"), programs("none-python", "print(0)")
     assert missing(Devices("gpu", 1), {"torch": one}) == missing(Devices("gpu", 8), {"keras": one}) == ""
-    assert missing(Devices("gpu", 1), {"keras": none}) == "gpu:1: there is no GPU here that keras sees"
-    assert missing(Devices("gpu", 3), {"torch": none}) == "gpu:3: there is no GPU here that torch sees"
+    assert missing(Devices("gpu", 1), {"keras": none}) == "gpu:1: this machine has no GPU that keras can use"
+    assert missing(Devices("gpu", 3), {"torch": none}) == "gpu:3: this machine has no GPU that torch can use"
 
 
 def test_cpu_devices_are_never_missing_and_nobody_is_asked(programs: Any, tmp_path: Path) -> None:

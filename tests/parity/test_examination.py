@@ -27,8 +27,8 @@ MISTAKEN_INPUTS = [
     ("x=float32[a]", "expected name=dtype[shape]"),
     ("x=flaot32[8]", "did you mean 'float32'"),
     ("x=float32[8]<4", "only integers have a limit"),
-    ("x=int64[8]<0", "expected a limit from 1 to"),
-    ("x=int8[8]<1000", "expected a limit from 1 to 128"),
+    ("x=int64[8]<0", "expected one from 1 to"),
+    ("x=int8[8]<1000", "expected one from 1 to 128"),
     ("1x=float32[8]", "expected name=dtype[shape]"),
 ]
 

@@ -165,7 +165,7 @@ def test_a_side_that_fails_is_an_error(program: Program, tmp_path: Path) -> None
 def test_a_golden_trace_of_other_settings_is_told_before_anything_runs(program: Program) -> None:
     program("--update-golden")
     never = {"fails": AssertionError("ran")}
-    with pytest.raises(TraceError, match="of another case: seed is 0 against 1 now"):
+    with pytest.raises(TraceError, match="with other settings: seed is 0 against 1 now"):
         program("--seed=1", torch=never, keras=never)
 
 
@@ -180,8 +180,8 @@ def test_a_damaged_golden_trace_is_told(program: Program, tmp_path: Path) -> Non
     ("flags", "said"),
     [
         (["--update-golden"], "--update-golden needs --golden"),
-        (["--golden=g", "--keep=k"], "takes neither"),
-        (["--golden=g", "one", "two"], "takes neither"),
+        (["--golden=g", "--keep=k"], "cannot be used together"),
+        (["--golden=g", "one", "two"], "cannot be used together"),
     ],
 )
 def test_flags_that_do_not_go_together(
@@ -254,4 +254,4 @@ def test_a_pair_begins_with_the_golden_weights(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "pair/small/torch/survey").rename(tmp_path / "gone")
     lost = list(golden.compared(tmp_path, [file], backends, tmp_path / "scratch", Report()))
     assert [(each.verdict, each.error) for each in lost] == [("error", "usage")] * 2
-    assert "begins with its weights" in lost[0].reason and "torch failed" in lost[1].reason
+    assert "starts from the weights in it" in lost[0].reason and "torch failed" in lost[1].reason

@@ -214,7 +214,7 @@ def test_a_module_with_parameters_that_no_side_saw_is_named(aspect: str) -> None
     """Two sides that saw nothing agree in nothing."""
     unseen = moved(**{aspect: {"linear2": None}})
     spread, alone = small_case(strategy="round_robin"), small_case()
-    assert differences(SIDES, spread, unseen, unseen) == [f"{aspect}: linear2: seen on neither side"]
+    assert differences(SIDES, spread, unseen, unseen) == [f"{aspect}: linear2: not observed on either side"]
     assert differences(SIDES, alone, unseen, unseen) == []  # where all is on one device anyway
     assert differences(SIDES, spread, unseen, WHOLE) == [f"{aspect}: linear2: torch nowhere, keras on 1"]
     assert differences(SIDES, spread, WHOLE, unseen) == [f"{aspect}: linear2: torch on 1, keras nowhere"]
@@ -223,7 +223,7 @@ def test_a_module_with_parameters_that_no_side_saw_is_named(aspect: str) -> None
 def test_all_modules_that_no_side_saw_are_named() -> None:
     blind = moved(compute={"linear1": None, "linear2": None}, backward={"linear1": None, "linear2": None})
     assert sorted(differences(SIDES, small_case(strategy="pipeline"), blind, blind)) == [
-        f"{aspect}: {name}: seen on neither side"
+        f"{aspect}: {name}: not observed on either side"
         for aspect in ("backward", "compute")
         for name in ("linear1", "linear2")
     ]
@@ -234,10 +234,10 @@ def test_all_modules_that_no_side_saw_are_named() -> None:
     [
         ({"block.attention": [0]}, []),
         ({"block": [0]}, []),  # a module around it, which a compiled graph tells instead
-        ({"block.attention.projection": [0]}, ["compute: block.attention: seen on neither side"]),
-        ({"block.att": [0]}, ["compute: block.attention: seen on neither side"]),
-        ({"block.attention2": [0]}, ["compute: block.attention: seen on neither side"]),
-        ({"attention": [0]}, ["compute: block.attention: seen on neither side"]),
+        ({"block.attention.projection": [0]}, ["compute: block.attention: not observed on either side"]),
+        ({"block.att": [0]}, ["compute: block.attention: not observed on either side"]),
+        ({"block.attention2": [0]}, ["compute: block.attention: not observed on either side"]),
+        ({"attention": [0]}, ["compute: block.attention: not observed on either side"]),
     ],
 )
 def test_a_module_is_seen_by_itself_or_a_module_around_it(seen: dict[str, Any], said: list[str]) -> None:
@@ -253,7 +253,7 @@ def test_a_module_is_seen_by_itself_or_a_module_around_it(seen: dict[str, Any], 
 def test_what_no_side_saw_fails_the_case(tmp_path: Path) -> None:
     unseen = moved(backward={"linear1": None})
     found = check(tmp_path, unseen, unseen, strategy="round_robin")
-    assert (found.verdict, found.differences) == ("diverged", ["backward: linear1: seen on neither side"])
+    assert (found.verdict, found.differences) == ("diverged", ["backward: linear1: not observed on either side"])
     assert check(tmp_path, unseen, unseen).verdict == "match"  # on a single device
 
 

@@ -265,14 +265,14 @@ def test_the_report_counts_what_was_matched_and_names_the_rest() -> None:
     assert (found.matched, found.by) == (2, {"weights": 2})
     assert list(lines(CaseResult(case="pair/m", verdict="match", matched=found))) == [
         "2 activations matched (2 by weights)",
-        "1 of torch alone: attn.qkv",
-        "3 of keras alone: mha/query, mha/key, mha/value",
+        "1 only in torch: attn.qkv",
+        "3 only in keras: mha/query, mha/key, mha/value",
     ]
     many = Matching(matches=[], torch_alone=[f"l{layer}" for layer in range(9)])
     case = CaseResult(case="pair/m", verdict="match", matched=summary(many), lifted=["torch: norm"], undecided=["a"])
     assert list(lines(case)) == [
         "0 activations matched",
-        "9 of torch alone: l0, l1, l2, l3, l4, l5, ...",
-        "computed in float32 on purpose, here in float64: torch: norm",
-        "weights that nothing tells apart, in the order of execution: a",
+        "9 only in torch: l0, l1, l2, l3, l4, l5, ...",
+        "the model computes these in float32; promoted to float64 in the high run: torch: norm",
+        "modules whose weights could not be told apart; matched in the order of execution: a",
     ]

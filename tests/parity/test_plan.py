@@ -25,9 +25,9 @@ def planned(folder: Path, *names: str, keep: Path | None = None, **changes: Any)
 @pytest.mark.parametrize(
     ("name", "changes", "reason"),
     [
-        ("simple_block/single", {}, "is on a single device"),
-        ("simple_block/single@fit", {}, "is on a single device"),
-        ("simple_block/all_reduce", {}, "the samples come in the order of the sampler"),
+        ("simple_block/single", {}, "it runs on a single device itself"),
+        ("simple_block/single@fit", {}, "it runs on a single device itself"),
+        ("simple_block/all_reduce", {}, "DistributedSampler takes the samples in another order"),
         ("residual_block/ddp", {}, "batch norm"),
         ("residual_block/data_parallel", {}, "batch norm"),
         ("residual_block/ddp@local_buffers", {}, "batch norm"),
@@ -41,8 +41,8 @@ def planned(folder: Path, *names: str, keep: Path | None = None, **changes: Any)
         ("transformer/tensor_parallel", {}, ""),
         ("transformer/send_recv", {}, ""),
         ("transformer/pipeline", {"accumulate": 1}, ""),
-        ("transformer/pipeline", {}, "each replica and each micro-batch draws dropout masks"),
-        ("transformer/ddp", {}, "each replica and each micro-batch draws dropout masks"),
+        ("transformer/pipeline", {}, "each replica and each micro-batch draws its own dropout masks"),
+        ("transformer/ddp", {}, "each replica and each micro-batch draws its own dropout masks"),
         ("transformer/ddp", {"model": {"dropout": 0.0}}, ""),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_failure_is_place_cause_bits_and_the_command(pytester: pytest.Pytester
         "  step 0, activation, encoder.norm1",
         "  1.5 bits",
         "  cause: layer_norm.epsilon at encoder.norm1: torch 1e-05, keras 0.001",
-        "  to accept it as it is; in the pair's file (--accept writes it):",
+        "  to accept it as it is; add to the pair file (or let --accept add it):",
         "[[expect]]",
         "  again: python -m parity.compare --torch=a:b --keras=c:d '--input=x=float32[2,3]'",
         "  keras: ValueError: no such axis (model.py:7)",

@@ -351,7 +351,7 @@ def test_keras_workers_are_a_group_and_its_other_cases_are_not(stage: Stage) -> 
 def test_a_closed_backend_starts_no_group(stage: Stage) -> None:
     backend = stage.backend(ANSWERS)
     backend.close()
-    assert backend.do(job(stage.folder)).message == "torch: is closed"
+    assert backend.do(job(stage.folder)).message == "torch: the job was not run because the program is ending"
     assert stage.started() == []
 
 
@@ -570,10 +570,10 @@ def test_a_backend_by_hand_records_each_case_into_its_folder(by_hand: Any, tmp_p
 @pytest.mark.parametrize(
     ("flags", "side", "said"),
     [
-        (["--case=simple_block/ddp"], None, "simple_block/ddp on cpu:2 takes 2 processes of torch_impl, received 1"),
-        (["--case=simple_block/single"], Stages(0), "takes 1 processes of torch_impl, received 2"),
-        (["--case=simple_block/ddp", "--devices=cpu:3"], Stages(0), "on cpu:3 takes 3 processes"),
-        (["--case=simple_block/hybrid"], None, "simple_block/hybrid: hybrid has replicas of 2 stages"),
+        (["--case=simple_block/ddp"], None, "simple_block/ddp on cpu:2 needs 2 processes of torch_impl, received 1"),
+        (["--case=simple_block/single"], Stages(0), "needs 1 processes of torch_impl, received 2"),
+        (["--case=simple_block/ddp", "--devices=cpu:3"], Stages(0), "on cpu:3 needs 3 processes"),
+        (["--case=simple_block/hybrid"], None, "simple_block/hybrid: hybrid trains replicas of 2 stages each"),
         (["--case=simple_block/single", "--devices=tpu:2"], None, "expected auto, cpu:N or gpu:N"),
         (["--case=simple_blok/single"], None, "did you mean 'simple_block/single'"),
     ],

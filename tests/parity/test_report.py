@@ -93,7 +93,7 @@ def test_the_bits_against_a_single_device(against: dict[str, Against], mark: str
 
 
 def test_a_skipped_case_says_why() -> None:
-    reason = "hybrid has replicas of 2 stages: it needs an even number of devices from 4 on, not 2"
+    reason = "hybrid trains replicas of 2 stages each: it needs an even number of devices, at least 4, not 2"
     skipped = CaseResult(case="simple_block/hybrid", verdict="skipped", reason=reason)
     text = shown(case(), skipped)
     assert f"\nsimple_block/hybrid: skipped\n  {reason}\n" in text
@@ -156,8 +156,8 @@ def test_the_differences_of_the_layouts_are_told_beside_a_tensor_s() -> None:
 def test_a_side_that_is_not_its_own_training_on_a_single_device_is_told() -> None:
     wrong = Against(verdict="diverged", reason="gradient/a: 0.0 bits", worst_bits=0.0)
     text = shown(case(verdict="diverged", against_single={"torch": Against(), "keras": wrong}))
-    assert "\n  keras against a single device: diverged: gradient/a: 0.0 bits\n" in text
-    assert "torch against" not in text
+    assert "\n  keras, compared with its own training on a single device: diverged: gradient/a: 0.0 bits\n" in text
+    assert "torch, compared" not in text
 
 
 # Layouts side by side
@@ -294,4 +294,4 @@ def test_a_pair_tells_what_was_not_looked_at_and_what_to_paste() -> None:
     text = shown(case("pair/m", verdict="diverged", **told))
     assert "\n  training mode was not run\n" in text
     assert "\n  accepted: gelu.form at a, b: wanted\n" in text
-    assert '--accept writes it):\n\n[[expect]]\ncause = "weights.sum"\n' in text
+    assert 'let --accept add it):\n\n[[expect]]\ncause = "weights.sum"\n' in text

@@ -639,9 +639,9 @@ def test_any_damage_to_a_manifest_is_told_or_harmless(tmp_path: Path, place: int
 def test_an_unfinished_or_missing_trace(tmp_path: Path, trace: Path) -> None:
     (trace / keys.MANIFEST).rename(trace / "manifest.json.draft")
     for folder in (trace, tmp_path / "nowhere"):
-        with pytest.raises(TraceError, match="no finished trace there"):
+        with pytest.raises(TraceError, match="holds no finished trace"):
             Trace(folder)
-        with pytest.raises(TraceError, match="no trace there"):
+        with pytest.raises(TraceError, match="holds no trace"):
             manifest.find(folder)
 
 
@@ -714,7 +714,7 @@ def test_a_flipped_bit_in_a_tensor_is_refused(place: float, tmp_path: Path) -> N
     content = bytearray(file.read_bytes())
     content[int(len(content) * place)] ^= 0x40
     file.write_bytes(content)
-    with pytest.raises(TraceError, match="its content is not what was recorded"):
+    with pytest.raises(TraceError, match="its content does not have the digest"):
         Trace(tmp_path).open("high", "step-000000")
     assert trace.manifest.digests
 
@@ -725,5 +725,5 @@ def test_a_file_without_a_digest_is_refused(every: bool, tmp_path: Path) -> None
     digests = {} if every else dict(trace.manifest.digests)
     digests.pop("high/rank-0/step-000000", None)
     manifest.write(tmp_path, msgspec.structs.replace(trace.manifest, digests=digests))
-    with pytest.raises(TraceError, match="its content is not what was recorded"):
+    with pytest.raises(TraceError, match="its content does not have the digest"):
         Trace(tmp_path).open("high", "step-000000")
