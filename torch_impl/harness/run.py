@@ -1,4 +1,4 @@
-"""One run of one case, recorded."""
+"""Runs one job: trains a built-in case's model (or hands over to a user's pair), and records it."""
 
 import functools
 import importlib
@@ -28,12 +28,12 @@ torch.set_num_interop_threads(threads())
 
 
 def versions() -> dict[str, str]:
-    """The framework packages and their versions."""
+    """Return the versions of the framework packages."""
     return {"torch": str(torch.__version__)}
 
 
 def run(run: Run) -> Account:
-    """Train the case's model, recording."""
+    """Train the model of a case while recording it; a user's pair is passed on to `pair.run`."""
     if run.pair is not None:
         return pair.run(run)
     machine = devices.find(run.case)
@@ -83,7 +83,7 @@ def _train(run: Run, machine: Machine, watch: Watch) -> Account:
 
 
 def options(run: Run) -> dict[str, Any]:
-    """What a strategy is told of the case."""
+    """Return the strategy-specific arguments of `place`."""
     axis = run.dataset.batch_axis
     match run.case.strategy:
         case "data_parallel":
