@@ -44,9 +44,8 @@ class Probe:
         self._owner = next(iter(replicas))
         self.modules: dict[str, str] = {}  # kind of each layer that has been called, by path
         self._seen: dict[int, list[_Seen]] = defaultdict(list)
-        self._held: dict[int, dict[int, tf.Tensor]] = defaultdict(
-            dict
-        )  # by id(tensor), in the current forward pass; held so that no id is used again
+        # By replica, the tensors recorded in this forward pass by their ids; while held, no id can be used again.
+        self._held: dict[int, dict[int, tf.Tensor]] = defaultdict(dict)
         for number, replica in {id(replica.model): (number, replica) for number, replica in replicas.items()}.values():
             self._attach(number, replica)
 
