@@ -111,9 +111,8 @@ def take_first_buffers(model: keras.Model) -> None:
     Without this each replica keeps its own: Keras neither averages nor broadcasts them.
     """
     replica = tf.distribute.get_replica_context()
-    buffers = [
-        variable.value for variable in model.non_trainable_weights
-    ]  # batch-norm statistics: no dropout seeds are among them
+    # The batch-norm statistics; no dropout seeds are among them.
+    buffers = [variable.value for variable in model.non_trainable_weights]
     if not buffers:
         return
     # tf.distribute has no broadcast, so take a sum to which only replica 0 contributes.

@@ -13,9 +13,8 @@ from torch.optim import Optimizer
 from parity.core.arrays import Floats
 
 Named = Iterator[tuple[str, np.ndarray]]
-Parameters = dict[
-    str, list[nn.Parameter]
-]  # by canonical name: a parameter's parts, in the order in which they form the whole
+# From canonical names to the parts of each parameter, in the order in which they form the whole.
+Parameters = dict[str, list[nn.Parameter]]
 
 # A BranchedAttention has three projections where nn.MultiheadAttention has one packed parameter.
 BRANCH = re.compile(r"(.*)\.(query|key|value)\.(weight|bias)")

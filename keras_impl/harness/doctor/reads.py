@@ -1,4 +1,4 @@
-"""Where the host reads a tensor in the user's lines, and has to wait for it; and what it makes into one."""
+"""Where the user's lines read a tensor on the host, which has to wait for it, and where host values become tensors."""
 
 import sys
 import time
@@ -34,16 +34,16 @@ THROUGH_KERAS = "convert_to_numpy"
 
 
 class Reads:
-    """Notes them as copies, and where a gradient ends so."""
+    """Records reads as copies, and the cuts of gradients that they make."""
 
     def __init__(self, copies: Copies):
         self.copies, self.step, self.origins = copies, copies.step, copies.origins
-        self._read: list[tuple[tf.Tensor, np.ndarray]] = []  # while a tape recorded
-        self._within_function = False  # one that AutoGraph converts, which runs as it is for once
+        self._read: list[tuple[tf.Tensor, np.ndarray]] = []  # read while a tape recorded
+        self._within_function = False  # in a function that AutoGraph converts, run eagerly for once
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Within it."""
+        """Observe reads within the block."""
         with ExitStack() as patches:
             for name, what in METHODS.items():
                 patches.enter_context(self._patched(ops._EagerTensorBase, name, what))
@@ -59,23 +59,23 @@ class Reads:
         read = getattr(owner, name)
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            converted = what == "bool" and self._within_function  # an `if` there becomes a tf.cond
-            if converted or not args or not isinstance(args[0], ops.EagerTensor) or not _is_users():
+            is_converted = what == "bool" and self._within_function  # AutoGraph turns an `if` there into a tf.cond
+            if is_converted or not args or not isinstance(args[0], ops.EagerTensor) or not _is_users():
                 return read(*args, **kwargs)
-            begun = time.perf_counter()
+            start = time.perf_counter()
             result = read(*args, **kwargs)
-            self._see(what, args[0], result, time.perf_counter() - begun)
+            self._see(what, args[0], result, time.perf_counter() - start)
             return result
 
         return mock.patch.object(owner, name, called)
 
     def _function(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def called(function: Function, *args: Any, **kwargs: Any) -> Any:
-            before, self._within_function = self._within_function, self._within_function or function._autograph
+            was_within, self._within_function = self._within_function, self._within_function or function._autograph
             try:
                 return call(function, *args, **kwargs)
             finally:
-                self._within_function = before
+                self._within_function = was_within
 
         return called
 
@@ -108,7 +108,7 @@ class Reads:
 
 
 def _is_users() -> bool:
-    """Whether a line of the user's reads: TensorFlow and Keras do on their own too."""
+    """Return whether a line of the user's reads; TensorFlow and Keras read on their own as well."""
     frame = sys._getframe(2)
     if frame.f_code.co_name == THROUGH_KERAS:
         return look().direct
