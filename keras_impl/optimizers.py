@@ -70,6 +70,7 @@ class PyTorchClipping:
         return gradients  # clipped after the reduction, below
 
     def _all_reduce_sum_gradients(self, pairs: list[tuple[tf.Tensor, tf.Variable]]) -> list:
+        """Sum the gradients over the replicas, unless they are summed already, then clip them."""
         # With a single replica the reduction changes nothing, but TensorFlow would collect all gradients on device 0.
         if tf.distribute.get_strategy().num_replicas_in_sync > 1 and not self.gradients_are_reduced:
             pairs = super()._all_reduce_sum_gradients(pairs)

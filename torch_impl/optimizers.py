@@ -27,6 +27,7 @@ def clip_by_global_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> 
 
 
 def _optimizer(config: schema.Optimizer, parameters: list[nn.Parameter]) -> Optimizer:
+    """Return torch's optimizer with the settings of `config`."""
     # In a group of its own, because torch.optim refuses an empty list, which a stage with nothing but a ReLU gives.
     groups = [{"params": parameters}]
     match config:

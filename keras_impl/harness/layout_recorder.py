@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 import tensorflow as tf
-from tensorflow.python.eager import context  # run metadata of functions have no public door
+from tensorflow.python.eager import context  # the run metadata of functions have no public API
 
 from keras_impl.harness import devices, partitions, weights
 from keras_impl.harness.replicas import Replica

@@ -157,6 +157,7 @@ class OrderedMasks:
     def _drop(
         self, x: tf.Tensor, rate: float, noise_shape: Sequence[int | None] | None = None, *_: Any, **__: Any
     ) -> Any:
+        """Replace keras's and tf.nn's dropout; a noise_shape draws one bit for several elements."""
         if not rate:
             return x
         x = tf.convert_to_tensor(x)
@@ -190,6 +191,11 @@ def _here(replica: int) -> int:
 
 
 def _dropping(model: keras.Model) -> Iterator[Dropping]:
+    """Yield the layers of a model that drop.
+
+    Dropout within an attention layer is named after that layer, as in PyTorch, where it is no module. Raises UsageError
+    for a layer that drops in another way.
+    """
     inner = set()
     for name, layer in weights.named_layers(model):
         _check(name, layer)

@@ -179,6 +179,8 @@ def _told() -> Iterator[Any]:
 
 
 def _as_told(real: Any) -> Callable[[Any], str]:
+    """Return a getter of `.device` that translates the name, except for callers within TensorFlow and Keras."""
+
     def told(self: Any) -> str:
         device = real.__get__(self)
         caller = sys._getframe(1).f_globals.get("__name__", "")

@@ -96,6 +96,7 @@ class Probe:
         return watched
 
     def _attach(self, number: int, replica: Replica) -> None:
+        """Wrap the calls of all recorded layers, and the optimizer's apply and reduction."""
         named = list(weights.named_layers(replica.model))
         owners = {path.rpartition(".")[0] for path, _ in named}
         for path, layer in named:
@@ -149,6 +150,8 @@ class Probe:
         return not (self.case.strategy == "tensor_parallel" and name in (*BETWEEN, *SPLIT))
 
     def _on_apply(self, replica: Replica, apply: Callable[..., None]) -> Callable[..., None]:
+        """Wrap the optimizer's apply to record the gradients of each replica before they are reduced."""
+
         def watched(gradients: list[tf.Tensor], variables: list[keras.Variable] | None = None) -> None:
             self._applied = replica.model.trainable_variables if variables is None else variables
             if self.local and self.case.strategy not in ("all_reduce", "hybrid"):  # those two record it in `reduction`
@@ -158,6 +161,8 @@ class Probe:
         return watched
 
     def _on_reduced(self, number: int, reduce: Callable[..., list]) -> Callable[..., list]:
+        """Wrap the optimizer's reduction over replicas to record its result, which is applied."""
+
         def watched(pairs: list[tuple[tf.Tensor, tf.Variable]]) -> list:
             reduced = list(reduce(pairs))
             self._owner = number
@@ -170,6 +175,7 @@ class Probe:
     def _gradients(
         self, number: int, gradients: Iterable[tf.Tensor], variables: list[keras.Variable], suffix: str
     ) -> None:
+        """Record gradients under the canonical names of the variables, with a suffix."""
         pairs = zip(gradients, variables, strict=True)
         values = {id(variable): tf.convert_to_tensor(gradient) for gradient, variable in pairs if gradient is not None}
         with tf.name_scope(f"{partitions.RECORDING}/"):

@@ -114,6 +114,8 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _made_high(function: Callable[..., Any], note: Callable[[str], None]) -> Callable[..., Any]:
+    """Wrap a function that makes tensors so that it makes float64 ones, and notes requests for float32."""
+
     @wraps(function)
     def made(*args: Any, **kwargs: Any) -> Any:
         # The first argument is never a dtype.
@@ -178,6 +180,8 @@ def _exact(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _given_high(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function so that it gets Python floats as float64 tensors."""
+
     @wraps(function)
     def given(*args: Any, **kwargs: Any) -> Any:
         args = tuple(_high(value) for value in args)
@@ -191,7 +195,7 @@ def _high(value: Any) -> Any:
 
 
 def _is_low(value: Any) -> bool:
-    """Whether an argument is the dtype float32, by one of its names."""
+    """Return whether an argument is the dtype float32, by one of its names."""
     if isinstance(value, (str, np.dtype)):
         return value == "float32"
     return value is tf.float32 or value is np.float32

@@ -197,6 +197,7 @@ def _copies(model: keras.Model, variable: keras.Variable) -> tuple[tf.Variable, 
 
 
 def _weights(model: keras.Model, trainable: bool) -> Iterator[Weight]:
+    """Yield the canonical parameters (or else buffers) of a built model, by the rules of its layers."""
     for path, layer in named_layers(model):
         for part_path, part in _parts(path, layer):
             for rule in _rules(part):

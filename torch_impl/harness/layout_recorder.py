@@ -111,6 +111,7 @@ class Watch(TorchDispatchMode):
             seen[module].update(self._devices(results))
 
     def _on_communication(self, func: Any, args: tuple) -> None:
+        """Count the bytes of a collective, or note a send as a transfer."""
         name = func.overloadpacket.__name__
         if name in UNNOTED:
             return

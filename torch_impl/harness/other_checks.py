@@ -27,7 +27,7 @@ def checks() -> dict[str, Check]:
     compare = SimpleCompareFunc(rtol=TOLERANCE, atol=TOLERANCE)
 
     def polygraphy(*pair: np.ndarray) -> bool:
-        with np.errstate(all="ignore"):  # infinities are for it to judge
+        with np.errstate(all="ignore"):  # infinities are for the check to handle
             return all(compare(*(IterationResult({"output": array}) for array in pair)).values())
 
     return {"assert_close": _assert_close, "polygraphy": polygraphy}

@@ -103,6 +103,7 @@ class Probe:
         return next(iter(self.run.recorders.values()))
 
     def _on_input(self, module: nn.Module, inputs: Any) -> None:
+        """Record the model's input; for nn.DataParallel, let each replica's gradients be recorded."""
         self._tensors("input", "input", inputs)
         if self.replicated and self.local:
             for name, child in module.named_modules():
@@ -125,6 +126,7 @@ class Probe:
         return hook
 
     def _on_forward(self, name: str, kind: str) -> Callable[..., None]:
+        """Return a forward hook that records a module's output, or this rank's shard of it."""
         last = name.rpartition(".")[2]
 
         def hook(module: nn.Module, inputs: Any, outputs: Any) -> None:

@@ -46,6 +46,7 @@ def run(run: Run) -> Account:
 
 
 def _train(run: Run, machine: Machine, watch: Watch) -> Account:
+    """Train the model by the case's strategy, with recorder, layout recorder and masks attached."""
     case = run.case
     strategy = importlib.import_module(f"torch_impl.strategies.{case.strategy}")
     kind = (machine.physical or machine.logical[0]).type

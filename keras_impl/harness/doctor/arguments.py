@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function  # what tf.function returns
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
+    Function,
+)  # the class of what tf.function returns
 
 from keras_impl.harness.pretend import name
 

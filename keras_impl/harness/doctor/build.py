@@ -61,6 +61,7 @@ class Building:
         return mock.patch.object(Optimizer, "__init__", made)
 
     def _noting_losses(self) -> Callable[..., None]:
+        """Return an `__init__` of losses that notes which expression made each."""
         make = keras.losses.Loss.__init__
 
         def made(loss: keras.losses.Loss, *args: Any, **kwargs: Any) -> None:
@@ -70,6 +71,7 @@ class Building:
         return made
 
     def _noting_compile(self) -> Callable[..., Any]:
+        """Return a `compile` that notes which expression compiled the model."""
         compile_ = keras.Model.compile
 
         def compiled(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
@@ -112,6 +114,8 @@ class Building:
         return list(by_key.values())
 
     def _making(self, new: Callable[..., keras.Layer]) -> Callable[..., keras.Layer]:
+        """Wrap `keras.Layer.__new__` to note the line and the open tf.device scopes of each new layer."""
+
         def made(kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
             layer = new(kind, *args, **kwargs)
             self.lines[layer], self._within[layer] = source.line(), list(self._scopes.open)

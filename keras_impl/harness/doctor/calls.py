@@ -8,7 +8,7 @@ from unittest import mock
 
 import keras
 import tensorflow as tf
-from tensorflow.python import pywrap_tfe  # whether a tape records has no public door
+from tensorflow.python import pywrap_tfe  # whether a tape records has no public API
 
 from keras_impl.harness.doctor import names, source
 from keras_impl.harness.doctor.build import Building

@@ -64,6 +64,7 @@ class Copies:
                 self.note("print", tensor, (home, HOST), view)
 
     def _see_moved(self, operation: str, tensor: tf.Tensor, target: str, view: View) -> None:
+        """Note an op's input that is on another device than the op, unless it is small or copied before."""
         facts = self.origins.of(tensor)
         is_requested = operation == "Identity" and view.direct
         is_repeated = target in facts.copied

@@ -11,7 +11,7 @@ from unittest import mock
 
 import keras
 import tensorflow as tf
-from tensorflow.python.profiler.internal import _pywrap_profiler_plugin  # the converter has no public door
+from tensorflow.python.profiler.internal import _pywrap_profiler_plugin  # the converter of profiles has no public API
 
 from keras_impl.harness import devices
 from keras_impl.harness.doctor import built_in, source, users

@@ -19,7 +19,9 @@ from unittest import mock
 
 import keras
 import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function  # what tf.function returns
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
+    Function,
+)  # the class of what tf.function returns
 from tensorflow.python.ops import script_ops
 
 from keras_impl.harness.doctor import source
@@ -75,6 +77,8 @@ class Functions:
         self._patches.enter_context(mock.patch.object(place, method, around(getattr(place, method))))
 
     def _watching(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the call of a tf.function to note each call that traces it."""
+
         def watched(function: Function, *args: Any, **kwargs: Any) -> Any:
             if not tf.executing_eagerly() or not _is_programs(function):
                 return call(function, *args, **kwargs)  # an inner function is traced again whenever its outer one is
@@ -90,6 +94,7 @@ class Functions:
         return watched
 
     def _note(self, trace: Trace) -> None:
+        """Note a trace, and why it was needed if the function had been traced before."""
         code = _code(trace.function)
         earlier = self._traces[code]
         if change := _change(earlier, trace):
@@ -99,6 +104,8 @@ class Functions:
         earlier.append(trace)
 
     def _in_python(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the making of py_functions and numpy_functions, which run in Python within a graph."""
+
         def made(*args: Any, **kwargs: Any) -> Any:
             # The gradient of a py_function is another one, made together with it.
             if not tf.executing_eagerly() and not kwargs.get("is_grad_func") and not source.within(PIPELINE):
@@ -108,6 +115,8 @@ class Functions:
         return made
 
     def _trains(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap Keras's training methods to note that the model runs eagerly."""
+
         def trained(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
             if model.run_eagerly:
                 self._note_eager("run_eagerly", MODEL)

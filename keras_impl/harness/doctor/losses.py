@@ -65,6 +65,7 @@ class Losses:
             self.step.losses.append(self._loss(view, outputs[0], targets[0]))
 
     def _loss(self, view: View, outputs: tf.Tensor, target: Any) -> LossCall:
+        """Return the evidence of a call of a loss function with these outputs and target."""
         known = self.origins.of(outputs)
         call = LossCall(
             function=_name(view.loss),
@@ -124,6 +125,7 @@ def note_activation(known: Known, operation: str, inputs: list[Known], direct: b
 
 
 def _with_logits(call: Expression, function: str, logits: bool) -> Code | None:
+    """Return the line with `from_logits` set: in the loss, or in the compile() that names the loss."""
     kind = LOGITS.get(function, "")
     if call.function == "compile" and kind:
         node = call.keyword("loss") or (call.node.args[1] if len(call.node.args) > 1 else None)

@@ -80,6 +80,7 @@ def _is_parameter(layer: keras.Layer, variable: Any) -> bool:
 
 
 def _layers(holder: Any, parts: Parts, seen: set[int]) -> Iterator[tuple[Parts, keras.Layer]]:
+    """Yield every layer within an object once, with the keys and attributes that lead to it."""
     if id(holder) in seen:
         return
     seen.add(id(holder))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python import pywrap_tfe  # what a tape records, and by which functions, has no public door
+from tensorflow.python import pywrap_tfe  # what a tape records, and its gradient functions, have no public API
 from tensorflow.python.eager import backprop, context
 from tensorflow.python.framework import op_callbacks
 
@@ -115,6 +115,7 @@ class Ops:
             matching[0].count += 1
 
     def _see_shapes(self, operation: str, inputs: tuple, view: View) -> None:
+        """Record a broadcast between tensors of different shapes in the user's line."""
         if operation not in (*COMPARISONS, *ARITHMETIC) or not view.direct:
             return
         left, right = inputs
@@ -138,6 +139,7 @@ class Ops:
         self.cuts.see(operation, inputs, outputs, view)
 
     def _note_outputs(self, operation: str, inputs: tuple, outputs: list, view: View, place: Place) -> None:
+        """Note what is known of an op's results from what is known of its inputs."""
         sources = [
             self.calls.variable(tensor_in) if operation in READS else self.origins.of(tensor_in) for tensor_in in inputs
         ]

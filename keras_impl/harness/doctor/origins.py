@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import ops  # the class of tensors that have values has no public door
+from tensorflow.python.framework import ops  # the class of eager tensors is not public
 
 from keras_impl.harness import pretend
 from keras_impl.harness.doctor.names import Variable

@@ -10,8 +10,10 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function  # what tf.function returns
-from tensorflow.python.framework import constant_op, ops  # where eager tensors are made and read
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
+    Function,
+)  # the class of what tf.function returns
+from tensorflow.python.framework import constant_op, ops  # the functions that make and read eager tensors
 
 from keras_impl.harness.doctor import source
 from keras_impl.harness.doctor.copies import HOST, SMALL, Copies
@@ -56,6 +58,7 @@ class Reads:
             yield
 
     def _patched(self, owner: Any, name: str, what: What) -> Any:
+        """Return a patch of a reading function that notes the user's reads and how long each takes."""
         read = getattr(owner, name)
 
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -70,6 +73,8 @@ class Reads:
         return mock.patch.object(owner, name, called)
 
     def _function(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the call of a tf.function to know when the running code is one that AutoGraph converts."""
+
         def called(function: Function, *args: Any, **kwargs: Any) -> Any:
             was_within, self._within_function = self._within_function, self._within_function or function._autograph
             try:
@@ -87,6 +92,8 @@ class Reads:
             self._read.append((tensor, result))
 
     def _converted(self, convert: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+        """Wrap the conversion of values to tensors, to note constants in the user's lines."""
+
         def converted(value: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
             tensor = convert(value, *args, **kwargs)
             if tensor is not value and size(tensor) >= SMALL and (view := look()).direct:
@@ -96,6 +103,10 @@ class Reads:
         return converted
 
     def _note_constant(self, value: Any, tensor: tf.Tensor, view: View) -> None:
+        """Note a constant, and a cut if its values were read from a tensor that a tape recorded.
+
+        That is so if it shares memory with the array that was read, or has its shape.
+        """
         self.origins.note(tensor, Known(CONSTANT, view.line, self.copies.calls.module))
         home = self.origins.device(tensor)
         if home != HOST:

@@ -6,7 +6,7 @@ from typing import Any
 from unittest import mock
 
 import tensorflow as tf
-from tensorflow.python.eager import context  # what tf.device and keras.device come to
+from tensorflow.python.eager import context  # both tf.device and keras.device end up here
 
 from keras_impl.harness.doctor import source
 from keras_impl.harness.pretend import name

@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 
 import keras
 import tensorflow as tf
-from tensorflow.python.util import tf_stack  # AutoGraph's source maps have no public door
+from tensorflow.python.util import tf_stack  # AutoGraph's source maps have no public API
 
 from parity.doctor import ownership, rewrite
 

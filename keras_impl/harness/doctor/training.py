@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
-from tensorflow.python.eager import context  # who sees an op has no public door
+from tensorflow.python.eager import context  # op callbacks have no public API to suspend them
 
 from keras_impl.harness.doctor import names, source
 from keras_impl.harness.doctor.calls import Calls
@@ -62,6 +62,8 @@ class Training:
         return [optimizer for optimizer, _ in self._stepped.values()]
 
     def _differentiated(self, gradient: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap GradientTape.gradient to record backward passes and gradients."""
+
         def called(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             given = bool(args and args[0] is not None) or kwargs.get("output_gradients") is not None
             is_root = not given and self.calls.phase != "backward" and _is_first_replica()
@@ -106,6 +108,7 @@ class Training:
             self._gradients[id(copy)] = dense
 
     def _state(self, variable: names.Variable) -> Any:
+        """Return the state of a parameter's gradient over all replicas: none, not_finite, finite or zero."""
         gradients = [self._gradients[id(copy)] for copy in copies(variable.variable) if id(copy) in self._gradients]
         if not gradients:
             return "none"
@@ -114,6 +117,8 @@ class Training:
         return "finite" if any(np.any(tensor._numpy()) for tensor in gradients) else "zero"
 
     def _applied(self, apply: Callable[..., None]) -> Callable[..., None]:
+        """Wrap an optimizer's apply to record the update, and how much it changes the parameters' size."""
+
         def called(optimizer: keras.Optimizer, grads: Any, trainable_variables: Any = None) -> None:
             self.step.loss_scaled = self.step.loss_scaled or isinstance(optimizer, LossScaleOptimizer)
             behind = "update" if self.calls.phase == "update" else "other"

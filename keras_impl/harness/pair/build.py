@@ -155,6 +155,7 @@ def _only(what: str, given: list[Given]) -> tf.Tensor:
 def _by_signature(
     parameters: dict[str, inspect.Parameter], what: str, given: list[Given]
 ) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments for a model with an ordinary `call`: by name as far as possible, else in order."""
     kinds = {item.kind for item in parameters.values()}
     own = {k: v for k, v in parameters.items() if v.kind not in (v.VAR_KEYWORD, v.VAR_POSITIONAL)}
     nested = _nested(given)

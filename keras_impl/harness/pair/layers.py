@@ -139,6 +139,7 @@ def _first(model: Any) -> list[_Place]:
 
 
 def _placed(layer: Any, path: str = "", label: str = "", own: str = "") -> Iterator[_Place]:
+    """Yield a layer and all layers below it, with paths that are made unique among siblings."""
     yield _Place(path, label, own, layer)
     counts: Counter[str] = Counter()
     held = attributes(layer)
@@ -150,6 +151,7 @@ def _placed(layer: Any, path: str = "", label: str = "", own: str = "") -> Itera
 
 
 def _children(layer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, layer) for the layers directly below; a tf.Module's are named by their attributes."""
     if isinstance(layer, keras.Layer):
         for child in {id(child): child for child in layer._layers}.values():
             if not isinstance(child, keras.layers.InputLayer):

@@ -74,6 +74,7 @@ def with_added(scalar: Scalar, model: Any) -> Scalar:
 def _user_loss(
     pair: Pair, train: Train, outputs: Any, first: Output, data: PairData, step: int, search: list[str]
 ) -> Scalar:
+    """Return the user's own loss of the outputs and of a target in this side's layout."""
     ids = train.loss == "cross_entropy"
     target = build.tensor(data.target(step, tuple(first.canonical.shape), ids))
     given = pair.inputs.get(TARGET)

@@ -124,6 +124,7 @@ def _dug(what: str, name: str, outputs: Any, path: str | int) -> Any:
 
 
 def _item(what: str, value: Any, part: str) -> Any:
+    """Return the member of a container at a key, attribute or index, or raise UsageError."""
     if isinstance(value, Mapping):
         if part in value:
             return value[part]

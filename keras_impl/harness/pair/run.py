@@ -132,6 +132,10 @@ class _Course:
         return rearrange(array, f"{own_axes} -> {canonical_axes}") if canonical_axes else array
 
     def _optimizer(self) -> keras.optimizers.Optimizer:
+        """Return the built-in optimizer, or the one that the user's function makes.
+
+        Raises UsageError if that function returns something else.
+        """
         name = self.pair.train.keras_optimizer
         if not name:
             return optimizers.build(self.case)

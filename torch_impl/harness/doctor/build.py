@@ -119,6 +119,8 @@ class Building:
         return made
 
     def _registering(self, register: Any) -> Any:
+        """Wrap the registration of parameters and buffers to note the line, and the device if it is not the CPU."""
+
         def registered(module: nn.Module, name: str, *args: Any, **kwargs: Any) -> None:
             register(module, name, *args, **kwargs)
             line, tensor = source.line(), getattr(module, name)
@@ -145,6 +147,7 @@ class Building:
         return applied
 
     def _note_change(self, module: nn.Module, before: torch.Tensor | None) -> None:
+        """Note that a module was moved to another device, or got another dtype."""
         after = first(module)
         if before is None or after is None:
             return

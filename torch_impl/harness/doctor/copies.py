@@ -63,6 +63,7 @@ class Copies:
                 self._add("boolean_index", given[0], device(given[0]), seconds)
 
     def _note_move(self, tensor: torch.Tensor, result: Any, seconds: float) -> None:
+        """Note a copy from one device to another."""
         # The result is no tensor if it was x.type() without arguments, which returns a string.
         target = device(result) if isinstance(result, torch.Tensor) else device(tensor)
         if device(tensor) == target:
@@ -91,6 +92,7 @@ class Copies:
         return last_step == self._number or (last_step == self._number - 1 and not is_input)
 
     def _add(self, what: What, tensor: torch.Tensor, target: str, seconds: float, is_repeated: bool = False) -> None:
+        """Add a copy to that of the same kind, line and devices, if it is in a line of the user's."""
         line = source.direct(modules=True)
         if not line:
             return  # a library's own copy, such as an optimizer's or a GradScaler's

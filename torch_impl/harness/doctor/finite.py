@@ -99,6 +99,7 @@ class AtenObserver(TorchDispatchMode):
         return results
 
     def _kind(self, func: Any) -> Kind:
+        """Return how an op treats its arguments, from its schema; cached by op."""
         if func not in self._kinds:
             schema = func._schema
             written = [
@@ -116,6 +117,7 @@ class AtenObserver(TorchDispatchMode):
                 self.step.cuts.append(Cut(what=what, tensor=self.origins.describe(tensor), place=place))
 
     def _note_in_place(self, kind: Kind, changed: list[torch.Tensor]) -> None:
+        """Record in-place changes of tensors that have a graph."""
         for tensor in changed if torch.is_grad_enabled() else ():
             if tensor.grad_fn is not None and (line := source.line()):
                 self.step.in_places.append(

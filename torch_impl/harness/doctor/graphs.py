@@ -53,6 +53,7 @@ class Graphs:
         self._roots, self._new = self._new, []
 
     def _held(self, root: weakref.ref, place: Place, appended: Code | None) -> Held:
+        """Return where the graph is held: in a sum of the program's, or in a list the loss is appended to."""
         for total, added, spot in reversed(self._sums):
             if total() is not None:
                 return Held(place=added, mended=rewrite.code(spot, _detached))

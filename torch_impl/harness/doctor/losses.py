@@ -69,6 +69,7 @@ class Losses:
             self.origins.note(result, "loss")
 
     def _loss(self, function: str, outputs: torch.Tensor, target: torch.Tensor) -> LossCall:
+        """Return the evidence of a call of a loss function with these outputs and target."""
         activation, without = _activation(outputs)
         call = LossCall(
             function=function,
@@ -176,6 +177,7 @@ def _sums(tensor: torch.Tensor) -> tuple[float, float] | None:
 
 
 def _rows(tensor: torch.Tensor) -> order.Rows:
+    """Return the rows of a tensor for comparison, or none if it cannot be read or is too large."""
     if not tensor.dim() or tensor.is_nested or tensor.layout != torch.strided or not values.are_there(tensor):
         return []
     if tensor.numel() > LARGE or tensor.is_complex():

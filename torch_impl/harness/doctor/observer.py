@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data.dataloader import _BaseDataLoaderIter  # every kind of its iterators
+from torch.utils.data.dataloader import _BaseDataLoaderIter  # the base class of all its iterators
 
 from parity.doctor.evidence import Place, Step
 from torch_impl.harness.doctor import source

@@ -90,6 +90,7 @@ class Ops(TorchFunctionMode):
         self.calls.failed(error, name, [self.origins.describe(tensor) for tensor in given], place)
 
     def _note_broadcast(self, name: str, args: tuple) -> None:
+        """Record a broadcast between tensors of different shapes in the user's line."""
         operands = [operand for operand in args[:2] if isinstance(operand, torch.Tensor) and operand.dim()]
         if len(operands) < 2 or operands[0].shape == operands[1].shape:
             return

@@ -88,6 +88,7 @@ def _kind(code: CodeType) -> int:
 
 @cache
 def _judged(file: str, _programs: tuple[str, ...]) -> int:
+    """Return whose file it is: the user's, one that passes calls on, nn.Module's own, or a library's."""
     owner = ownership.owner(file)
     if owner != "installed":
         return USER if owner == "user" else PASSED

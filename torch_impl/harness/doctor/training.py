@@ -84,6 +84,7 @@ class Training:
         ]
 
     def _backward(self, run: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a backward pass and record it, with the parameters whose earlier gradients it adds to."""
         if self.calls.phase == "backward":
             return run(roots, *args, **kwargs)  # a checkpoint's own backward pass, within the outer one
         scaled = any(map(self._is_scaled, roots))
@@ -142,6 +143,7 @@ class Training:
         self._size = values.root_mean_square(_held(stepping))
 
     def _on_updated(self, stepping: Optimizer, *_: Any) -> None:
+        """Note how much an update changes the size of the parameters."""
         self._updates += 1
         self.calls.phase = "other"
         rate = float(stepping.param_groups[0].get("lr", 0))

@@ -75,6 +75,7 @@ class _Observing(TorchFunctionMode):
         return func(*args, **given)
 
     def _see(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Report the arguments of a function if it masks, looks up embeddings, or has kinks."""
         where = self.stack[-1] if self.stack else ""
         x = args[0] if args else kwargs.get("input")
         if name in MASKS:

@@ -71,6 +71,7 @@ def _target(train: Train, data: PairData, output: torch.Tensor, step: int) -> to
 
 
 def _user_loss(train: Train, given: Any, target: torch.Tensor, search: list[str]) -> Scalar:
+    """Return the user's own loss of the outputs and the target."""
     text = f"train.torch_loss={train.torch_loss}"
     with user_errors(f"{text} fails"):
         value = load("train.torch_loss", train.torch_loss, "outputs", "target", search=search)(given, target)
