@@ -49,9 +49,7 @@ EXCEPTIONS = {
         "place": "PipelineStage is told shapes and the axis of the samples",
     },
     "harness/other_checks.py": {"*": "other comparisons, which need torch; the self-test is measured against them"},
-    "harness/checkup/": {
-        "*": "each framework is observed by its own means; what the doctor calls is the same (CHECKUP)"
-    },
+    "harness/doctor/": {"*": "each framework is observed by its own means; what the doctor calls is the same (DOCTOR)"},
     "harness/pair/": {
         "*": "Keras's layers are wrapped where torch has hooks, and its values become torch's; what is called is the "
         "same (PAIR)"
@@ -72,7 +70,9 @@ EXCEPTIONS = {
     },
     "harness/devices.py": {"*": "TensorFlow makes logical devices; torch has ranks, or virtual devices"},
     "harness/kinds.py": {"computed": "a layer of Keras's may have its activation within it"},
-    "harness/lift.py": {"widened": "torch's modules may hold float32; Keras's variables are lifted as they are made"},
+    "harness/promotion.py": {
+        "promote_weights": "torch's modules may hold float32; Keras's variables are promoted as they are made"
+    },
     "harness/masks.py": {
         "Masks": "torch's functions are replaced while it trains; Keras's layers drop in a graph that is traced once",
         "Dropping": "a torch mask is drawn for the module that is being called",
@@ -95,7 +95,9 @@ EXCEPTIONS = {
         "GELU": "torch.nn has it; Keras's own rounds a constant through float32",
     },
     "harness/virtual_devices.py": {"*": "TensorFlow has logical devices of its own"},
-    "harness/watch.py": {"Watch": "a dispatch mode sees ops as they run; TensorFlow tells of a step when it is over"},
+    "harness/layout_recorder.py": {
+        "LayoutRecorder": "a dispatch mode sees ops as they run; TensorFlow tells of a step when it is over"
+    },
     "harness/weights.py": {
         "to_numpy": "numpy knows torch's bfloat16 only as bits",
         "Rule": "canonical form is PyTorch's own",
@@ -115,7 +117,7 @@ EXCEPTIONS = {
 # What every strategy offers; its other parts are its framework's own means.
 INTERFACE = ("place", "train", "evaluate", "fit", "batches")
 # What the doctor calls of its observers.
-CHECKUP = {
+DOCTOR = {
     "Building",
     "Building.__init__",
     "Building.modules",
@@ -149,7 +151,7 @@ PAIR = {
     "user_errors",
 }
 # Folders of which each side needs parts of its own, and what the rest of the package calls of them.
-CALLED = {"harness/checkup/": CHECKUP, "harness/pair/": PAIR}
+CALLED = {"harness/doctor/": DOCTOR, "harness/pair/": PAIR}
 
 # The same thing under each framework's customary name.
 SYNONYMS = {"call": "forward"}
@@ -255,7 +257,7 @@ def test_every_exception_is_needed():
         ("torch_impl/models/two_linear.py", "def stage1(self, x", "def stage1(self, inputs"),
         ("keras_impl/strategies/round_robin.py", "evaluate, train", "train"),
         ("torch_impl/strategies/all_reduce.py", "def batches(samples", "def batches(dataset"),
-        ("keras_impl/harness/checkup/observer.py", "def step(self, inputs", "def step(self, batch"),
+        ("keras_impl/harness/doctor/observer.py", "def step(self, inputs", "def step(self, batch"),
         ("keras_impl/harness/pair/build.py", "def build(pair: Pair, at: str", "def build(pair: Pair, precision: str"),
         ("torch_impl/harness/pair/losses.py", "def probe(outputs", "def weighed(outputs"),
     ],

@@ -12,12 +12,12 @@ from parity.config import schema
 from parity.trace.layout import Layout
 
 
-class Watch:
-    """Records what TensorFlow runs between `start` and `stop`; each replica has `each` logical devices."""
+class LayoutRecorder:
+    """Records what TensorFlow runs between `start` and `stop`."""
 
-    def __init__(self, each: int):
-        self.each = each
-        self.watching = False
+    def __init__(self, devices_per_replica: int):
+        self.devices_per_replica = devices_per_replica
+        self.recording = False
         self.evidence = partitions.Evidence({}, {}, [], {})
         self._traced: dict[int, tf.Graph] = {}
 
@@ -25,9 +25,9 @@ class Watch:
         context.context().enable_run_metadata()
         # Discard what was executed since the last export; TensorFlow collects it even while this is disabled.
         context.context().export_run_metadata()
-        self.watching = True
+        self.recording = True
 
-    def see(self, tensor: tf.Tensor) -> None:
+    def note_graph(self, tensor: tf.Tensor) -> None:
         """Remember the graph that is being traced, because only it knows the shapes of tensors."""
         self._traced[id(tensor.graph)] = tensor.graph
 
@@ -38,10 +38,10 @@ class Watch:
         """
         ran = context.context().export_run_metadata().function_graphs
         context.context().disable_run_metadata()
-        self.watching = False
+        self.recording = False
         # Among the executed functions (tf.data has some as well), the training step is the one with the probe's ops.
         (step,) = (function.partition_graphs for function in ran if partitions.recorded(function.partition_graphs))
-        self.evidence = partitions.Partitions(step, list(self._traced.values())).evidence(self.each)
+        self.evidence = partitions.Partitions(step, list(self._traced.values())).evidence(self.devices_per_replica)
         self._traced.clear()
 
     def layout(self, case: schema.Case, replicas: Iterable[Replica]) -> Layout:
@@ -52,7 +52,7 @@ class Watch:
             residents = weights.residents(replica.model, replica.optimizer)
             for mapping, numbers in zip(residents, (parameters, slots), strict=True):
                 for name, names in mapping.items():
-                    numbers[name].update(devices.number(place) for place in names)
+                    numbers[name].update(devices.number(device) for device in names)
         return Layout(
             devices=devices.physical(case.devices),
             parameters={name: sorted(held) for name, held in parameters.items()},

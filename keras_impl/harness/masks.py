@@ -144,7 +144,8 @@ class OrderedMasks:
         for name, layer in layers:
             if isinstance(layer, UNORDERED) and any(getattr(layer, rate, 0.0) for rate in RATES):
                 raise UsageError(
-                    f"{name}: {type(layer).__name__} draws masks of another kind; use keras.layers.Dropout"
+                    f"{name}: {type(layer).__name__} draws masks of another kind than PyTorch's dropout; "
+                    "use keras.layers.Dropout"
                 )
         with mock.patch.object(backend.random, "dropout", self._drop), mock.patch.object(tf.nn, "dropout", self._drop):
             yield
@@ -214,4 +215,6 @@ def _check(name: str, layer: keras.Layer) -> None:
     """Raise UsageError if a layer would draw masks of another kind."""
     draws = isinstance(layer, OTHERS) and any(getattr(layer, rate, 0.0) for rate in RATES)
     if draws or getattr(layer, "noise_shape", None) is not None:
-        raise UsageError(f"{name}: {type(layer).__name__} draws masks of another kind; {SUPPORTED}")
+        raise UsageError(
+            f"{name}: {type(layer).__name__} draws masks of another kind than PyTorch's dropout; {SUPPORTED}"
+        )

@@ -84,20 +84,22 @@ class Partitions:
         else:
             yield from (_name(tensor) for tensor in node.input if not tensor.startswith("^"))
 
-    def evidence(self, each: int) -> Evidence:
-        """Return what happened; each replica has `each` logical devices."""
+    def evidence(self, devices_per_replica: int) -> Evidence:
+        """Return the evidence of the step."""
         compute, backward = defaultdict(set), defaultdict(set)
         for node in self.nodes.values():
             owner, device = OWNER.search(node.name), devices.number(node.device)
             if owner and device is not None and node.op not in PASSIVE and RECORDING not in node.name:
                 (backward if owner[1] else compute)[owner[2]].add(device)
         copies = list(self._copies())
-        inside = [copy for copy in copies if copy.source // each == copy.target // each]
-        across = [copy for copy in copies if copy.source // each != copy.target // each]
+        inside = [copy for copy in copies if copy.source // devices_per_replica == copy.target // devices_per_replica]
+        across = [copy for copy in copies if copy.source // devices_per_replica != copy.target // devices_per_replica]
         transfers = [
             Transfer(what=self._what(copy), source=copy.source, target=copy.target, bytes=copy.bytes) for copy in inside
         ]
-        return Evidence(_sorted(compute), _sorted(backward), total(transfers), self._collectives(across, each))
+        return Evidence(
+            _sorted(compute), _sorted(backward), total(transfers), self._collectives(across, devices_per_replica)
+        )
 
     def _what(self, copy: Copy) -> str:
         if copy.made_by.name in self.gradients:
@@ -122,7 +124,7 @@ class Partitions:
             if size := self._bytes(tensor):
                 yield Copy(source, target, size, self.nodes[_name(tensor)])
 
-    def _collectives(self, across: list[Copy], each: int) -> dict[str, int]:
+    def _collectives(self, across: list[Copy], devices_per_replica: int) -> dict[str, int]:
         """Return the bytes of each collective, per replica.
 
         They are what a replica contributes to reductions of gradients, or receives of replica 0's buffers.
@@ -135,7 +137,7 @@ class Partitions:
             # ReductionToOneDevice goes by way of replica 0: each replica sends its part, and the same sum comes back.
             # Count the sending direction only.
             if copy.target < copy.source:
-                sizes_by_operation[self._operation(copy.made_by)][copy.source // each] += copy.bytes
+                sizes_by_operation[self._operation(copy.made_by)][copy.source // devices_per_replica] += copy.bytes
         return {
             operation: max(sizes.values()) for operation, sizes in sizes_by_operation.items() if max(sizes.values())
         }

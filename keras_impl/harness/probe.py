@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from keras_impl.harness import devices, kinds, partitions, weights
-from keras_impl.harness.layout_recorder import Watch
+from keras_impl.harness.layout_recorder import LayoutRecorder
 from keras_impl.harness.replicas import Handed, Replica, Replicas
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel, SplitDropout
 from parity.config import schema
@@ -36,8 +36,8 @@ class _Seen(NamedTuple):
 class Probe:
     """Records built replicas and their optimizers for as long as they live."""
 
-    def __init__(self, replicas: dict[int, Replica], case: schema.Case, watch: Watch):
-        self.replicas, self.case, self.watch = replicas, case, watch
+    def __init__(self, replicas: dict[int, Replica], case: schema.Case, layout_recorder: LayoutRecorder):
+        self.replicas, self.case, self.layout_recorder = replicas, case, layout_recorder
         self.sink = Replicas(replicas, case)
         self.gathered = self.sink.gathered
         self.local = case.replicas > 1 or case.clip_norm is not None
@@ -69,8 +69,8 @@ class Probe:
 
     def on_step(self) -> None:
         """Record the state of every replica; called before the first step and after each update."""
-        if self.watch.watching:
-            self.watch.stop()
+        if self.layout_recorder.recording:
+            self.layout_recorder.stop()
         self._held.clear()
         self.sink.end_step()
 
@@ -205,7 +205,7 @@ class Probe:
         if tf.executing_eagerly():
             self.sink.receive(number, handed, [tensor.numpy() for tensor in tensors])
             return
-        self.watch.see(group[0].tensor)
+        self.layout_recorder.note_graph(group[0].tensor)
         with tf.name_scope(f"{partitions.RECORDING}/"), tf.device(device):
             tf.numpy_function(lambda *arrays: self.sink.receive(number, handed, arrays), tensors, [], stateful=True)
 

@@ -37,7 +37,7 @@ running: list[str] = []  # the paths of the layers that are being called, the in
 
 
 @contextmanager
-def lifted(at: str) -> Iterator[list[str]]:
+def promoted(at: str) -> Iterator[list[str]]:
     """Replace float32 by float64 within the block, if `at` is float64.
 
     Yields the list to which every promotion is added once, such as "layer: cast to float32".

@@ -30,12 +30,12 @@ def own(array: np.ndarray, model: schema.Model) -> np.ndarray:
 
 
 class Replica(NamedTuple):
-    """One replica of the model; `place` is its index among the copies of the variables in this process."""
+    """One replica of the model; `copy_index` is its index among the copies of the variables in this process."""
 
     recorder: Recorder
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
-    place: int
+    copy_index: int
 
 
 class Handed(NamedTuple):
@@ -108,11 +108,11 @@ class Replicas:
 
         `first` holds the values of the first replica, and is filled by it.
         """
-        recorder, model, optimizer, place = replica
+        recorder, model, optimizer, copy_index = replica
         kinds = {
-            "parameter": weights.parameters(model, place),
-            "buffer": weights.buffers(model, place),
-            "optimizer_state": weights.optimizer_state(model, optimizer, place),
+            "parameter": weights.parameters(model, copy_index),
+            "buffer": weights.buffers(model, copy_index),
+            "optimizer_state": weights.optimizer_state(model, optimizer, copy_index),
         }
         for kind, values in kinds.items():
             for value in values if recorder.wants(kind) else ():

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_impl import losses, models, optimizers
 from keras_impl.harness import data, devices, faults, precision, specimen, weights
 from keras_impl.harness.devices import rank
-from keras_impl.harness.layout_recorder import Watch
+from keras_impl.harness.layout_recorder import LayoutRecorder
 from keras_impl.harness.masks import Masks
 from keras_impl.harness.pair import run as pair
 from keras_impl.harness.probe import Probe
@@ -56,8 +56,8 @@ def run(run: Run) -> Account:
         masks = Masks(case.seed, LAYOUTS.get(type(case.model), {}))
         for number, replica in replicas.items():
             masks.attach(replica.model, number)
-        watch = Watch(case.devices // case.replicas)
-        probe = Probe(replicas, case, watch)
+        layout_recorder = LayoutRecorder(case.devices // case.replicas)
+        probe = Probe(replicas, case, layout_recorder)
         loss = probe.loss(losses.build(case.loss))
         probe.on_step()
 
@@ -66,13 +66,13 @@ def run(run: Run) -> Account:
             masks.on_step()
 
         if run.watch:
-            watch.start()
+            layout_recorder.start()
         train = strategy.fit if case.fit else strategy.train
         with _own_reduction(strategy, probe):
             train(model, optimizer, loss, data.steps(run), on_step)
         strategy.evaluate(model, data.evaluation(run))
         probe.on_step()
-    return Account(watch.layout(case, replicas.values()), probe.modules)
+    return Account(layout_recorder.layout(case, replicas.values()), probe.modules)
 
 
 def options(case: schema.Case) -> dict[str, Any]:

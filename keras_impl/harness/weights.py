@@ -149,9 +149,9 @@ def optimizer_state(model: keras.Model, optimizer: keras.optimizers.Optimizer, r
         yield Value(f"{weight.name}.{slot}", weight, _values(model, variables, replica))
 
 
-def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+def same_bits(left: np.ndarray, right: np.ndarray) -> bool:
     """Return whether two arrays of one shape hold the same bytes."""
-    return np.array_equal(one.reshape(-1).view(np.uint8), other.reshape(-1).view(np.uint8))
+    return np.array_equal(left.reshape(-1).view(np.uint8), right.reshape(-1).view(np.uint8))
 
 
 def residents(

@@ -34,7 +34,7 @@ UNNOTED = {"recv_", "recv_any_source_", "barrier", "wait_tensor", "monitored_bar
 NAMES = {"allreduce": "all_reduce", "allgather": "all_gather"}
 
 
-class Watch(TorchDispatchMode):
+class LayoutRecorder(TorchDispatchMode):
     """Records the ops that run between `start` and `stop`, except those within `paused`."""
 
     def __init__(self, machine: Machine, replicas: int):
@@ -117,9 +117,9 @@ class Watch(TorchDispatchMode):
             return
         size = sum(map(_bytes, filter(torch.is_floating_point, _tensors(args[0]))))
         if name == "send":
-            here, to = dist.get_rank(), dist.get_global_rank(dist.ProcessGroup.unbox(args[1]), args[2])
+            source, target = dist.get_rank(), dist.get_global_rank(dist.ProcessGroup.unbox(args[1]), args[2])
             # Stages have the order of their ranks, so activations go up and gradients down.
-            self._note("activation" if to > here else "gradient", here, to, size)
+            self._note("activation" if target > source else "gradient", source, target, size)
         elif size:
             name = name.rstrip("_")
             self.collectives[NAMES.get(name, name)] += size

@@ -57,7 +57,8 @@ class Masks:
         with ExitStack() as stack:
             for name, module in model.named_modules():
                 if isinstance(module, nn.RNNBase) and module.dropout:
-                    raise UsageError(f"{name}: {type(module).__name__} has dropout of its own; {SUPPORTED}")
+                    kind = type(module).__name__
+                    raise UsageError(f"{name}: {kind} has dropout of its own, whose masks cannot be set; {SUPPORTED}")
                 stack.callback(module.register_forward_pre_hook(functools.partial(self._on_call, name)).remove)
                 stack.callback(module.register_forward_hook(self._on_return, always_call=True).remove)
             files = _loaded() if self.ordered else _files(model)
@@ -79,8 +80,8 @@ class Masks:
         name = self._stack[-1] if self._stack else ""
         if torch._C._current_graph_task_id() != -1:
             raise UsageError(
-                f"{name}: activations are recomputed in the backward pass, which would draw new dropout masks; "
-                "switch checkpointing off"
+                f"{name}: activations are recomputed; shared masks are drawn once in a step, "
+                "so switch activation checkpointing off"
             )
         name = random.mask_name(x.numel()) if self.ordered else name
         replica = x.device.index if self.replica is None else self.replica
@@ -182,7 +183,7 @@ def _refused(name: str, function: Callable[..., torch.Tensor]) -> Callable[..., 
         bound = inspect.signature(function).bind(*args, **kwargs)
         bound.apply_defaults()
         if bound.arguments["training"] and bound.arguments["p"]:
-            raise UsageError(f"F.{name} draws masks of another kind; {SUPPORTED}")
+            raise UsageError(f"F.{name} draws masks of another kind than nn.Dropout; {SUPPORTED}")
         return function(*args, **kwargs)
 
     return called

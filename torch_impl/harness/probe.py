@@ -15,7 +15,7 @@ from parity.runtime.drive import Run
 from parity.trace import keys
 from parity.trace.recorder import FORWARD, Recorder
 from torch_impl.harness import kinds, weights
-from torch_impl.harness.layout_recorder import Watch
+from torch_impl.harness.layout_recorder import LayoutRecorder
 from torch_impl.strategies.branch_parallel import BranchedAttention
 
 BETWEEN = ("relu", "dropout")  # in tensor_parallel each rank has only a part of these activations: not compared
@@ -46,8 +46,8 @@ class Probe:
     In tensor_parallel, rank 0 records what all ranks have in common, and the others only their shards.
     """
 
-    def __init__(self, run: Run, model: nn.Module, optimizer: Optimizer, watch: Watch, rank: int):
-        self.run, self.model, self.optimizer, self.watch = run, model, optimizer, watch
+    def __init__(self, run: Run, model: nn.Module, optimizer: Optimizer, layout_recorder: LayoutRecorder, rank: int):
+        self.run, self.model, self.optimizer, self.layout_recorder = run, model, optimizer, layout_recorder
         self.case, self.rank = run.case, rank
         self.trained = weights.trained(model, optimizer)
         self.replicated = self.case.strategy == "data_parallel"
@@ -89,7 +89,7 @@ class Probe:
             "buffer": weights.buffers(self.model, self.trained),
             "optimizer_state": weights.optimizer_state(self.trained, self.optimizer),
         }
-        with self.watch.paused():
+        with self.layout_recorder.paused():
             for kind, named in state.items():
                 if self._first.wants(kind):
                     self._named(kind, named)
@@ -163,7 +163,7 @@ class Probe:
                 # DDP's loss is multiplied by the number of ranks, because DDP averages. Divided by it again, the local
                 # gradients add up to the gradient of the step.
                 ranks = self.case.devices if self.case.strategy == "ddp" else 1
-                with self.watch.paused():
+                with self.layout_recorder.paused():
                     self._named("gradient", ((n + keys.LOCAL, g / ranks) for n, g in weights.gradients(own)))
 
         return hook
@@ -171,7 +171,7 @@ class Probe:
     def _on_update(self, *_: Any) -> None:
         """Record the gradients that the optimizer is about to apply, in the order of the backward pass."""
         if self._first.wants("gradient"):
-            with self.watch.paused():
+            with self.layout_recorder.paused():
                 self._named("gradient", weights.gradients({name: self.trained[name] for name in self._order}))
 
     def _named(self, kind: str, named: weights.Named) -> None:
@@ -195,7 +195,7 @@ class Probe:
         if is_known and kind == "input":
             recorder.alias(kind, name, stored.key)
             return
-        with self.watch.paused():
+        with self.layout_recorder.paused():
             key = recorder.add(kind, name, weights.to_numpy(tensor))
         if key and kind in FORWARD and not is_known:
             self._stored[id(tensor)] = _Stored(tensor, tensor._version, key)

@@ -1,8 +1,8 @@
 """Float64 promotion: in the high run, what a model computes in float32 on purpose is computed in float64.
 
-Norms, softmax, rotary tables and losses often contain such float32 islands. Within `lifted`, every torch function that
-is asked for float32 (`.to`, `.float`, `dtype=`) gives float64, complex64 becomes complex128, and float32 arrays from
-NumPy are widened. Half precision that a model asks for is left as it is.
+Norms, softmax, rotary tables and losses often contain such float32 islands. Within `promoted`, every torch function
+that is asked for float32 (`.to`, `.float`, `dtype=`) gives float64, complex64 becomes complex128, and float32 arrays
+from NumPy are converted. Half precision that a model asks for is left as it is.
 """
 
 import functools
@@ -29,17 +29,17 @@ BUILDING = "build"
 
 
 @contextmanager
-def lifted(at: str) -> Iterator[list[str]]:
+def promoted(at: str) -> Iterator[list[str]]:
     """Replace float32 by float64 within the block, if `at` is float64.
 
     Yields the list to which every promotion is added once, such as "norm: .to(float32)".
     """
     promotions: list[str] = []
-    with _lifting(promotions) if at == "float64" else nullcontext():
+    with _promoting(promotions) if at == "float64" else nullcontext():
         yield promotions
 
 
-def widened(model: nn.Module, at: str) -> list[str]:
+def promote_weights(model: nn.Module, at: str) -> list[str]:
     """Convert parameters and buffers of lower precision to float32, or to float64 if `at` is float64.
 
     Returns what was converted, by dtype; empty unless `at` is float64.
@@ -66,7 +66,7 @@ def _wider(dtype: torch.dtype, wanted: torch.dtype) -> torch.dtype:
 
 
 @contextmanager
-def _lifting(promotions: list[str]) -> Iterator[None]:
+def _promoting(promotions: list[str]) -> Iterator[None]:
     """Promote everywhere: under the function mode, in functions that no mode sees, and in the backward pass.
 
     Autograd runs user code of the backward pass (custom functions, checkpointed modules) outside of all modes, so the
@@ -81,7 +81,7 @@ def _lifting(promotions: list[str]) -> Iterator[None]:
             seen.add(site)
             promotions.append(f"{_path(stack)}: {what}")
 
-    mode = _Lifting(note)
+    mode = _PromotionMode(note)
 
     def on_call(module: nn.Module, *_: Any) -> None:
         stack.append(module)
@@ -136,7 +136,7 @@ def _unseen(note: Callable[[str], None]) -> dict[str, Callable[..., Any]]:
     return {"set_default_dtype": set_default_dtype, **wrapped}
 
 
-class _Lifting(TorchFunctionMode):
+class _PromotionMode(TorchFunctionMode):
     """The mode that replaces float32 by float64 in every torch function; `note` is called with each promotion."""
 
     def __init__(self, note: Callable[[str], None]):
@@ -152,7 +152,7 @@ class _Lifting(TorchFunctionMode):
         asked = [leaf for leaf in _flat(args, kwargs) if _wanted(leaf)] if name not in BITS else []
         if asked:
             self.note(f"{_function(func, name)}({', '.join(dict.fromkeys(map(_text, asked)))})")
-            args, kwargs = tree_map(_lift, (args, kwargs))
+            args, kwargs = tree_map(_promoted_argument, (args, kwargs))
         return self._result(func, name, func(*args, **kwargs), args, kwargs)
 
     def _result(self, func: Any, name: str, result: Any, args: tuple, kwargs: dict) -> Any:
@@ -182,7 +182,7 @@ def _wanted(argument: Any) -> bool:
     return (isinstance(argument, torch.dtype) and argument in WIDER) or argument is torch.FloatTensor
 
 
-def _lift(argument: Any) -> Any:
+def _promoted_argument(argument: Any) -> Any:
     if not _wanted(argument):
         return argument
     return WIDER[argument] if isinstance(argument, torch.dtype) else torch.float64

@@ -48,43 +48,43 @@ def trained(model: nn.Module, optimizer: Optimizer) -> Parameters:
     return parameters
 
 
-def parameters(found: Parameters) -> Named:
+def parameters(trainable: Parameters) -> Named:
     """Yield (name, value) of every parameter."""
-    for name, parts in found.items():
+    for name, parts in trainable.items():
         yield name, to_numpy(*parts)
 
 
-def gradients(found: Parameters) -> Named:
+def gradients(trainable: Parameters) -> Named:
     """Yield (name, gradient) of every parameter that has a gradient."""
-    for name, parts in found.items():
+    for name, parts in trainable.items():
         if all(part.grad is not None for part in parts):
             yield name, to_numpy(*(part.grad for part in parts))
 
 
-def buffers(model: nn.Module, found: Parameters) -> Named:
+def buffers(model: nn.Module, trainable: Parameters) -> Named:
     """Yield (name, value) of every buffer of a module that trains here.
 
     Batch norm's step counter is left out: only momentum=None uses it, and Keras has none.
     """
     for name, buffer in model.named_buffers():
         module, _, kind = name.rpartition(".")
-        if kind != "num_batches_tracked" and f"{module}.weight" in found:
+        if kind != "num_batches_tracked" and f"{module}.weight" in trainable:
             yield name, to_numpy(buffer)
 
 
-def optimizer_state(found: Parameters, optimizer: Optimizer) -> Named:
+def optimizer_state(trainable: Parameters, optimizer: Optimizer) -> Named:
     """Yield the learning rate of the next step, and every slot as `parameter.slot`.
 
     The step counter is left out, as Keras keeps one for all parameters.
     """
     yield "learning_rate", np.asarray(optimizer.param_groups[0]["lr"], np.float64)
-    for name, tensors in slots(found, optimizer):
+    for name, tensors in slots(trainable, optimizer):
         yield name, to_numpy(*tensors)
 
 
-def slots(found: Parameters, optimizer: Optimizer) -> Iterator[tuple[str, list[torch.Tensor]]]:
+def slots(trainable: Parameters, optimizer: Optimizer) -> Iterator[tuple[str, list[torch.Tensor]]]:
     """Yield each slot's name `parameter.slot` and its tensors, one per part of the parameter."""
-    for name, parts in found.items():
+    for name, parts in trainable.items():
         states = [optimizer.state[part] for part in parts]
         for slot, value in states[0].items():
             if slot != "step" and value is not None:

@@ -15,14 +15,14 @@ from parity.doctor.drive import Program, plain_run
 from parity.runtime.job import DoctorJob
 
 
-def program(job: DoctorJob, places: list[str]) -> Program:
-    """Return the job's case as a program, placed on the devices `places`."""
+def program(job: DoctorJob, names: list[str]) -> Program:
+    """Return the job's case as a program, placed on the devices with these names."""
     run = plain_run(job, devices.rank())
     case = run.case
     strategy = importlib.import_module(f"keras_impl.strategies.{case.strategy}")
     make_model = functools.partial(models.build, case.model)
     make_optimizer = functools.partial(optimizers.build, case)
-    model, optimizer = strategy.place(make_model, make_optimizer, places, data.input_shape(run), **options(case))
+    model, optimizer = strategy.place(make_model, make_optimizer, names, data.input_shape(run), **options(case))
     whole = model if isinstance(model, list) else [model]
     for replica in whole:
         weights.load(replica, run.weights)

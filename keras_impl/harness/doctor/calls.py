@@ -102,14 +102,14 @@ class Calls:
         return Place(module=self.module, source=view.line, phase="loss" if view.loss else self.phase)
 
     @contextmanager
-    def within(self, phase: Phase, behind: Phase) -> Iterator[None]:
-        """Set the phase within the block, and set it to `behind` afterwards."""
+    def within(self, phase: Phase, afterwards: Phase) -> Iterator[None]:
+        """Set the phase within the block, and set it to `afterwards` at its end."""
         self._here.phase = phase
         try:
             with self._failures():
                 yield
         finally:
-            self._here.phase = behind
+            self._here.phase = afterwards
 
     def variable(self, handle: tf.Tensor) -> Known:
         """Return what is known of a variable; the layer that reads it may have created it only now."""

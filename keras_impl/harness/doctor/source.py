@@ -34,24 +34,24 @@ USER, PASSED, LIBRARY = range(3)
 Spot = tuple[str, int]  # file and line number
 
 
-def line(made: object = None) -> str:
+def line(owner: object = None) -> str:
     """Return the user's line that is running, as "file:line"; "" if there is none.
 
-    With `made`, methods of that object are skipped, so that the line is the one that makes it.
+    With `owner`, methods of that object are skipped: while it is being made, the line is the one that makes it.
     """
-    frame_ = frame(made)
+    frame_ = frame(owner)
     return text(*_spot(frame_)) if frame_ else ""
 
 
-def frame(made: object = None) -> FrameType | None:
+def frame(owner: object = None) -> FrameType | None:
     """Return the frame of the user's line that is running."""
     users = (candidate for candidate in _stack(sys._getframe(1)) if kind(_spot(candidate)[0]) == USER)
-    return next((candidate for candidate in users if made is None or _self(candidate) is not made), None)
+    return next((candidate for candidate in users if owner is None or _self(candidate) is not owner), None)
 
 
-def spot(made: object = None) -> rewrite.Spot | None:
+def spot(owner: object = None) -> rewrite.Spot | None:
     """Return where within the user's line the program is; None in a line that AutoGraph generated."""
-    frame_ = frame(made)
+    frame_ = frame(owner)
     return rewrite.spot(frame_) if frame_ and AUTOGRAPH not in frame_.f_code.co_filename else None
 
 

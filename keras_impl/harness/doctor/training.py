@@ -121,8 +121,8 @@ class Training:
 
         def called(optimizer: keras.Optimizer, grads: Any, trainable_variables: Any = None) -> None:
             self.step.loss_scaled = self.step.loss_scaled or isinstance(optimizer, LossScaleOptimizer)
-            behind = "update" if self.calls.phase == "update" else "other"
-            with self.calls.within("update", behind):
+            afterwards = "update" if self.calls.phase == "update" else "other"
+            with self.calls.within("update", afterwards):
                 held = _held(optimizer, trainable_variables) if tf.executing_eagerly() else []
                 before = root_mean_square(held)
                 apply(optimizer, grads, trainable_variables)

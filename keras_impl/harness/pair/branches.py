@@ -73,14 +73,16 @@ def _at_kinks(observer: Observer, name: str, limits: tuple[float | None, float |
 
 def _at_clip(observer: Observer, *args: Any, **kwargs: Any) -> None:
     names = ("t", "clip_value_min", "clip_value_max")
-    x, lower, upper = (args[place] if len(args) > place else kwargs.get(name) for place, name in enumerate(names))
+    x, lower, upper = (
+        args[position] if len(args) > position else kwargs.get(name) for position, name in enumerate(names)
+    )
     limits = [_number(limit) for limit in (lower, upper)]
     if _has_values(x) and any(limit is not None for limit in limits):
         observer.kinks("clamp", _where(), array(x), *limits)
 
 
 def _at_end(observer: Observer, end: str, *args: Any, **kwargs: Any) -> None:
-    x, limit = (args[place] if len(args) > place else kwargs.get(name) for place, name in enumerate("xy"))
+    x, limit = (args[position] if len(args) > position else kwargs.get(name) for position, name in enumerate("xy"))
     number = _number(limit)
     if _has_values(x) and number is not None:
         observer.kinks("clamp", _where(), array(x), *((number, None) if end == "lower" else (None, number)))

@@ -199,12 +199,14 @@ def _nested(given: list[Given]) -> dict[str, Any]:
     return tree
 
 
-def _check_explicit(what: str, given: list[Given], known: list[str]) -> None:
+def _check_explicit(what: str, given: list[Given], accepted: list[str]) -> None:
     """Raise UsageError if the pair's file names an input that the model does not take."""
     for entry in given:
         name = entry.name.partition(".")[0]
-        if entry.explicit and name not in known:
-            raise UsageError(f"{what}: takes no input {name!r}{nearest(name, known)}; it takes {', '.join(known)}")
+        if entry.explicit and name not in accepted:
+            raise UsageError(
+                f"{what}: takes no input {name!r}{nearest(name, accepted)}; it takes {', '.join(accepted)}"
+            )
 
 
 def _check_names(what: str, received: set[str], expected: set[str], kind: str) -> None:

@@ -20,8 +20,8 @@ from parity.trace import survey
 STATISTICS = ("moving_mean", "moving_variance")
 
 
-class _Place(NamedTuple):
-    """A layer at a path; `label` and `chosen` as in the survey."""
+class _Node(NamedTuple):
+    """A layer and its path; `label` and `chosen` as in the survey."""
 
     path: str
     label: str
@@ -38,20 +38,20 @@ class Held(NamedTuple):
 
 def named(model: Any) -> dict[str, Any]:
     """Return every layer or module by its first path; the model's is ""."""
-    return {place.path: place.layer for place in _first(model)}
+    return {node.path: node.layer for node in _first(model)}
 
 
 def modules(model: Any) -> list[survey.Module]:
     """Return the descriptions of all layers."""
     return [
         survey.Module(
-            path=place.path,
-            kind=kinds.kind(place.layer),
-            facts=kinds.facts(place.layer),
-            label=place.label,
-            chosen=place.chosen,
+            path=node.path,
+            kind=kinds.kind(node.layer),
+            facts=kinds.facts(node.layer),
+            label=node.label,
+            chosen=node.chosen,
         )
-        for place in _first(model)
+        for node in _first(model)
     ]
 
 
@@ -92,9 +92,9 @@ def tied(model: Any) -> dict[str, str]:
     """Map each further name of a shared variable (or of a variable of a shared layer) to its first name."""
     first = {id(held.variable): held.told.name for held in variables(model)}
     further = {}
-    for place in _placed(model):
-        for role, variable in _own(place.layer):
-            name = _join(place.path, role)
+    for node in _placed(model):
+        for role, variable in _own(node.layer):
+            name = _join(node.path, role)
             if (first_name := first[id(variable)]) != name and not first_name.startswith(f"{name}_"):
                 further[name] = first_name
     return further
@@ -130,17 +130,17 @@ def _is_frozen(layer: Any) -> bool:
     return not getattr(layer, "trainable", True)
 
 
-def _first(model: Any) -> list[_Place]:
+def _first(model: Any) -> list[_Node]:
     """Return every layer or module once, at its first path."""
-    by_id: dict[int, _Place] = {}
-    for place in _placed(model):
-        by_id.setdefault(id(place.layer), place)
+    by_id: dict[int, _Node] = {}
+    for node in _placed(model):
+        by_id.setdefault(id(node.layer), node)
     return list(by_id.values())
 
 
-def _placed(layer: Any, path: str = "", label: str = "", own: str = "") -> Iterator[_Place]:
+def _placed(layer: Any, path: str = "", label: str = "", own: str = "") -> Iterator[_Node]:
     """Yield a layer and all layers below it, with paths that are made unique among siblings."""
-    yield _Place(path, label, own, layer)
+    yield _Node(path, label, own, layer)
     counts: Counter[str] = Counter()
     held = attributes(layer)
     for name, child in _children(layer):
@@ -158,7 +158,7 @@ def _children(layer: Any) -> Iterator[tuple[str, Any]]:
                 yield child.name, child
     elif isinstance(layer, tf.Module):
         inner = layer._flatten(recursive=False, predicate=_is_module, with_path=True)
-        yield from {id(child): ("/".join(map(str, place)), child) for place, child in inner}.values()
+        yield from {id(child): ("/".join(map(str, attribute_path)), child) for attribute_path, child in inner}.values()
 
 
 def _is_module(value: Any) -> bool:
@@ -175,8 +175,8 @@ def _own(layer: Any) -> Iterator[tuple[str, Any]]:
             if isinstance(value, tf.Variable) and id(value) not in tracked_ids:
                 yield name, value
     elif isinstance(layer, tf.Module):
-        for place, variable in layer._flatten(recursive=False, predicate=_is_variable, with_path=True):
-            yield "/".join(map(str, place)), variable
+        for attribute_path, variable in layer._flatten(recursive=False, predicate=_is_variable, with_path=True):
+            yield "/".join(map(str, attribute_path)), variable
 
 
 def _is_variable(value: Any) -> bool:

@@ -50,7 +50,7 @@ def training(pair: Pair, outputs: Any, canonical: list[Output], data: PairData, 
         (candidate for candidate in canonical if candidate.tensor.dtype.is_floating and not candidate.is_number), None
     )
     if first is None:
-        raise UsageError(f"keras={pair.keras}: the model returns whole numbers only, which have no loss")
+        raise UsageError(f"keras={pair.keras}: no output is float, which leaves nothing to train; leave out [train]")
     if train.keras_loss:
         return _user_loss(pair, train, outputs, first, data, step, search)
     output = first.canonical

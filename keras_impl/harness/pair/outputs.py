@@ -132,8 +132,8 @@ def _item(what: str, value: Any, part: str) -> Any:
         return getattr(value, part)
     elif isinstance(value, (list, tuple)) and part.lstrip("-").isdecimal() and -len(value) <= int(part) < len(value):
         return value[int(part)]
-    known = [str(key) for key in value] if isinstance(value, Mapping) else []
-    raise UsageError(f"{what}: the output has no {part!r}{nearest(part, known)}{_keys(value)}")
+    keys = [str(key) for key in value] if isinstance(value, Mapping) else []
+    raise UsageError(f"{what}: the output has no {part!r}{nearest(part, keys)}{_keys(value)}")
 
 
 def _keys(value: Any) -> str:

@@ -68,10 +68,12 @@ class Probe:
             self._add("input", "target", values.array(target))
         self._add("loss", "loss", values.array(value))
 
-    def gradients(self, weights: values.Weights, found: dict[str, tf.Tensor], of_inputs: dict[str, np.ndarray]) -> None:
+    def gradients(
+        self, weights: values.Weights, by_variable: dict[str, tf.Tensor], of_inputs: dict[str, np.ndarray]
+    ) -> None:
         """Record the gradients of variables and of inputs, both by name, in canonical axis order."""
         if self.recorder.wants("gradient"):
-            for name, array in weights.gradients(found):
+            for name, array in weights.gradients(by_variable):
                 self._add("gradient", name, array)
             for name, array in of_inputs.items():
                 self._add("gradient", f"(input).{name}", array)

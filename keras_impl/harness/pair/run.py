@@ -16,7 +16,7 @@ from keras_impl.harness.pair.calls import whole
 from keras_impl.harness.pair.outputs import Output, laid_out, ordered
 from keras_impl.harness.pair.probe import Probe
 from keras_impl.harness.pair.values import Weights
-from keras_impl.harness.promotion import lifted
+from keras_impl.harness.promotion import promoted
 from parity.core.errors import UsageError
 from parity.doctor.program import load
 from parity.runtime.drive import Account, Run
@@ -30,7 +30,7 @@ def run(run: Run) -> Account:
     assert halves and halves.mapping
     keras.utils.clear_session()
     keras.utils.set_random_seed(run.case.seed)
-    with precision.policy(run.at), lifted(run.at) as promotions:
+    with precision.policy(run.at), promoted(run.at) as promotions:
         model = build.build(pair, run.at, halves.search)
         # Layers without an input shape make their weights at the first call.
         build.call(model, pair, build.tensors(pair, run.dataset.step(0)))

@@ -17,7 +17,7 @@ from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.calls import Called, watch
 from keras_impl.harness.pair.outputs import named, ordered, told
 from keras_impl.harness.pair.rehearsal import Rehearsing
-from keras_impl.harness.promotion import lifted
+from keras_impl.harness.promotion import promoted
 from parity.config.pair import Pair
 from parity.core.names import MODEL
 from parity.core.precision import HIGH
@@ -39,7 +39,7 @@ def survey(job: SurveyJob) -> None:
     assert isinstance(pair, Pair)
     keras.utils.clear_session()
     keras.utils.set_random_seed(job.case.seed)
-    with precision.policy(HIGH), lifted(HIGH):
+    with precision.policy(HIGH), promoted(HIGH):
         model = build.build(pair, HIGH, halves.search)
         inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
         build.call(model, pair, inputs)  # layers without an input shape make their weights at the first call

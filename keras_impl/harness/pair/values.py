@@ -35,21 +35,25 @@ class Placed(NamedTuple):
 class Weights:
     """The weights of a built model; `torch` is the survey of its counterpart."""
 
-    def __init__(self, model: Any, found: mapping.Mapping, torch: Survey):
+    def __init__(self, model: Any, pairing: mapping.Mapping, torch: Survey):
         self.variables = layers.variables(model)
         self.told = {weight.name: weight for weight in torch.weights}
         by_name = {held.told.name: held for held in self.variables}
         self.placed = [
-            Placed(entry, [by_name[name] for name in entry.keras], self._shapes(entry.torch)) for entry in found.entries
+            Placed(entry, [by_name[name] for name in entry.keras], self._shapes(entry.torch))
+            for entry in pairing.entries
         ]
-        self._ignored = {*found.ignored, *found.constants}
+        self._ignored = {*pairing.ignored, *pairing.constants}
 
     def check(self) -> None:
         """Raise BackendError if a weight would keep its random initial values."""
         covered = {held.told.name for placed in self.placed for held in placed.held} | self._ignored
         uncovered = [held.told.name for held in self.variables if held.told.name not in covered]
         if uncovered:
-            raise BackendError(f"Keras's weights {', '.join(uncovered)} have no values; map them in [[weights]]")
+            raise BackendError(
+                f"Keras's weights {', '.join(uncovered)} have no values, as none of torch's weights is mapped to them; "
+                "map them in [[weights]]"
+            )
 
     def load(self, initial: Mapping[str, Floats]) -> None:
         """Set every mapped variable from torch's values."""

@@ -16,7 +16,7 @@ from keras_impl.harness.pair.branches import embeddings, observed
 from keras_impl.harness.pair.calls import Called, watch, whole
 from keras_impl.harness.pair.outputs import laid_out, ordered
 from keras_impl.harness.pair.probe import usual
-from keras_impl.harness.promotion import lifted
+from keras_impl.harness.promotion import promoted
 from parity.core.arrays import Floats
 from parity.pairs.coverage import Draw, Observer
 from parity.runtime.job import VaryJob
@@ -32,7 +32,7 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
     pair, halves = job.case.model, job.pair
     keras.utils.clear_session()
     keras.utils.set_random_seed(job.case.seed)
-    with precision.policy(at), lifted(at):
+    with precision.policy(at), promoted(at):
         model = build.build(pair, at, halves.search)
         build.call(model, pair, build.tensors(pair, given))
         torch = survey.read(Path(halves.survey))

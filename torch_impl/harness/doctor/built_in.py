@@ -16,10 +16,10 @@ from torch_impl.harness import data, devices, precision, weights
 from torch_impl.harness.run import options
 
 
-def program(job: DoctorJob, places: list[str]) -> Program:
-    """Return the job's case as a program, placed on the devices `places`."""
+def program(job: DoctorJob, names: list[str]) -> Program:
+    """Return the job's case as a program, placed on the devices with these names."""
     run = plain_run(job, devices.rank())
-    case, logical = run.case, [torch.device(place) for place in places]
+    case, logical = run.case, [torch.device(name) for name in names]
     strategy = importlib.import_module(f"torch_impl.strategies.{case.strategy}")
     whole = []
 

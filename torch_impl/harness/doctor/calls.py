@@ -76,13 +76,13 @@ class Calls:
         return Place(module=self.modules[-1] if self.modules else "", source=line, phase=self.phase)
 
     @contextmanager
-    def within(self, phase: Phase, behind: Phase) -> Iterator[None]:
-        """Set the phase within the block, and set it to `behind` afterwards."""
+    def within(self, phase: Phase, afterwards: Phase) -> Iterator[None]:
+        """Set the phase within the block, and set it to `afterwards` at its end."""
         self.phase = phase
         try:
             yield
         finally:
-            self.phase = behind
+            self.phase = afterwards
 
     def failed(self, error: Exception, operation: str, given: list[Tensor], place: Place) -> None:
         """Record an exception that passes through.

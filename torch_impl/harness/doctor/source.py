@@ -30,26 +30,26 @@ MODULE = os.path.join("torch", "nn", "modules", "module.py")
 USER, PASSED, MOVED, LIBRARY = range(4)
 
 
-def line(made: object = None) -> str:
+def line(owner: object = None) -> str:
     """Return the user's line that is running, as "file:line"; "" if there is none.
 
-    With `made`, methods of that object are skipped, so that the line is the one that makes it.
+    With `owner`, methods of that object are skipped: while it is being made, the line is the one that makes it.
     """
-    frame_ = frame(made)
+    frame_ = frame(owner)
     return _text(frame_.f_code, frame_.f_lineno) if frame_ else ""
 
 
-def frame(made: object = None) -> FrameType | None:
+def frame(owner: object = None) -> FrameType | None:
     """Return the frame of the user's line that is running."""
     frame_: FrameType | None = sys._getframe(1)
-    while frame_ is not None and (_kind(frame_.f_code) != USER or (made is not None and _self(frame_) is made)):
+    while frame_ is not None and (_kind(frame_.f_code) != USER or (owner is not None and _self(frame_) is owner)):
         frame_ = frame_.f_back
     return frame_
 
 
-def spot(made: object = None) -> Spot | None:
+def spot(owner: object = None) -> Spot | None:
     """Return where within the user's line the program is."""
-    frame_ = frame(made)
+    frame_ = frame(owner)
     return rewrite.spot(frame_) if frame_ else None
 
 

@@ -108,5 +108,5 @@ def _limits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[f
     return (limits[0], limits[1]) if numbers else None
 
 
-def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str, default: Any) -> Any:
-    return args[place] if len(args) > place else kwargs.get(name, default)
+def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str, default: Any) -> Any:
+    return args[position] if len(args) > position else kwargs.get(name, default)

@@ -18,7 +18,7 @@ from parity.core.errors import BackendError, UsageError, nearest
 from parity.doctor.program import load
 from torch_impl.harness import precision
 from torch_impl.harness.doctor.source import line_of
-from torch_impl.harness.promotion import widened
+from torch_impl.harness.promotion import promote_weights
 
 LONGEST = 400  # characters of the message of an exception in the user's code
 Inputs = dict[str, torch.Tensor]
@@ -39,7 +39,9 @@ def build(pair: Pair, at: str, search: Sequence[str]) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise UsageError(f"torch={pair.torch}: expected a torch.nn.Module, received {type(model).__name__}")
     if any(isinstance(parameter, nn.UninitializedParameter) for parameter in model.parameters()):
-        raise UsageError(f"torch={pair.torch}: parameters have no shape before the first call; call it while building")
+        raise UsageError(
+            f"torch={pair.torch}: parameters have no shape before the first call; call the model once in the function"
+        )
     return model
 
 
@@ -50,7 +52,7 @@ def ready(case: Case, at: str, search: Sequence[str], device: torch.device, plac
     """
     torch.manual_seed(case.seed)
     model = build(case.model, at, search)
-    places.extend(widened(model, at))
+    places.extend(promote_weights(model, at))
     with user_errors(f"torch={case.model.torch} cannot be moved to {device}"):
         return model.to(device)
 
@@ -64,7 +66,7 @@ def call(model: nn.Module, pair: Pair, inputs: Inputs) -> Any:
     with user_errors(f"torch={pair.torch}: forward fails"):
         outputs = model(*args, **kwargs)
     if outputs is None:
-        raise UsageError(f"torch={pair.torch}: forward returned None, expected a tensor, or several")
+        raise UsageError(f"torch={pair.torch}: forward returned None, expected a tensor, or a tuple or dict of tensors")
     return outputs
 
 

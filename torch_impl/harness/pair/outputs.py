@@ -24,7 +24,9 @@ def named(pair: Pair, outputs: Any) -> Named:
         return [(f"{MODEL}.{name}", _chosen(name, spec, outputs)) for name, spec in pair.outputs.items()]
     compared = _all(outputs)
     if not compared:
-        raise UsageError(f"torch={pair.torch}: the model's output has no tensor in it: {_kind(outputs)}")
+        raise UsageError(
+            f"torch={pair.torch}: the model's output has no tensor in it: {_kind(outputs)}; return tensors"
+        )
     return [(f"{MODEL}#{number}" if number else MODEL, tensor) for number, tensor in enumerate(compared)]
 
 

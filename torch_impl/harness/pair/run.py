@@ -20,14 +20,14 @@ from torch_impl.harness.pair import losses, values
 from torch_impl.harness.pair.build import Inputs, call, ready, tensors, user_errors
 from torch_impl.harness.pair.outputs import Named, named
 from torch_impl.harness.pair.probe import Probe
-from torch_impl.harness.promotion import lifted
+from torch_impl.harness.promotion import promoted
 
 
 def run(run: Run) -> Account:
     """Build the user's model anew, load the run's weights into it, and record what it does."""
     machine = devices.find(run.case)
     device = machine.logical[0]
-    with precision.policy(run.at), lifted(run.at) as promotions:
+    with precision.policy(run.at), promoted(run.at) as promotions:
         model = ready(run.case, run.at, run.pair.search, device, promotions)
         values.load(model, run.weights, Path(run.pair.survey))
         with plain(model):

@@ -26,7 +26,7 @@ from torch_impl.harness.pair.outputs import named, told, unnamed
 from torch_impl.harness.pair.probe import observed
 from torch_impl.harness.pair.rehearsal import rehearse
 from torch_impl.harness.pair.run import plain
-from torch_impl.harness.promotion import lifted
+from torch_impl.harness.promotion import promoted
 
 ROOM = 1 << 16
 
@@ -41,7 +41,7 @@ def survey(job: SurveyJob) -> None:
     device = devices.find(job.case).logical[0]
     initial = Writer(folder / files.WEIGHTS, ROOM)
     _write_start(job, device, initial)
-    with precision.policy(precisions.HIGH), lifted(precisions.HIGH) as promotions:
+    with precision.policy(precisions.HIGH), promoted(precisions.HIGH) as promotions:
         model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions)
         for name, buffer in values.constants(model).items():
             initial.add(name, values.array(buffer))

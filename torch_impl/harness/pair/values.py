@@ -54,12 +54,18 @@ def load(model: nn.Module, weights: Mapping[str, Floats], survey: Path) -> None:
     floats = set(weights)
     integers = {name: values for name, values in TensorFile(survey / WEIGHTS).items() if name not in floats}
     if mismatched := own.keys() ^ (floats | integers.keys()):
-        raise BackendError(f"the model is built anew with other parameters or buffers: {', '.join(sorted(mismatched))}")
+        raise BackendError(
+            f"the model is built anew with other parameters or buffers: {', '.join(sorted(mismatched))}; "
+            "its function must build the same model every time"
+        )
     with torch.no_grad():
         for name, tensor in own.items():
             values = torch.from_numpy(np.array(integers[name]) if name in integers else weights[name])
             if values.shape != shape(tensor):
-                raise BackendError(f"{name} is built anew as {shape(tensor)}, expected {tuple(values.shape)}")
+                raise BackendError(
+                    f"{name} is built anew as {shape(tensor)}, expected {tuple(values.shape)}; "
+                    "the model's function must build the same model every time"
+                )
             if tensor.is_complex():
                 values = torch.view_as_complex(values)
             if 0 in tensor.stride():  # an expanded tensor, whose elements share memory, cannot be written to

@@ -19,7 +19,7 @@ from torch_impl.harness.pair.branches import observed
 from torch_impl.harness.pair.build import call, ready, tensors
 from torch_impl.harness.pair.outputs import named
 from torch_impl.harness.pair.run import plain
-from torch_impl.harness.promotion import lifted
+from torch_impl.harness.promotion import promoted
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
     `given` holds the pair's inputs; only Keras's half needs them, to make its weights.
     """
     device = devices.find(job.case).logical[0]
-    with precision.policy(at), lifted(at):
+    with precision.policy(at), promoted(at):
         model = ready(job.case, at, job.pair.search, device, [])
         values.load(model, weights, Path(job.pair.survey))
         with plain(model):
