@@ -49,7 +49,9 @@ EXCEPTIONS = {
         "place": "PipelineStage is told shapes and the axis of the samples",
     },
     "harness/other_checks.py": {"*": "other comparisons, which need torch; the self-test is measured against them"},
-    "harness/doctor/": {"*": "each framework is observed by its own means; what the doctor calls is the same (DOCTOR)"},
+    "harness/doctor/": {
+        "*": "each framework is observed by its own means; what the doctor calls is the same (CHECKUP)"
+    },
     "harness/pair/": {
         "*": "Keras's layers are wrapped where torch has hooks, and its values become torch's; what is called is the "
         "same (PAIR)"
@@ -117,7 +119,7 @@ EXCEPTIONS = {
 # What every strategy offers; its other parts are its framework's own means.
 INTERFACE = ("place", "train", "evaluate", "fit", "batches")
 # What the doctor calls of its observers.
-DOCTOR = {
+CHECKUP = {
     "Building",
     "Building.__init__",
     "Building.modules",
@@ -151,7 +153,7 @@ PAIR = {
     "user_errors",
 }
 # Folders of which each side needs parts of its own, and what the rest of the package calls of them.
-CALLED = {"harness/doctor/": DOCTOR, "harness/pair/": PAIR}
+CALLED = {"harness/doctor/": CHECKUP, "harness/pair/": PAIR}
 
 # The same thing under each framework's customary name.
 SYNONYMS = {"call": "forward"}
