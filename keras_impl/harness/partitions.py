@@ -66,8 +66,7 @@ class Partitions:
 
     def __init__(self, graphs: Iterable[tf.compat.v1.GraphDef], traced: list[tf.Graph]):
         self.traced = {operation.name: operation for graph in traced for operation in graph.get_operations()}
-        # If another function calls the step (as in fit), both run as one graph, in which the step's names have a
-        # prefix.
+        # If another function calls the step (as in fit), both run as one graph, and the step's names have a prefix.
         self.prefix = recorded(graphs)[0].partition(RECORDING)[0]
         self.nodes = {node.name: node for graph in graphs for node in graph.node}
         self.sends = {_way(node): node for node in self.nodes.values() if node.op in ("_Send", "_HostSend")}

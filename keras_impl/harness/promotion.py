@@ -49,8 +49,8 @@ def promoted(at: str) -> Iterator[list[str]]:
                 patches.enter_context(patch)
             patches.enter_context(tf.variable_creator_scope(_variable))
         yield promotions
-    # A layer makes its weights at its first call, when it has no path yet: drop a note of BUILD if a layer has the
-    # same.
+    # A layer makes its weights at its first call, when it has no path yet. So what was noted under BUILD is dropped if
+    # it was noted under a layer as well.
     named = {promotion.partition(": ")[2] for promotion in promotions if not promotion.startswith(f"{BUILD}: ")}
     promotions[:] = [
         promotion

@@ -26,8 +26,8 @@ from torch_impl.harness import weights
 from torch_impl.harness.devices import Machine
 from torch_impl.harness.virtual_devices import COPIES
 
-# The copying functions of nn.DataParallel, and what each copies. On GPUs they are C++, and a mode does not see their
-# copies.
+# The copying functions of nn.DataParallel, and what each copies. A mode does not see
+# the copies that they make on GPUs, in C++.
 COMM = {"scatter": "input", "broadcast_coalesced": "parameter", "gather": "output", "reduce_add_coalesced": "gradient"}
 # Ops of torch.distributed that move no data, or whose data is counted at the sender.
 UNNOTED = {"recv_", "recv_any_source_", "barrier", "wait_tensor", "monitored_barrier_", "_wrap_tensor_autograd"}

@@ -50,8 +50,7 @@ def train(
             with nullcontext() if is_last else model.no_sync():
                 outputs = model(*(tensor.to(device) for tensor in inputs))
                 # The shares of all ranks add up to 1. DDP averages the gradients, so multiply by the number of ranks to
-                # get the sum: that is the exact mean over all samples, even if the ranks have different numbers of
-                # samples.
+                # get their sum: the exact mean over all samples, even if the ranks have different numbers of them.
                 value = loss(outputs, target.to(device)) * share * dist.get_world_size()
                 value.backward()
         optimizer.step()

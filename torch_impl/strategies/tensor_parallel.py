@@ -22,8 +22,7 @@ def place(
     """Put the model on every rank's device, except that each rank has only its shard of `linear1` and `linear2`."""
     model = make_model().to(devices[dist.get_rank()])
     mesh = init_device_mesh(devices[0].type, (dist.get_world_size(),))
-    # The tensor between the two layers stays a DTensor, because only a DTensor knows that the last shards may be
-    # smaller.
+    # Between the two layers keep a DTensor, because only a DTensor knows that the last shards may be smaller.
     styles = {"linear1": ColwiseParallel(use_local_output=False), "linear2": RowwiseParallel()}
     linears = [name for name, _ in model.named_modules() if name.rpartition(".")[2] in styles]
     parallelize_module(model, mesh, {name: styles[name.rpartition(".")[2]] for name in linears})
