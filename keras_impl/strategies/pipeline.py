@@ -59,7 +59,7 @@ def pipelined(chain: Chain, loss: Loss, micro_batches: list[MicroBatch], schedul
     sent = {(0, i): inputs for i, (inputs, _, _) in enumerate(micro_batches)}  # by receiving stage and micro-batch
     returned, results, total = {}, {}, [None] * (last + 1)
     previous_pass = [[] for _ in chain.stages]
-    for number, (direction, i) in in_turn(last + 1, len(micro_batches), schedule):
+    for number, (direction, i) in passes_in_order(last + 1, len(micro_batches), schedule):
         with tf.control_dependencies(previous_pass[number]):
             if direction == "forward":
                 results[number, i] = chain.forward(number, sent[number, i])
@@ -74,7 +74,7 @@ def pipelined(chain: Chain, loss: Loss, micro_batches: list[MicroBatch], schedul
     return total
 
 
-def in_turn(stages: int, micro_batches: int, schedule: str) -> Iterator[tuple[int, Pass]]:
+def passes_in_order(stages: int, micro_batches: int, schedule: str) -> Iterator[tuple[int, Pass]]:
     """Yield (stage, pass) for all passes of all stages.
 
     Each pass comes after those whose results it needs, and the passes of one stage come in that stage's order.

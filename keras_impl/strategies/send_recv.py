@@ -132,7 +132,7 @@ def train(
     def train_step(micro_batches: list[MicroBatch]) -> None:
         total = [None] * len(chain.stages)
         for micro_batch in micro_batches:
-            for number, new in enumerate(there_and_back(chain, loss, micro_batch)):
+            for number, new in enumerate(forward_and_backward(chain, loss, micro_batch)):
                 total[number] = chain.add(number, total[number], new)
         optimizer.apply([gradient for stage in total for gradient in stage], chain.variables)
 
@@ -141,7 +141,7 @@ def train(
         on_step()
 
 
-def there_and_back(chain: Chain, loss: Loss, micro_batch: MicroBatch) -> Gradients:
+def forward_and_backward(chain: Chain, loss: Loss, micro_batch: MicroBatch) -> Gradients:
     """Return the gradients of one micro-batch by stage: forward through all stages, then backward."""
     passed, tensors = [], micro_batch[0]
     for number in range(len(chain.stages)):

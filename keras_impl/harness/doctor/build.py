@@ -109,7 +109,7 @@ class Building:
         by_key = {}
         for move in self._scopes.moves:
             paths = [path for path, layer in self._names.items() if _has(self._within.get(layer, ()), move)]
-            named_move = _told(move, paths)
+            named_move = _with_module(move, paths)
             by_key[named_move.device, named_move.source, named_move.module] = named_move
         return list(by_key.values())
 
@@ -147,7 +147,7 @@ def _has(scopes: Sequence[Move], move: Move) -> bool:
     return any(scope is move for scope in scopes)
 
 
-def _told(move: Move, paths: list[str]) -> Move:
+def _with_module(move: Move, paths: list[str]) -> Move:
     """Return the scope with the name of the layer that was made in it."""
     outermost = [path for path in paths if not any(_is_below(path, other) for other in paths)]
     whole = outermost == [MODEL]

@@ -18,7 +18,7 @@ from keras_impl.harness.doctor import built_in, source, users
 from keras_impl.harness.doctor.build import Building
 from keras_impl.harness.doctor.functions import Functions
 from keras_impl.harness.doctor.observer import Observer
-from keras_impl.harness.doctor.state import kept
+from keras_impl.harness.doctor.state import changes_undone
 from keras_impl.harness.doctor.timing import timed
 from keras_impl.harness.doctor.training import sizes
 from keras_impl.harness.pretend import pretend
@@ -117,7 +117,7 @@ def _context(
 @contextmanager
 def _observed(evidence: Evidence, observer: Observer, start: list[float], batch: Any) -> Iterator[None]:
     # The observed step runs eagerly, where everything can be seen; then the program continues as if it had not run.
-    with kept():
+    with changes_undone():
         begun = time.perf_counter()
         with observer.step(built_in.named(batch)) as step:
             evidence.steps.append(step)

@@ -24,7 +24,7 @@ Values = dict[int, tuple[tf.Variable, tf.Tensor]]  # by id of the handle, which 
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def changes_undone() -> Iterator[None]:
     """Undo at the end of the block what it changed in variables and random number generators."""
     values, restore_random = _values(_alive()), _random_state()
     with _noting_new(values):

@@ -32,7 +32,7 @@ class _Node(NamedTuple):
 class Held(NamedTuple):
     """A variable of a model, and its description."""
 
-    told: survey.Weight
+    description: survey.Weight
     variable: Any
 
 
@@ -83,14 +83,14 @@ def variables(model: Any) -> list[Held]:
         for role, variable in _own(layer):
             names[role] += 1
             name = role if names[role] == 1 else f"{role}_{names[role] - 1}"
-            told = _told(layers, path, name, variable)
-            by_id.setdefault(id(variable), Held(replace(told, role=role_of(variable, name, held)), variable))
+            description = _described(layers, path, name, variable)
+            by_id.setdefault(id(variable), Held(replace(description, role=role_of(variable, name, held)), variable))
     return list(by_id.values())
 
 
 def tied(model: Any) -> dict[str, str]:
     """Map each further name of a shared variable (or of a variable of a shared layer) to its first name."""
-    first = {id(held.variable): held.told.name for held in variables(model)}
+    first = {id(held.variable): held.description.name for held in variables(model)}
     further = {}
     for node in _placed(model):
         for role, variable in _own(node.layer):
@@ -100,7 +100,7 @@ def tied(model: Any) -> dict[str, str]:
     return further
 
 
-def _told(layers: dict[str, Any], path: str, role: str, variable: Any) -> survey.Weight:
+def _described(layers: dict[str, Any], path: str, role: str, variable: Any) -> survey.Weight:
     """Describe a variable; the weights of a cell belong to its recurrent layer."""
     outer, _, _ = path.rpartition("/")
     owner = layers.get(outer)

@@ -52,7 +52,7 @@ def named(pair: Pair, outputs: Any) -> list[tuple[str, tf.Tensor]]:
     return [(output.key, output.canonical) for output in found(pair, outputs)]
 
 
-def told(pair: Pair, outputs: Any) -> Returned:
+def describe_returned(pair: Pair, outputs: Any) -> Returned:
     """Return what the report needs to know about the outputs; empty if [outputs] names them."""
     return Returned() if pair.outputs else returned.returned(outputs, _is_tensor)
 

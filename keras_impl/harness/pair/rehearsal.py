@@ -63,5 +63,7 @@ class _CountingMasks(OrderedMasks):
 
 def _untrained(model: Any) -> dict[str, np.ndarray]:
     """Return copies of the variables that are neither trained nor running statistics."""
-    untrained = (item for item in layers.variables(model) if not item.told.trainable and not item.told.statistic)
-    return {item.told.name: values.array(item.variable).copy() for item in untrained}
+    untrained = (
+        item for item in layers.variables(model) if not item.description.trainable and not item.description.statistic
+    )
+    return {item.description.name: values.array(item.variable).copy() for item in untrained}

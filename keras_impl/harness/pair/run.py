@@ -110,7 +110,7 @@ class _Course:
         variables = [held.variable for held in self.variables]
         with build.user_errors(f"keras={self.pair.keras}: backward fails"):
             gradients, of_inputs = tape.gradient(scalar.value, (variables, list(floats.values())))
-        by_name = zip((held.told.name for held in self.variables), gradients, strict=True)
+        by_name = zip((held.description.name for held in self.variables), gradients, strict=True)
         by_variable = {name: gradient for name, gradient in by_name if gradient is not None}
         named_inputs = zip(floats, of_inputs, strict=True)
         canonical_inputs = {

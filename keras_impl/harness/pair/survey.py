@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from keras_impl.harness import precision
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.calls import Called, watch
-from keras_impl.harness.pair.outputs import named, ordered, told
+from keras_impl.harness.pair.outputs import describe_returned, named, ordered
 from keras_impl.harness.pair.rehearsal import Rehearsing
 from keras_impl.harness.promotion import promoted
 from parity.config.pair import Pair
@@ -56,7 +56,9 @@ def survey(job: SurveyJob) -> None:
         activations.see_outputs(named(pair, ordered(outputs, keys)))
         watchers.append(rehearsing.see)
         rehearsal = rehearsing.rehearse(model, job.case, inputs)
-    surveys.write(folder, replace(activations.close(model), rehearsal=rehearsal, returned=told(pair, outputs)))
+    surveys.write(
+        folder, replace(activations.close(model), rehearsal=rehearsal, returned=describe_returned(pair, outputs))
+    )
 
 
 class _Activations:
@@ -91,7 +93,7 @@ class _Activations:
         return surveys.Survey(
             side="keras",
             modules=layers.modules(model),
-            weights=[held.told for held in layers.variables(model)],
+            weights=[held.description for held in layers.variables(model)],
             called=list(self.called),
             tied=layers.tied(model),
             outputs=self.seen,

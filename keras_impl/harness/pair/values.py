@@ -37,8 +37,8 @@ class Weights:
 
     def __init__(self, model: Any, pairing: mapping.Mapping, torch: Survey):
         self.variables = layers.variables(model)
-        self.told = {weight.name: weight for weight in torch.weights}
-        by_name = {held.told.name: held for held in self.variables}
+        self.torch_weights = {weight.name: weight for weight in torch.weights}
+        by_name = {held.description.name: held for held in self.variables}
         self.placed = [
             Placed(entry, [by_name[name] for name in entry.keras], self._shapes(entry.torch))
             for entry in pairing.entries
@@ -47,8 +47,8 @@ class Weights:
 
     def check(self) -> None:
         """Raise BackendError if a weight would keep its random initial values."""
-        covered = {held.told.name for placed in self.placed for held in placed.held} | self._ignored
-        uncovered = [held.told.name for held in self.variables if held.told.name not in covered]
+        covered = {held.description.name for placed in self.placed for held in placed.held} | self._ignored
+        uncovered = [held.description.name for held in self.variables if held.description.name not in covered]
         if uncovered:
             raise BackendError(
                 f"Keras's weights {', '.join(uncovered)} have no values, as none of torch's weights is mapped to them; "
@@ -61,9 +61,9 @@ class Weights:
             names = entry.torch
             if not all(name in initial for name in names):
                 continue
-            shapes = [item.told.shape for item in held]
+            shapes = [item.description.shape for item in held]
             for item, values in zip(held, transfer.to_keras(entry, [initial[n] for n in names], shapes), strict=True):
-                item.variable.assign(values.astype(item.told.dtype))
+                item.variable.assign(values.astype(item.description.dtype))
 
     def state(self, initial: Mapping[str, Floats]) -> Iterator[tuple[str, str, Array]]:
         """Yield (kind, name, value) of every parameter and buffer."""
@@ -76,13 +76,13 @@ class Weights:
 
     def trained(self) -> list[Held]:
         """Return the variables that are trained."""
-        return [held for held in self.variables if held.told.trainable]
+        return [held for held in self.variables if held.description.trainable]
 
     def canonical_trained(self) -> list[str]:
         """Return torch's names of the weights that are trained on this side."""
-        entries = [entry for entry, held, _ in self.placed if any(item.told.trainable for item in held)]
+        entries = [entry for entry, held, _ in self.placed if any(item.description.trainable for item in held)]
         names = [(entry, name) for entry in entries for name in entry.torch]
-        return [name for entry, name in names if entry.combine != "sum" or self.told[name].trainable]
+        return [name for entry, name in names if entry.combine != "sum" or self.torch_weights[name].trainable]
 
     def gradients(self, values: dict[str, tf.Tensor]) -> Iterator[tuple[str, Array]]:
         """Yield (canonical name, gradient) from the variables' gradients, which are given by variable name.
@@ -91,12 +91,14 @@ class Weights:
         of torch's weights, its gradient is that of each of them; the ones that torch does not train are left out.
         """
         for entry, held, shapes in self.placed:
-            only_trained = entry.combine == "sum" or not any(item.told.name in values for item in held)
-            if any(not only_trained or self.told[name].trainable for name in entry.torch):
+            only_trained = entry.combine == "sum" or not any(item.description.name in values for item in held)
+            if any(not only_trained or self.torch_weights[name].trainable for name in entry.torch):
                 arrays = [_gradient(item, values) for item in held]
                 by_name = zip(entry.torch, transfer.gradients_to_torch(entry, arrays, shapes), strict=True)
                 yield from (
-                    (name, gradient) for name, gradient in by_name if not only_trained or self.told[name].trainable
+                    (name, gradient)
+                    for name, gradient in by_name
+                    if not only_trained or self.torch_weights[name].trainable
                 )
 
     def slots(self, optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[str, Array]]:
@@ -107,7 +109,9 @@ class Weights:
         yield "learning_rate", np.asarray(optimizer.learning_rate, np.float64)
         slots = {slot: held for slot, attribute in SLOTS.items() if (held := getattr(optimizer, attribute, None))}
         for entry, held, shapes in self.placed:
-            for slot, variables in slots.items() if any(self.told[name].trainable for name in entry.torch) else ():
+            for slot, variables in (
+                slots.items() if any(self.torch_weights[name].trainable for name in entry.torch) else ()
+            ):
                 yield from self._slot(entry, slot, [_slot(variables, optimizer, item) for item in held], shapes)
 
     def _slot(
@@ -124,7 +128,7 @@ class Weights:
 
         Where torch has integers, integers are returned, whatever the dtype of Keras's variable.
         """
-        weight = self.told[name]
+        weight = self.torch_weights[name]
         kind = "buffer" if weight.statistic or weight.constant else "parameter"
         integer_type = np.bool_ if weight.dtype == "bool" else np.int64 if "int" in weight.dtype else None
         if integer_type and np.array_equal(integers := value.astype(integer_type), value):
@@ -132,7 +136,7 @@ class Weights:
         return kind, name, value
 
     def _shapes(self, names: Iterable[str]) -> list[tuple[int, ...]]:
-        return [self.told[name].shape for name in names]
+        return [self.torch_weights[name].shape for name in names]
 
 
 def array(tensor: Any) -> Array:
@@ -150,13 +154,13 @@ def array(tensor: Any) -> Array:
 
 def _slot(slots: list[Any], optimizer: keras.optimizers.Optimizer, held: Held) -> Array:
     """Return a variable's slot; zeros for a variable that Keras does not train."""
-    if held.told.trainable:
+    if held.description.trainable:
         return array(slots[optimizer._get_variable_index(held.variable)])
-    return np.zeros(held.told.shape, held.told.dtype)
+    return np.zeros(held.description.shape, held.description.dtype)
 
 
 def _gradient(held: Held, values: dict[str, tf.Tensor]) -> Array:
     """Return a variable's gradient, or zeros if it has none."""
-    if held.told.name in values:
-        return array(values[held.told.name])
-    return np.zeros(held.told.shape, held.told.dtype)
+    if held.description.name in values:
+        return array(values[held.description.name])
+    return np.zeros(held.description.shape, held.description.dtype)

@@ -50,7 +50,7 @@ class Instance:
         matches = job.pair.matching.matches if job.pair.matching else []
         self._layouts = job.pair.matching.layouts if job.pair.matching else {}
         self._axes, self._usual = {match.keras: match.axes for match in matches}, usual(self.pair, matches)
-        buffers = [item.variable for item in weights.variables if not item.told.trainable]
+        buffers = [item.variable for item in weights.variables if not item.description.trainable]
         self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
         self._layers = layers.called(model)
         self._observer: Observer | None = None

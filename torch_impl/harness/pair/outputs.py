@@ -41,7 +41,7 @@ def unnamed(pair: Pair, outputs: Any) -> list[str]:
     return [path for path, tensor in _paths("", outputs) if id(tensor) not in chosen]
 
 
-def told(pair: Pair, outputs: Any) -> Returned:
+def describe_returned(pair: Pair, outputs: Any) -> Returned:
     """Return what Keras's half and the report need to know about the outputs; empty if [outputs] names them."""
     return Returned() if pair.outputs else returned.returned(outputs, _is_tensor)
 

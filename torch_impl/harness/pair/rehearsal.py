@@ -13,7 +13,7 @@ from parity.trace.survey import Rehearsal
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import Inputs, call
-from torch_impl.harness.pair.outputs import told
+from torch_impl.harness.pair.outputs import describe_returned
 from torch_impl.harness.pair.probe import observed
 
 
@@ -47,7 +47,7 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
         masks=counted.sizes,
         changing=changing(states),
         counting=counting(states),
-        returned=told(case.model, outputs),
+        returned=describe_returned(case.model, outputs),
     )
 
 

@@ -22,7 +22,7 @@ from parity.trace.tensorfile import Writer
 from torch_impl.harness import devices, kinds, precision
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import call, ready, tensors
-from torch_impl.harness.pair.outputs import named, told, unnamed
+from torch_impl.harness.pair.outputs import describe_returned, named, unnamed
 from torch_impl.harness.pair.probe import observed
 from torch_impl.harness.pair.rehearsal import rehearse
 from torch_impl.harness.pair.run import plain
@@ -85,7 +85,7 @@ class _Pass:
         for name, output in named(case.model, outputs):
             self._add(name, "", output)
         self.unnamed = unnamed(case.model, outputs)
-        self.returned = told(case.model, outputs)
+        self.returned = describe_returned(case.model, outputs)
         self._writer.close()
 
     def _on_call(self, name: str, tensors: list[torch.Tensor]) -> None:
