@@ -92,7 +92,10 @@ class Ops:
         return getattr(self._forward, "place", None) or self.calls.place(view)
 
     def _device(self, inputs: tuple, outputs: list) -> str:
-        """Return where an op ran; its first result tells, though a GPU op may keep shapes in host memory."""
+        """Return where an op ran, by the `.device` of a result.
+
+        The result itself may be elsewhere (`.backing_device`): a GPU op keeps shapes in host memory.
+        """
         tensor = next((each for each in (*outputs, *inputs)), None)
         return self.origins.device_named(tensor.device if tensor is not None else context.context().device_name or "")
 
