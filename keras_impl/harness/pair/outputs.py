@@ -65,7 +65,7 @@ def found(pair: Pair, outputs: Any) -> list[Output]:
     if pair.outputs:
         what = f"keras={pair.keras}"
         return [
-            _output(f"{MODEL}.{name}", _dug(what, name, outputs, spec.keras), name, spec.keras_layout)
+            _output(f"{MODEL}.{name}", _at_path(what, name, outputs, spec.keras), name, spec.keras_layout)
             for name, spec in pair.outputs.items()
         ]
     leaves = _compared(outputs)
@@ -107,7 +107,7 @@ def _output(key: str, value: Any, name: str = "", layout: str = "") -> Output:
     return Output(key, name, _tensor(value), layout, not _is_tensor(value))
 
 
-def _dug(what: str, name: str, outputs: Any, path: str | int) -> Any:
+def _at_path(what: str, name: str, outputs: Any, path: str | int) -> Any:
     """Return the tensor or number at a key, attribute or index, or at a dotted path of them.
 
     Raises UsageError if there is not exactly one.

@@ -45,14 +45,14 @@ def build(pair: Pair, at: str, search: Sequence[str]) -> nn.Module:
     return model
 
 
-def ready(case: Case, at: str, search: Sequence[str], device: torch.device, places: list[str]) -> nn.Module:
+def ready(case: Case, at: str, search: Sequence[str], device: torch.device, promotions: list[str]) -> nn.Module:
     """Build the model with the case's seed, in the run's precision, on the device.
 
-    Parameters that had to be promoted to that precision are added to `places`.
+    Parameters that had to be promoted to that precision are added to `promotions`.
     """
     torch.manual_seed(case.seed)
     model = build(case.model, at, search)
-    places.extend(promote_weights(model, at))
+    promotions.extend(promote_weights(model, at))
     with user_errors(f"torch={case.model.torch} cannot be moved to {device}"):
         return model.to(device)
 
@@ -116,12 +116,10 @@ def _arguments(model: nn.Module, pair: Pair, inputs: Inputs) -> tuple[list[Any],
         _check(pair, explicit, taken)
     named = {name: x for name, x in given.items() if name in taken or name in explicit}
     rest = [x for name, x in given.items() if name not in named]
-    places = [
-        parameter for parameter in parameters.values() if parameter.kind in SINGLE and parameter.name not in named
-    ]
-    if rest and (len(rest) > len(places) or any(parameter.kind == Parameter.POSITIONAL_ONLY for parameter in places)):
+    free = [parameter for parameter in parameters.values() if parameter.kind in SINGLE and parameter.name not in named]
+    if rest and (len(rest) > len(free) or any(parameter.kind == Parameter.POSITIONAL_ONLY for parameter in free)):
         return _bound(pair, model, rest, named)
-    return _bound(pair, model, [], named | {parameter.name: x for parameter, x in zip(places, rest, strict=False)})
+    return _bound(pair, model, [], named | {parameter.name: x for parameter, x in zip(free, rest, strict=False)})
 
 
 def _takes_one(parameters: Any, given: dict[str, Any], explicit: set[str]) -> bool:

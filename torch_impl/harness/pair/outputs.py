@@ -88,7 +88,7 @@ def _chosen(name: str, given: PairOutput, outputs: Any) -> torch.Tensor:
     Raises UsageError if it names none, or several.
     """
     path = str(given.torch)
-    value = _dug(f"outputs.{name}: torch = {given.torch!r}", path, outputs) if path else outputs
+    value = _at_path(f"outputs.{name}: torch = {given.torch!r}", path, outputs) if path else outputs
     tensors = list(flat(value)) or _all(value)
     if len(tensors) == 1:
         return tensors[0]
@@ -97,7 +97,7 @@ def _chosen(name: str, given: PairOutput, outputs: Any) -> torch.Tensor:
     raise UsageError(f"outputs.{name}: torch = {given.torch!r} is {_kind(value)}, expected a tensor{hint}")
 
 
-def _dug(where: str, path: str, value: Any) -> Any:
+def _at_path(where: str, path: str, value: Any) -> Any:
     """Return the value at a dotted path; a key may contain dots itself.
 
     Raises UsageError if there is none.
@@ -113,7 +113,7 @@ def _dug(where: str, path: str, value: Any) -> Any:
         raise UsageError(f"{where}: {_kind(value)} has no {head!r}{hint}")
     if member is None:
         raise UsageError(f"{where}: {head!r} is None; let the model return it, or leave this output out")
-    return _dug(where, rest, member) if rest else member
+    return _at_path(where, rest, member) if rest else member
 
 
 def _kind(value: Any) -> str:

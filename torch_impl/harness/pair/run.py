@@ -30,7 +30,7 @@ def run(run: Run) -> Account:
     with precision.policy(run.at), promoted(run.at) as promotions:
         model = ready(run.case, run.at, run.pair.search, device, promotions)
         values.load(model, run.weights, Path(run.pair.survey))
-        with plain(model):
+        with without_fast_paths(model):
             probe = Probe(run, model)
             _Course(run, model, probe, device).run()
     parameters = {name: [0] for name in probe.trained}
@@ -38,7 +38,7 @@ def run(run: Run) -> Account:
 
 
 @contextmanager
-def plain(model: nn.Module) -> Iterator[None]:
+def without_fast_paths(model: nn.Module) -> Iterator[None]:
     """Make the model call its modules one by one within the block.
 
     The fast path of transformer layers calls none of their inner modules, which would then go unrecorded.

@@ -25,7 +25,7 @@ from torch_impl.harness.pair.build import call, ready, tensors
 from torch_impl.harness.pair.outputs import describe_returned, named, unnamed
 from torch_impl.harness.pair.probe import observed
 from torch_impl.harness.pair.rehearsal import rehearse
-from torch_impl.harness.pair.run import plain
+from torch_impl.harness.pair.run import without_fast_paths
 from torch_impl.harness.promotion import promoted
 
 ROOM = 1 << 16
@@ -49,7 +49,7 @@ def survey(job: SurveyJob) -> None:
         values.load(model, files.Initial(folder), folder)
         forward_pass = _Pass(folder)
         inputs = PairData(job.case, job.pair.search).step(0)
-        with plain(model), torch.no_grad():
+        with without_fast_paths(model), torch.no_grad():
             forward_pass.run(model.eval(), job.case, tensors(inputs, device))
             rehearsal = rehearse(model, job.case, tensors(inputs, device))
     files.write(folder, replace(_described(model, forward_pass), rehearsal=rehearsal))

@@ -18,7 +18,7 @@ from torch_impl.harness.pair import values
 from torch_impl.harness.pair.branches import observed
 from torch_impl.harness.pair.build import call, ready, tensors
 from torch_impl.harness.pair.outputs import named
-from torch_impl.harness.pair.run import plain
+from torch_impl.harness.pair.run import without_fast_paths
 from torch_impl.harness.promotion import promoted
 
 
@@ -32,7 +32,7 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
     with precision.policy(at), promoted(at):
         model = ready(job.case, at, job.pair.search, device, [])
         values.load(model, weights, Path(job.pair.survey))
-        with plain(model):
+        with without_fast_paths(model):
             yield Instance(job.case, model, at, device)
 
 
