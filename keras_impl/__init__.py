@@ -1,1 +1,1 @@
-"""The port: models, strategies, losses and optimizers in Keras on TensorFlow; the harness records them."""
+"""The candidate side: models, strategies, losses and optimizers in Keras, and the harness that records them."""

@@ -1,4 +1,8 @@
-"""python -m keras_impl: records cases, fed by parity.runtime, or by hand as one rank (--help)."""
+"""Command line of the Keras side: `python -m keras_impl` records cases.
+
+parity.runtime starts it and sends it jobs; a user can start it by hand, as one rank of a distributed run (see --help).
+The functions below import late, so that --help and errors in the flags need no framework.
+"""
 
 import gc
 import sys
@@ -9,34 +13,34 @@ from parity.runtime import drive
 
 
 def load() -> drive.Side:
-    """Import the framework and its harness."""
-    # Keras imports scikit-learn, if there, for keras.wrappers alone, which take a quarter of the time to start.
+    """Import Keras and the harness, and return the module that runs jobs."""
+    # Keras imports scikit-learn where it is installed, only for keras.wrappers; that is a quarter of the start-up time.
     sys.modules["sklearn"] = None
     from keras_impl.harness import run
 
-    del sys.modules["sklearn"]  # a program may import it
-    # Keras collects garbage between runs: what the imports made need not be looked through each time.
+    del sys.modules["sklearn"]  # the user's program may still import it
+    # Keras collects garbage between runs. Freezing keeps the collector from walking the imported modules each time.
     gc.collect()
     gc.freeze()
     return run
 
 
 def doctor() -> standalone.Examine:
-    """What examines a program."""
+    """Return the function that examines a user's training script."""
     from keras_impl.harness.doctor.examine import examine
 
     return examine
 
 
 def surveyor() -> standalone.Survey:
-    """What tells of a pair's half."""
+    """Return the function that describes this side's half of a pair of models."""
     from keras_impl.harness.pair.survey import survey
 
     return survey
 
 
 def opener() -> Open:
-    """What builds a pair's half to be called on variations of its inputs."""
+    """Return the function that builds this side's half of a pair, to be called on variations of its inputs."""
     from keras_impl.harness.pair.vary import opened
 
     return opened

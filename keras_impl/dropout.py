@@ -1,8 +1,8 @@
-"""Dropout by a counter-based source: a mask is computed from a key and each element's number, and never stored.
+"""Dropout with a counter-based random source, so that both frameworks draw the same masks.
 
-Keras's own masks come from a generator's state, so that no other framework, and no other layout of
-the same model, can draw them again. These are the same on every device, in every process, and in
-every framework: parity/core/random.py has the source in NumPy.
+Keras's own masks come from a generator's state, which no other framework, and no other device layout of the same model,
+can reproduce. Here each element's bit is a hash of a key and of the element's number in its tensor; it is the same on
+every device, in every process and in every framework. parity/core/random.py holds the same source in NumPy.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from parity.core.random import GOLDEN32, MIX32, WORD
 
 
 class Key(NamedTuple):
-    """What a mask is drawn from.
+    """What identifies a mask: two words for the module, the training step, and the call of the module within the step.
 
-    `words`: two, for the module (parity.core.random.mask_key); then the step, and the call within it.
+    parity.core.random.mask_key computes `words`.
     """
 
     words: tf.Tensor
@@ -25,25 +25,27 @@ class Key(NamedTuple):
 
 
 def dropout(x: tf.Tensor, numbers: tf.Tensor, rate: float, key: Key) -> tf.Tensor:
-    """x with each element set to zero with the probability `rate`, the others scaled so that the mean stays.
+    """Set each element of x to zero with probability `rate`, and scale the others by 1 / (1 - rate).
 
-    `numbers`: each element's own, as `number` counts them.
+    `numbers` identifies the elements, as `number` returns it.
     """
     scale = 0.0 if rate == 1.0 else 1.0 / (1.0 - rate)
     return x * (tf.cast(keep(numbers, rate, key), x.dtype) * tf.constant(scale, x.dtype))
 
 
-@tf.function(autograph=False)  # a step has many masks: traced once for all of a shape
+@tf.function(autograph=False)  # a step draws many masks: trace once per shape
 def keep(numbers: tf.Tensor, rate: float, key: Key) -> tf.Tensor:
-    """Which of the numbered elements stay."""
+    """Return which of the numbered elements are kept, as booleans."""
     first, second = tf.unstack(mix32(mix32(key.words + key.step) + key.call))
     return mix32(tf.bitwise.bitwise_xor(numbers * GOLDEN32 + first, second)) >= round(rate * 2**32)
 
 
 def number(x: tf.Tensor, order: Sequence[int] | None = None, start: int = 0, whole: int | None = None) -> tf.Tensor:
-    """The elements of x counted row by row, its axes taken in another `order` if one is given.
+    """Enumerate the elements of x row by row, from 0; return int64 of x's shape.
 
-    Where x is a part of a tensor cut along its last axis: from `start` on, of `whole` elements.
+    `order` lists the axes in PyTorch's order if it is not x's own, so that an element has the same number on both
+    sides. If x is a part of a tensor that is cut along its last axis, the part begins at `start`, and the axis has
+    `whole` elements.
     """
     sizes = x.shape.as_list() if x.shape.is_fully_defined() else tf.unstack(tf.shape(x, tf.int64))
     starts = [0] * (len(sizes) - 1) + [start]
@@ -51,7 +53,7 @@ def number(x: tf.Tensor, order: Sequence[int] | None = None, start: int = 0, who
 
 
 def mix32(x: tf.Tensor) -> tf.Tensor:
-    """The lower 32 bits of x, hashed (C. Wellons' lowbias32, github.com/skeeto/hash-prospector)."""
+    """Hash the lower 32 bits of x (C. Wellons's lowbias32, github.com/skeeto/hash-prospector)."""
     x = x & WORD
     x = ((x ^ tf.bitwise.right_shift(x, 16)) * MIX32[0]) & WORD
     x = ((x ^ tf.bitwise.right_shift(x, 15)) * MIX32[1]) & WORD
@@ -60,11 +62,11 @@ def mix32(x: tf.Tensor) -> tf.Tensor:
 
 @tf.function(autograph=False)
 def _number(sizes: Sequence, whole: Sequence, starts: Sequence[int], order: Sequence[int]) -> tf.Tensor:
-    """Of a part that begins at `starts` in a tensor of the sizes `whole`."""
+    """Enumerate the elements of a part that begins at the indices `starts` of a tensor of shape `whole`."""
     stride, numbers = 1, tf.zeros((), tf.int64)
     for axis in reversed(order):
-        along = [size if i == axis else 1 for i, size in enumerate(sizes)]
+        shape = [size if i == axis else 1 for i, size in enumerate(sizes)]
         row = tf.range(starts[axis], starts[axis] + sizes[axis], dtype=tf.int64)
-        numbers += tf.reshape(row * stride, along)
+        numbers += tf.reshape(row * stride, shape)
         stride *= whole[axis]
     return numbers

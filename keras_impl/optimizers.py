@@ -1,9 +1,9 @@
-"""The optimizers and the learning-rate schedule, in PyTorch's formulas (torch.optim's documentation).
+"""The optimizers and the learning-rate schedule, with the formulas of torch.optim.
 
-Keras's own Adam adds epsilon before the bias correction of the second moment ("epsilon hat", Kingma
-and Ba 2015, end of section 2), its SGD folds the learning rate into the momentum, and its clipping
-leaves out PyTorch's 1e-6. Constants stay exact: `tf.constant(x, dtype)` rounds a Python float once,
-`tf.cast` by way of float32.
+Keras's formulas differ: its Adam adds epsilon before the bias correction of the second moment ("epsilon hat", Kingma
+and Ba 2015, end of section 2), its SGD multiplies the learning rate into the momentum, and its clipping leaves out
+PyTorch's 1e-6. Constants are made by `tf.constant(x, dtype)`, which rounds a Python float once; `tf.cast` would round
+it to float32 first.
 """
 
 import functools
@@ -16,7 +16,7 @@ from parity.config import schema
 
 
 def build(case: schema.Case) -> keras.optimizers.Optimizer:
-    """The optimizer that a case describes, with the schedule of its learning rate."""
+    """Build the optimizer of a case, with clipping and learning-rate schedule."""
     config = case.optimizer
     rate = config.learning_rate
     if case.schedule is not None:
@@ -33,14 +33,20 @@ def build(case: schema.Case) -> keras.optimizers.Optimizer:
 
 
 def clip_by_global_norm(gradients: Iterable[tf.Tensor], max_norm: float) -> list[tf.Tensor]:
-    """The gradients scaled so that their common L2 norm is at most `max_norm` (torch.nn.utils' formula)."""
+    """Return the gradients scaled so that their global L2 norm is at most `max_norm`.
+
+    Formula of torch.nn.utils.clip_grad_norm_: the scale is min(1, max_norm / (norm + 1e-6)).
+    """
     gradients = [_dense(gradient) for gradient in gradients]
     scale = tf.minimum(max_norm / (tf.linalg.global_norm(gradients) + 1e-6), 1.0)
     return [_scaled(gradient, scale) for gradient in gradients]
 
 
 def on_device_of_variable(update_step: Callable) -> Callable:
-    """An optimizer's update_step, its arithmetic where the variable is; else it would be done on device 0."""
+    """Wrap an optimizer's `update_step` so that it computes on the variable's device.
+
+    Without it TensorFlow would run the arithmetic on device 0.
+    """
 
     @functools.wraps(update_step)
     def placed(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
@@ -51,19 +57,21 @@ def on_device_of_variable(update_step: Callable) -> Callable:
 
 
 class PyTorchClipping:
-    """Makes `global_clipnorm` of a Keras optimizer follow PyTorch: its formula, and after the reduction.
+    """Mix-in that makes `global_clipnorm` of a Keras optimizer clip as PyTorch does.
 
-    Under a tf.distribute strategy a Keras optimizer clips the gradients of each replica by themselves,
-    and only then sums them over the replicas. `gradients_are_reduced`: the caller has summed them.
+    PyTorch clips after the reduction, and by a slightly different formula. Under a tf.distribute strategy a Keras
+    optimizer clips the gradients of each replica separately, and only then sums them over the replicas. Set
+    `gradients_are_reduced` if the training loop has summed them already.
     """
 
     gradients_are_reduced = False
 
     def _clip_gradients(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        return gradients  # not yet
+        return gradients  # clipped after the reduction, below
 
     def _all_reduce_sum_gradients(self, pairs: list[tuple[tf.Tensor, tf.Variable]]) -> list:
-        # With a single replica TensorFlow would still collect all gradients on device 0.
+        """Sum the gradients over the replicas, unless they are summed already, then clip them."""
+        # With a single replica the reduction changes nothing, but TensorFlow would collect all gradients on device 0.
         if tf.distribute.get_strategy().num_replicas_in_sync > 1 and not self.gradients_are_reduced:
             pairs = super()._all_reduce_sum_gradients(pairs)
         if not self.global_clipnorm:
@@ -74,7 +82,7 @@ class PyTorchClipping:
 
 @keras.saving.register_keras_serializable("parity")
 class SGD(PyTorchClipping, keras.optimizers.SGD):
-    """v = momentum v + g; p = p - rate v, or with nesterov p - rate (g + momentum v)."""
+    """v = momentum v + g; p = p - rate v, or with nesterov p = p - rate (g + momentum v)."""
 
     def __init__(self, learning_rate=0.01, momentum=0.0, nesterov=False, decay=0.0, **kwargs):
         super().__init__(learning_rate, momentum, nesterov, **kwargs)
@@ -97,7 +105,7 @@ class SGD(PyTorchClipping, keras.optimizers.SGD):
 
 @keras.saving.register_keras_serializable("parity")
 class Adam(PyTorchClipping, keras.optimizers.Adam):
-    """p = p - rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon); decay adds to g."""
+    """p = p - rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon); weight decay is added to g."""
 
     def __init__(self, learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8, decay=0.0, **kwargs):
         super().__init__(learning_rate, beta_1, beta_2, epsilon, **kwargs)
@@ -119,7 +127,10 @@ class Adam(PyTorchClipping, keras.optimizers.Adam):
         return gradient + variable * self.decay if self.decay else gradient
 
     def _correction(self, beta: float) -> tf.Tensor:
-        """1 - beta^t, in float64 at every precision as in PyTorch: near t = 1 it cancels."""
+        """Return 1 - beta^t for the step t that is being made.
+
+        In float64 whatever the precision, as in PyTorch, because the difference cancels at small t.
+        """
         step = tf.cast(self.iterations.value + 1, tf.float64)
         return 1 - tf.pow(tf.constant(beta, tf.float64), step)
 
@@ -129,7 +140,7 @@ class Adam(PyTorchClipping, keras.optimizers.Adam):
 
 @keras.saving.register_keras_serializable("parity")
 class AdamW(Adam):
-    """Adam whose decay shrinks the parameter by rate * decay and leaves the gradient alone."""
+    """Adam with decoupled weight decay: the parameter shrinks by rate * decay, and the gradient is left alone."""
 
     def _decayed(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> tf.Tensor:
         variable.assign_sub(variable * (tf.cast(learning_rate, variable.dtype) * self.decay))
@@ -138,7 +149,10 @@ class AdamW(Adam):
 
 @keras.saving.register_keras_serializable("parity")
 class StepLR(keras.optimizers.schedules.LearningRateSchedule):
-    """learning_rate * factor^(step // every), exact in float64 (keras's ExponentialDecay is not)."""
+    """learning_rate * factor^(step // every), exact in float64.
+
+    keras.optimizers.schedules.ExponentialDecay rounds its constants to float32.
+    """
 
     def __init__(self, learning_rate: float, every: int, factor: float):
         self.learning_rate, self.every, self.factor = learning_rate, every, factor
@@ -152,11 +166,11 @@ class StepLR(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def _dense(gradient: tf.Tensor) -> tf.Tensor:
-    """An embedding's gradient is a list of rows (IndexedSlices); PyTorch's is dense."""
+    """Return a dense gradient; TensorFlow gives an embedding's as a list of rows (IndexedSlices)."""
     return tf.convert_to_tensor(gradient)
 
 
 def _scaled(gradient: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-    """The product, computed where the gradient is."""
+    """Multiply on the device of the gradient."""
     with tf.device(gradient.device):
         return gradient * scale

@@ -71,7 +71,7 @@ EXCEPTIONS = {
     "harness/devices.py": {"*": "TensorFlow makes logical devices; torch has ranks, or virtual devices"},
     "harness/kinds.py": {"computed": "a layer of Keras's may have its activation within it"},
     "harness/promotion.py": {
-        "widened": "torch's modules may hold float32; Keras's variables are lifted as they are made"
+        "promote_weights": "torch's modules may hold float32; Keras's variables are promoted as they are made"
     },
     "harness/masks.py": {
         "Masks": "torch's functions are replaced while it trains; Keras's layers drop in a graph that is traced once",
@@ -96,7 +96,7 @@ EXCEPTIONS = {
     },
     "harness/virtual_devices.py": {"*": "TensorFlow has logical devices of its own"},
     "harness/layout_recorder.py": {
-        "Watch": "a dispatch mode sees ops as they run; TensorFlow tells of a step when it is over"
+        "LayoutRecorder": "a dispatch mode sees ops as they run; TensorFlow tells of a step when it is over"
     },
     "harness/weights.py": {
         "to_numpy": "numpy knows torch's bfloat16 only as bits",

@@ -1,1 +1,1 @@
-"""The reference: models, strategies, losses and optimizers in PyTorch; the harness records them."""
+"""The reference side: models, strategies, losses and optimizers in PyTorch, and the harness that records them."""

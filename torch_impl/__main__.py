@@ -1,4 +1,8 @@
-"""python -m torch_impl: records cases, fed by parity.runtime, or by hand as one rank (--help)."""
+"""Command line of the PyTorch side: `python -m torch_impl` records cases.
+
+parity.runtime starts it and sends it jobs; a user can start it by hand, as one rank of a distributed run (see --help).
+The functions below import late, so that --help and errors in the flags need no framework.
+"""
 
 from parity import standalone
 from parity.pairs.vary.record import Open
@@ -6,28 +10,28 @@ from parity.runtime import drive
 
 
 def load() -> drive.Side:
-    """Import the framework and its harness."""
+    """Import PyTorch and the harness, and return the module that runs jobs."""
     from torch_impl.harness import run
 
     return run
 
 
 def doctor() -> standalone.Examine:
-    """What examines a program."""
+    """Return the function that examines a user's training script."""
     from torch_impl.harness.doctor.examine import examine
 
     return examine
 
 
 def surveyor() -> standalone.Survey:
-    """What tells of a pair's half."""
+    """Return the function that describes this side's half of a pair of models."""
     from torch_impl.harness.pair.survey import survey
 
     return survey
 
 
 def opener() -> Open:
-    """What builds a pair's half to be called on variations of its inputs."""
+    """Return the function that builds this side's half of a pair, to be called on variations of its inputs."""
     from torch_impl.harness.pair.vary import opened
 
     return opened

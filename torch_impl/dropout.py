@@ -1,8 +1,8 @@
-"""Dropout by a counter-based source: a mask is computed from a key and each element's number, and never stored.
+"""Dropout with a counter-based random source, so that both frameworks draw the same masks.
 
-PyTorch's own masks come from a generator's state, so that no other framework, and no other layout of
-the same model, can draw them again. These are the same on every device, in every process, and in
-every framework: parity/core/random.py has the source in NumPy.
+PyTorch's own masks come from a generator's state, which no other framework, and no other device layout of the same
+model, can reproduce. Here each element's bit is a hash of a key and of the element's number in its tensor; it is the
+same on every device, in every process and in every framework. parity/core/random.py holds the same source in NumPy.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from parity.core.random import GOLDEN32, MIX32, WORD
 
 
 class Key(NamedTuple):
-    """What a mask is drawn from.
+    """What identifies a mask: two words for the module, the training step, and the call of the module within the step.
 
-    `words`: two, for the module (parity.core.random.mask_key); then the step, and the call within it.
+    parity.core.random.mask_key computes `words`.
     """
 
     words: tuple[int, int]
@@ -27,9 +27,10 @@ class Key(NamedTuple):
 
 
 def dropout(x: torch.Tensor, numbers: torch.Tensor, rate: float, key: Key) -> torch.Tensor:
-    """x with each element set to zero with the probability `rate`, the others scaled so that the mean stays.
+    """Set each element of x to zero with probability `rate`, and scale the others by 1 / (1 - rate).
 
-    `numbers`: each element's own, as `number` counts them.
+    `numbers` identifies the elements, as `number` returns it. A DTensor stays a DTensor; only its local part is
+    touched.
     """
     scale = 0.0 if rate == 1.0 else 1.0 / (1.0 - rate)
     factors = keep(numbers, rate, key).to(x.dtype) * torch.full((), scale, dtype=x.dtype, device=numbers.device)
@@ -39,13 +40,16 @@ def dropout(x: torch.Tensor, numbers: torch.Tensor, rate: float, key: Key) -> to
 
 
 def keep(numbers: torch.Tensor, rate: float, key: Key) -> torch.Tensor:
-    """Which of the numbered elements stay."""
+    """Return which of the numbered elements are kept, as booleans."""
     first, second = (mix32(mix32(word + key.step) + key.call) for word in key.words)
     return mix32((numbers * GOLDEN32 + first) ^ second) >= round(rate * 2**32)
 
 
 def number(x: torch.Tensor) -> torch.Tensor:
-    """The elements of x counted row by row; of a DTensor those that are here, as they count in the whole."""
+    """Enumerate the elements of x row by row, from 0; return int64 of x's shape.
+
+    For a DTensor: the numbers of the local elements, counted in the whole tensor.
+    """
     if not isinstance(x, DTensor):
         return torch.arange(x.numel(), device=x.device).view(x.shape)
     shape, start = compute_local_shape_and_global_offset(x.shape, x.device_mesh, x.placements)
@@ -53,7 +57,7 @@ def number(x: torch.Tensor) -> torch.Tensor:
 
 
 def mix32(x: torch.Tensor | int) -> torch.Tensor | int:
-    """The lower 32 bits of x, hashed (C. Wellons' lowbias32, github.com/skeeto/hash-prospector)."""
+    """Hash the lower 32 bits of x (C. Wellons's lowbias32, github.com/skeeto/hash-prospector)."""
     x = x & WORD
     x = ((x ^ (x >> 16)) * MIX32[0]) & WORD
     x = ((x ^ (x >> 15)) * MIX32[1]) & WORD
@@ -61,8 +65,8 @@ def mix32(x: torch.Tensor | int) -> torch.Tensor | int:
 
 
 def _part(shape: Sequence[int], start: Sequence[int], whole: Sequence[int], device: torch.device) -> torch.Tensor:
-    """Of a part that begins at `start` in a tensor of the shape `whole`."""
+    """Enumerate the elements of a part that begins at the indices `start` of a tensor of shape `whole`."""
     numbers = torch.zeros((), dtype=torch.int64, device=device)
-    for size, first, of in zip(shape, start, whole, strict=True):
-        numbers = numbers[..., None] * of + torch.arange(first, first + size, device=device)
+    for size, first, extent in zip(shape, start, whole, strict=True):
+        numbers = numbers[..., None] * extent + torch.arange(first, first + size, device=device)
     return numbers

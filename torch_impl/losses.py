@@ -1,4 +1,4 @@
-"""The losses, as functions of outputs and target that give a scalar."""
+"""The losses: functions of a model's outputs and a target that return a scalar."""
 
 import functools
 from collections.abc import Callable
@@ -12,16 +12,16 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def build(config: schema.Loss) -> Loss:
-    """The loss that a config describes."""
+    """Return the loss function that `config` describes."""
     return functools.partial({"mse": mse, "cross_entropy": cross_entropy}[config.kind], reduction=config.reduction)
 
 
 def mse(outputs: torch.Tensor, target: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
-    """Squared error over all elements; both of one shape."""
+    """Return the squared error, reduced over all elements; outputs and target have the same shape."""
     return functional.mse_loss(outputs, target, reduction=reduction)
 
 
 def cross_entropy(outputs: torch.Tensor, target: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
-    """Cross entropy from logits (..., classes) and class ids (...)."""
-    # torch expects the classes on axis 1, which would be the batch of a sequence-first model.
+    """Return the cross entropy of logits (..., classes) with class ids (...)."""
+    # torch expects the classes on axis 1, which is the batch axis of a sequence-first model: hence the flattening.
     return functional.cross_entropy(outputs.flatten(0, -2), target.flatten(), reduction=reduction)

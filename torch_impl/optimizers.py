@@ -1,4 +1,4 @@
-"""The optimizers, with clipping and the learning-rate schedule as hooks of their steps: torch's own."""
+"""The optimizers: torch.optim's, with gradient clipping and learning-rate schedule attached as hooks of `step`."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from parity.config import schema
 
 
 def build(case: schema.Case, parameters: Iterable[nn.Parameter]) -> Optimizer:
-    """The optimizer that a case describes. Its step clips first, and moves the schedule on last."""
+    """Build the optimizer of a case; its `step` clips the gradients first and advances the schedule last."""
     parameters = list(parameters)
     optimizer = _optimizer(case.optimizer, parameters)
     if case.clip_norm is not None:
@@ -22,12 +22,14 @@ def build(case: schema.Case, parameters: Iterable[nn.Parameter]) -> Optimizer:
 
 
 def clip_by_global_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> None:
-    """Scale all gradients, in place, so that their common L2 norm is at most `max_norm`."""
+    """Scale all gradients in place so that their global L2 norm is at most `max_norm`."""
     nn.utils.clip_grad_norm_(parameters, max_norm)
 
 
 def _optimizer(config: schema.Optimizer, parameters: list[nn.Parameter]) -> Optimizer:
-    groups = [{"params": parameters}]  # in a group, since the list may be empty: a stage of nothing but a ReLU
+    """Return torch's optimizer with the settings of `config`."""
+    # In a group of its own, because torch.optim refuses an empty list, which a stage with nothing but a ReLU gives.
+    groups = [{"params": parameters}]
     match config:
         case schema.SGD():
             return SGD(

@@ -1,4 +1,4 @@
-"""What a strategy trains on: the case's batches as tensors, their indices recorded as they are drawn."""
+"""The data that a strategy trains on: a case's batches as tensors; the indices of the samples are recorded."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,7 +20,10 @@ Inputs = tuple[tf.Tensor, ...]
 
 
 def steps(run: Run) -> Any:
-    """The micro-batches of each step, listed by replica where there are several; or whole batches."""
+    """Return an iterable of the micro-batches of each step.
+
+    If there are several replicas, a step lists them by replica; fit and distributed datasets get whole batches instead.
+    """
     if run.case.strategy == "all_reduce":
         return _sampled(run)
     if run.case.distribute_dataset:
@@ -29,28 +32,28 @@ def steps(run: Run) -> Any:
 
 
 def evaluation(run: Run) -> Any:
-    """The inputs of the evaluation after training, listed by replica where there are several."""
+    """Return the inputs of the evaluation after training, listed by replica if there are several."""
     parts = run.dataset.evaluation()
     _drew(run, [[part] for part in parts])
     return _listed(run, [tensors(run, part, replica)[0] for replica, part in enumerate(parts)])
 
 
 def input_shape(run: Run) -> tuple:
-    """What model.build takes: a shape, or one for each input."""
+    """Return the argument of model.build: a shape, or a tuple with one for each input."""
     inputs = run.dataset.evaluation()[0].inputs
     shapes = [(None, *own(array, run.case.model).shape[1:]) for array in inputs]
     return tuple(shapes) if len(shapes) > 1 else shapes[0]
 
 
 def tensors(run: Run, batch: Batch, replica: int = 0) -> tuple[Inputs, tf.Tensor]:
-    """Inputs and target, in the model's axis order, where the replica looks for them."""
+    """Return a batch's inputs and target as tensors, in the model's axis order, on the replica's device."""
     with tf.device(_place(run, replica)):
         inputs = tuple(_tensor(own(array, run.case.model)) for array in batch.inputs)
         return inputs, _tensor(own(batch.target, run.case.model))
 
 
 class Samples:
-    """The samples as one replica reads them: whole batches by their indices, which are recorded."""
+    """The samples as one replica reads them: whole batches, by indices, which are recorded."""
 
     def __init__(self, run: Run, replica: int):
         self.run, self.replica = run, replica
@@ -75,11 +78,16 @@ def _sampled(run: Run) -> Iterator[list[list[MicroBatch]]]:
 def _micro_batches(run: Run) -> Iterator[list]:
     for parts in run.dataset.steps():
         _drew(run, parts)
-        yield _listed(run, [[_micro_batch(run, one, replica) for one in part] for replica, part in enumerate(parts)])
+        yield _listed(
+            run, [[_micro_batch(run, batch, replica) for batch in part] for replica, part in enumerate(parts)]
+        )
 
 
 def _whole(run: Run) -> Iterator[list[MicroBatch]]:
-    """For TensorFlow to cut: into the parts that are recorded as drawn here, or the inputs will differ."""
+    """Yield whole batches, which TensorFlow splits.
+
+    It must split them into the parts that are recorded here as drawn; otherwise the recorded inputs will differ.
+    """
     for parts in run.dataset.steps():
         _drew(run, parts)
         indices = np.concatenate([batch.indices for part in parts for batch in part])
@@ -93,7 +101,10 @@ def _micro_batch(run: Run, batch: Batch, replica: int) -> MicroBatch:
 
 
 def _place(run: Run, replica: int) -> str | None:
-    """A replica of tf.distribute finds its part on its own device; the other strategies move it themselves."""
+    """Return the device on which a replica expects its part, or None.
+
+    Replicas of tf.distribute expect it on their own device; the other strategies move it themselves.
+    """
     mirrored = run.case.strategy in ("data_parallel", "ddp", "all_reduce") and not run.case.workers
     return devices.names(run.case.devices)[replica] if mirrored else None
 
@@ -108,6 +119,6 @@ def _listed(run: Run, of_replicas: list) -> Any:
 
 
 def _tensor(array: Floats) -> tf.Tensor:
-    """Floats take the run's dtype."""
+    """Convert to a tensor; floats get the run's dtype."""
     floating = np.issubdtype(array.dtype, np.floating)
     return tf.constant(array, keras.config.floatx() if floating else array.dtype)

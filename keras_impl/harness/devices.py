@@ -1,7 +1,7 @@
-"""The logical devices of this process, set up when this is imported, and what they physically are.
+"""The logical devices of this process, set up when this module is imported, and what they physically are.
 
-PARITY_DEVICES says how many of which kind: cpu:N or gpu:N. Where TF_CONFIG names several processes,
-each has one device, whose number is the process's.
+The environment variable PARITY_DEVICES gives their kind and number: cpu:N or gpu:N. If TF_CONFIG lists several
+processes, each has one device, with the number of the process.
 """
 
 import json
@@ -13,23 +13,23 @@ from parity.config.devices import Devices, parse
 from parity.runtime.drive import Rank
 from parity.runtime.environment import threads
 
-SHARE_OF_GPU = 2048  # MiB for each logical device on a GPU that has several
+SHARE_OF_GPU = 2048  # MiB for each logical device on a GPU that is shared
 
 
 def rank() -> Rank:
-    """This process among those that TF_CONFIG names; alone without it."""
+    """Return this process's number among those in TF_CONFIG, and how many there are; 0 of 1 without it."""
     config = json.loads(os.environ.get("TF_CONFIG", "{}"))
     workers = config.get("cluster", {}).get("worker", ["this process"])
     return Rank(config.get("task", {}).get("index", 0), len(workers))
 
 
 def names(count: int) -> list[str]:
-    """TensorFlow's names of the first `count` logical devices."""
+    """Return TensorFlow's names of the first `count` logical devices."""
     return [f"{DEVICES.kind.upper()}:{number}" for number in range(count)]
 
 
 def number(device: str) -> int | None:
-    """The logical device of a full name of TensorFlow's; None for the host of GPUs."""
+    """Return the logical device's number from TensorFlow's full device name; None for the host of GPUs."""
     spec = tf.DeviceSpec.from_string(device)
     if (spec.device_type or "").lower() != DEVICES.kind:
         return None
@@ -37,34 +37,36 @@ def number(device: str) -> int | None:
 
 
 def host(device: str) -> str:
-    """The device that can hand a tensor of `device` to Python without copying it to another logical one."""
+    """Return the device that can hand a tensor on `device` to Python without a copy to another logical device."""
     return device if DEVICES.kind == "cpu" else "CPU:0"
 
 
 def physical(count: int) -> list[str]:
-    """What each of the first `count` logical devices is."""
+    """Return a description of each of the first `count` logical devices."""
     if DEVICES.kind == "cpu":
         kinds = "CPU" if count == 1 else "CPU (logical)" if rank().of == 1 else "CPU (process)"
         return [kinds] * count
     gpus = tf.config.list_physical_devices("GPU")
     described = [tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in gpus]
     return [
-        name + (" (shared)" if here > 1 else "")
-        for name, here in zip(described, _spread(len(gpus), DEVICES.number), strict=True)
-        for _ in range(here)
+        name + (" (shared)" if share > 1 else "")
+        for name, share in zip(described, _spread(len(gpus), DEVICES.number), strict=True)
+        for _ in range(share)
     ][:count]
 
 
 def _set_up(devices: Devices) -> None:
-    """Before TensorFlow runs any op."""
-    # Graphs run as they were written: Grappler merges and renames nodes, whose names are the evidence of the
-    # layout (partitions.py), and takes a fifth of the time before the first step.
+    """Configure TensorFlow's devices and threads; must be called before TensorFlow runs any op."""
+    # Turn Grappler off, so that graphs run as written: it merges and renames nodes, whose names are the evidence of the
+    # layout (partitions.py), and it takes a fifth of the time before the first step.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     tf.config.threading.set_intra_op_parallelism_threads(threads())
     tf.config.threading.set_inter_op_parallelism_threads(threads())
     physical = tf.config.list_physical_devices(devices.kind.upper())
     if not physical:
-        raise RuntimeError(f"PARITY_DEVICES is {devices}, but TensorFlow sees no {devices.kind.upper()}")
+        raise RuntimeError(
+            f"PARITY_DEVICES is {devices}, but TensorFlow sees no {devices.kind.upper()}; set it to cpu:N"
+        )
     if devices.kind == "cpu":
         logical = [tf.config.LogicalDeviceConfiguration()] * devices.number
         tf.config.set_logical_device_configuration(physical[0], logical)
@@ -73,17 +75,20 @@ def _set_up(devices: Devices) -> None:
 
 
 def _share_gpus(gpus: list[tf.config.PhysicalDevice], count: int) -> None:
-    """Every GPU with as many logical devices as it takes; TensorFlow numbers them GPU by GPU."""
-    for gpu, here in zip(gpus, _spread(len(gpus), count), strict=True):
-        if here > 1:
-            limits = [tf.config.LogicalDeviceConfiguration(memory_limit=SHARE_OF_GPU)] * here
+    """Divide the GPUs into `count` logical devices.
+
+    TensorFlow numbers them GPU by GPU.
+    """
+    for gpu, share in zip(gpus, _spread(len(gpus), count), strict=True):
+        if share > 1:
+            limits = [tf.config.LogicalDeviceConfiguration(memory_limit=SHARE_OF_GPU)] * share
             tf.config.set_logical_device_configuration(gpu, limits)
         else:
             tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def _spread(gpus: int, count: int) -> list[int]:
-    """How many logical devices each GPU has."""
+    """Return how many logical devices each GPU has."""
     return [len(range(i, count, gpus)) for i in range(gpus)]
 
 

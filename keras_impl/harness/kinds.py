@@ -1,4 +1,4 @@
-"""What kind of module each is, by the names that both sides have in common, and what else tells it apart."""
+"""The kinds of layers, by names that both sides share, and the facts about a layer that matter for the mapping."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from keras_impl.harness.specimen import GELU
 from keras_impl.models.transformer import MultiheadAttention
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel
 
-# The first kind that fits counts.
+# The first class that matches counts.
 KINDS: dict[type, str] = {
     keras.layers.Dense: "linear",
     ColumnParallel: "linear",
@@ -54,7 +54,7 @@ KINDS: dict[type, str] = {
     keras.layers.Flatten: "flatten",
     keras.layers.Dropout: "dropout",
 }
-# Of a layer that has no kind by its class: by a part of the class's name, and by the function that it applies.
+# For layers without a kind by class: by a part of the class's name, and by the function that the layer applies.
 NAMES = {"RMSNorm": "rms_norm", "LlamaLayerNorm": "rms_norm", "ReversibleEmbedding": "reversible_embedding"}
 FUNCTIONS = {
     keras.activations.relu: "relu",
@@ -62,7 +62,7 @@ FUNCTIONS = {
     keras.activations.silu: "silu",
     keras.activations.softmax: "softmax",
 }
-# A fact to the attributes that tell it, in Keras or in KerasHub.
+# The attributes that hold each fact, in Keras or in KerasHub.
 FACTS = {
     "groups": ("groups",),
     "strides": ("strides",),
@@ -81,47 +81,51 @@ FACTS = {
 
 
 def kind(module: Any) -> str:
-    """A kind of the tables, or the name of the module's class."""
-    if found := next((name for known, name in KINDS.items() if isinstance(module, known)), ""):
-        return found
+    """Return a kind from the tables, or else the name of the layer's class."""
+    if kind_name := next((name for candidate, name in KINDS.items() if isinstance(module, candidate)), ""):
+        return kind_name
     if isinstance(module, keras.layers.Activation) and module.activation in FUNCTIONS:
         return FUNCTIONS[module.activation]
-    if isinstance(module, keras.layers.RNN) and (of_cell := kind(module.cell)) in ("lstm", "gru", "rnn"):
-        return of_cell
+    if isinstance(module, keras.layers.RNN) and (cell_kind := kind(module.cell)) in ("lstm", "gru", "rnn"):
+        return cell_kind
     name = type(module).__name__
-    return next((known for part, known in NAMES.items() if part in name), name)
+    return next((candidate for part, candidate in NAMES.items() if part in name), name)
 
 
 def facts(module: Any) -> dict[str, Any]:
-    """What the mapping may want to know of a layer beside its kind."""
-    told = {}
+    """Return what the mapping may need to know about a layer besides its kind."""
+    result = {}
     if type(module) is keras.layers.RNN:
         return facts(module.cell)
     for fact, attributes in FACTS.items():
         value = next((getattr(module, name) for name in attributes if hasattr(module, name)), None)
         if isinstance(value, (bool, int, float, str)):
-            told[fact] = value
-        elif isinstance(value, (list, tuple)) and all(isinstance(each, int) for each in value):
-            told[fact] = list(value)
+            result[fact] = value
+        elif isinstance(value, (list, tuple)) and all(isinstance(entry, int) for entry in value):
+            result[fact] = list(value)
     activation = getattr(module, "activation", None)
     if kind(module) == "gelu":
-        told["form"] = "exact"
+        result["form"] = "exact"
     elif callable(activation) and activation is not keras.activations.linear:
-        told["activation"] = getattr(activation, "__name__", type(activation).__name__)
-    return told
+        result["activation"] = getattr(activation, "__name__", type(activation).__name__)
+    return result
 
 
 def computed(module: Any) -> str:
-    """The kind by which what a layer computes is explained: none of those that lack its activation."""
+    """Return the kind whose formula explains a layer's output.
+
+    A layer with a fused activation computes more than its kind, so it gets its class name instead.
+    """
     name = kind(module)
     fused = facts(module).get("activation")
     return type(module).__name__ if fused and name not in (*FUNCTIONS.values(), "lstm", "gru", "rnn") else name
 
 
 def arguments(module: keras.Layer, given: tuple[Any, ...], leaf: bool) -> list[tf.Tensor]:
-    """The tensors among the positional arguments of a call; of an attention query, key and value.
+    """Return the tensors among the positional arguments of a call.
 
-    Of a module with modules of its own the first one: the frameworks' customs differ in the others.
+    For attention: query, key and value. For a layer with sublayers: the first tensor only, since the frameworks pass
+    different further arguments.
     """
     tensors = [argument for argument in given if tf.is_tensor(argument)]
     if kind(module) == "attention":

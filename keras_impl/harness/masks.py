@@ -1,7 +1,7 @@
-"""Dropout masks that both frameworks draw alike: whatever drops in training takes them from the shared source.
+"""Dropout masks that both frameworks draw alike: in training, all dropout takes its masks from the shared source.
 
-A training step is traced once and executed often: the number of the step is a variable, and the calls
-of a layer within a step are counted while it is traced. Each replica is traced by itself.
+A training step is traced once and executed often. So the number of the step is a variable, and the calls of a layer
+within a step are counted while it is traced. Each replica is traced separately.
 """
 
 from collections import Counter
@@ -21,7 +21,9 @@ from keras_impl.strategies.tensor_parallel import SplitDropout
 from parity.core import random
 from parity.core.errors import UsageError
 
-SUPPORTED = "shared masks are for keras.layers.Dropout and MultiHeadAttention, without noise_shape"
+SUPPORTED = (
+    "masks shared by both frameworks are available for keras.layers.Dropout and MultiHeadAttention, without noise_shape"
+)
 OTHERS = (
     keras.layers.SpatialDropout1D,
     keras.layers.SpatialDropout2D,
@@ -41,7 +43,7 @@ OTHERS = (
     keras.layers.AdditiveAttention,
 )
 RATES = ("rate", "dropout", "recurrent_dropout", "stddev")
-# What keras.random.dropout, through which the other layers drop, is not the source of; or in another order.
+# Layers that do not draw their masks through keras.random.dropout, or draw them in another order than PyTorch does.
 UNORDERED = (
     keras.layers.AlphaDropout,
     keras.layers.GaussianDropout,
@@ -55,10 +57,11 @@ ATTENTIONS = (MultiheadAttention, keras.layers.MultiHeadAttention, keras.layers.
 
 
 class Dropping(NamedTuple):
-    """A layer that drops, in a replica or in all of them.
+    """A layer that drops, in one replica or in all.
 
-    `name`: of the PyTorch module that drops there. `start`, `whole`: where its inputs are a part of the last
-    axis. `weights`: whether they are an attention's, whose axes stand in the same order on both sides.
+    `name` is that of the PyTorch module that drops in its place. If its input is a part of the last axis of a whole
+    tensor, the part begins at `start` and the axis has `whole` elements. `weights` says that the input is an
+    attention's weights, whose axes have the same order in both frameworks.
     """
 
     layer: keras.layers.Dropout
@@ -69,7 +72,10 @@ class Dropping(NamedTuple):
 
 
 class Masks:
-    """Draws the masks of one run. `layouts`: from a model's axis order to PyTorch's, by the number of axes."""
+    """Draws the dropout masks of one run.
+
+    `layouts` holds the change from the model's axis order to PyTorch's, by the number of axes.
+    """
 
     def __init__(self, seed: int, layouts: dict[int, str]):
         self.seed, self.layouts = seed, layouts
@@ -78,23 +84,26 @@ class Masks:
         self._calls: Counter[tuple] = Counter()
 
     def attach(self, model: keras.Model, replica: int) -> None:
-        """From now on the layers of the model drop by shared masks. Raises UsageError for other kinds."""
+        """Let the layers of the model draw shared masks from now on.
+
+        Raises UsageError for a layer that drops in another way.
+        """
         for dropping in _dropping(model):
             dropping.layer.call = self._call(dropping, replica)
 
     def on_step(self) -> None:
-        """After an update: the next step draws other masks."""
+        """Move on to the next step, which draws other masks; called after each update."""
         self.step.assign_add(1)
         self._calls.clear()
 
     def dropped(self, x: tf.Tensor, dropping: Dropping, replica: int) -> tf.Tensor:
-        """x after the dropout of a layer."""
-        called = tf.compat.v1.get_default_graph(), dropping.name, replica, dropping.start
-        call = self._calls[called]
-        self._calls[called] += 1
+        """Return x after the dropout of a layer."""
+        caller = tf.compat.v1.get_default_graph(), dropping.name, replica, dropping.start
+        call = self._calls[caller]
+        self._calls[caller] += 1
         order = None if dropping.weights else self._order(x.shape.rank)
         words = tf.constant(random.mask_key(self.seed, dropping.name, replica), tf.int64)
-        # Its own copy of the step where the mask is made: a lone number, which no layout counts.
+        # Read the step on the device that makes the mask: copying a scalar does not count as a transfer in the layout.
         key = Key(words, tf.identity(self.step), tf.constant(call, tf.int64))
         return dropout(x, number(x, order, dropping.start, dropping.whole), dropping.layer.rate, key)
 
@@ -107,7 +116,7 @@ class Masks:
         return call
 
     def _order(self, rank: int) -> list[int] | None:
-        """The axes of a tensor in PyTorch's order."""
+        """Return the axes of a tensor in PyTorch's order, or None if they are in it already."""
         if rank not in self.layouts:
             return None
         own, canonical = (side.split() for side in self.layouts[rank].split("->"))
@@ -115,10 +124,11 @@ class Masks:
 
 
 class OrderedMasks:
-    """Draws the masks of a user's model, which runs eagerly.
+    """Draws the dropout masks of a user's model, which runs eagerly.
 
-    A mask belongs to the number of the draw within the step, among those for tensors of as many elements. `axes`: of a
-    tensor of this shape in the layer that is being called, the axes in PyTorch's order; None where they are that.
+    A mask is identified by the number of its draw within the step, counted among tensors with the same number of
+    elements. `axes(shape)` returns, for a tensor in the layer that is being called, its axes in PyTorch's order, or
+    None if they are in it already.
     """
 
     def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], list[int] | None]):
@@ -127,23 +137,28 @@ class OrderedMasks:
 
     @contextmanager
     def drawn(self, layers: Iterable[tuple[str, Any]]) -> Iterator[None]:
-        """Within it whatever drops by Keras's or TensorFlow's function does so. Raises UsageError for other kinds."""
+        """Let all that calls Keras's or TensorFlow's dropout function draw shared masks within the block.
+
+        Raises UsageError for a layer that drops in another way.
+        """
         for name, layer in layers:
             if isinstance(layer, UNORDERED) and any(getattr(layer, rate, 0.0) for rate in RATES):
                 raise UsageError(
-                    f"{name}: {type(layer).__name__} draws masks of another kind; use keras.layers.Dropout"
+                    f"{name}: {type(layer).__name__} draws masks of another kind than PyTorch's dropout; "
+                    "use keras.layers.Dropout"
                 )
         with mock.patch.object(backend.random, "dropout", self._drop), mock.patch.object(tf.nn, "dropout", self._drop):
             yield
 
     def on_step(self) -> None:
-        """After an update: the next step draws other masks."""
+        """Move on to the next step, which draws other masks; called after each update."""
         self.step += 1
         self._calls.clear()
 
     def _drop(
         self, x: tf.Tensor, rate: float, noise_shape: Sequence[int | None] | None = None, *_: Any, **__: Any
     ) -> Any:
+        """Replace keras's and tf.nn's dropout; a noise_shape draws one bit for several elements."""
         if not rate:
             return x
         x = tf.convert_to_tensor(x)
@@ -153,20 +168,23 @@ class OrderedMasks:
         return self._dropped(x, tf.ones(sizes, x.dtype), rate)
 
     def _dropped(self, x: tf.Tensor, ones: tf.Tensor | None, rate: float) -> tf.Tensor:
-        """x after the dropout of itself, or times that of the ones."""
-        of = x if ones is None else ones
-        name = random.mask_name(of.shape.num_elements())
+        """Return x after dropout, or x times `ones` after dropout.
+
+        `ones` has the noise shape, if there is one.
+        """
+        masked = x if ones is None else ones
+        name = random.mask_name(masked.shape.num_elements())
         words = tf.constant(random.mask_key(self.seed, name, 0), tf.int64)
         key = Key(words, tf.constant(self.step, tf.int64), tf.constant(self._calls[name], tf.int64))
         self._calls[name] += 1
         axes = self.axes(tuple(x.shape))
         order = axes if axes and len(axes) == x.shape.rank else None
-        kept = dropout(of, number(of, order), rate, key)
+        kept = dropout(masked, number(masked, order), rate, key)
         return kept if ones is None else x * kept
 
 
 def _here(replica: int) -> int:
-    """The replica whose code is traced; `replica` where its model is its own."""
+    """Return the number of the replica whose code is being traced; `replica` without tf.distribute."""
     context = tf.distribute.get_replica_context()
     if context is not None and context.num_replicas_in_sync > 1:
         return int(tf.get_static_value(context.replica_id_in_sync_group))
@@ -174,6 +192,11 @@ def _here(replica: int) -> int:
 
 
 def _dropping(model: keras.Model) -> Iterator[Dropping]:
+    """Yield the layers of a model that drop.
+
+    Dropout within an attention layer is named after that layer, as in PyTorch, where it is no module. Raises UsageError
+    for a layer that drops in another way.
+    """
     inner = set()
     for name, layer in weights.named_layers(model):
         _check(name, layer)
@@ -189,7 +212,9 @@ def _dropping(model: keras.Model) -> Iterator[Dropping]:
 
 
 def _check(name: str, layer: keras.Layer) -> None:
-    """Raises UsageError where a layer would draw masks of another kind."""
+    """Raise UsageError if a layer would draw masks of another kind."""
     draws = isinstance(layer, OTHERS) and any(getattr(layer, rate, 0.0) for rate in RATES)
     if draws or getattr(layer, "noise_shape", None) is not None:
-        raise UsageError(f"{name}: {type(layer).__name__} draws masks of another kind; {SUPPORTED}")
+        raise UsageError(
+            f"{name}: {type(layer).__name__} draws masks of another kind than PyTorch's dropout; {SUPPORTED}"
+        )

@@ -1,4 +1,4 @@
-"""The precision of a run: Keras's default float and its dtype policy."""
+"""The precision of a run: Keras's default float type, and mixed precision by its dtype policy."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import keras
 import tensorflow as tf
 
-# Float32 is float32: TF32 keeps 10 bits of its 23. By default TensorFlow uses it on GPUs.
+# Compute float32 in full: TF32 keeps 10 of its 23 bits, and TensorFlow uses it on GPUs by default.
 tf.config.experimental.enable_tensor_float_32_execution(False)
 
 MIXED = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
@@ -14,12 +14,12 @@ MIXED = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 @contextmanager
 def policy(at: str) -> Iterator[None]:
-    """New variables and layers are float64 or float32 within the block; half precisions are mixed policies."""
-    before = keras.config.floatx(), keras.config.dtype_policy()
+    """Make new variables and layers float64 or float32 within the block; half precisions are mixed policies."""
+    previous = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64" if at == "float64" else "float32")
     keras.config.set_dtype_policy(MIXED.get(at, at))
     try:
         yield
     finally:
-        keras.config.set_floatx(before[0])
-        keras.config.set_dtype_policy(before[1])
+        keras.config.set_floatx(previous[0])
+        keras.config.set_dtype_policy(previous[1])

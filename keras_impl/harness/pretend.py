@@ -1,8 +1,8 @@
-"""GPUs on a machine that has none: what a program calls GPU:i is the logical device CPU:i+1, CPU:0 is the host.
+"""Pretended GPUs: GPU:i of the program is the logical device CPU:i+1, and CPU:0 is the host.
 
-Names are translated where TensorFlow takes them in, below tf.device and keras.device, so that strategies and layers
-that place by themselves come that way too. What is not pinned runs on GPU:0. As with real GPUs, soft placement, which
-is on unless the program turns it off, puts what is asked of a GPU that does not exist on GPU:0.
+Names are translated where TensorFlow reads them, below tf.device and keras.device, so that strategies and layers that
+place their variables themselves are covered too. Ops without a device run on GPU:0. As with real GPUs, soft placement
+(on by default) moves ops from a GPU that does not exist to GPU:0.
 """
 
 import sys
@@ -24,30 +24,30 @@ DETAILS = {"device_name": "CPU (virtual)", "compute_capability": (8, 0)}
 DESCRIBED = "device: {}, name: CPU (virtual), pci bus id: 0000:00:00.0, compute capability: 8.0"
 FRAMEWORKS = ("tensorflow", "keras")
 
-_gpus = 0  # how many it pretends to have; 0: none
+_gpus = 0  # the number of pretended GPUs
 
 
 @contextmanager
 def pretend(count: int) -> Iterator[None]:
-    """As if there were `count` GPUs. The process has count + 1 logical CPUs (devices.py)."""
+    """Pretend within the block that there are `count` GPUs; the process needs count + 1 logical CPUs (devices.py)."""
     global _gpus
     thread = context.context()
-    before = thread.device_name, thread.device_spec
+    previous = thread.device_name, thread.device_spec
     with ExitStack() as patches:
         for patch in (*_names(), *_config(count), *_told()):
             patches.enter_context(patch)
         _gpus = count
-        # tf.device would start TensorFlow's runtime, and a program may still configure it.
+        # Not tf.device: it would start TensorFlow's runtime, which the program may still want to configure.
         thread._set_device(LOCAL.format(1), tf.DeviceSpec.from_string(LOCAL.format(1)))
         try:
             yield
         finally:
             _gpus = 0
-            thread._set_device(*before)
+            thread._set_device(*previous)
 
 
 def name(device: str) -> str:
-    """What the program calls a device: "GPU:1", "CPU:0"; "" if TensorFlow has not placed it."""
+    """Return the program's name of a device: "GPU:1", "CPU:0", or "" if TensorFlow has not placed it."""
     spec = tf.DeviceSpec.from_string(device)
     if spec.device_type is None:
         return ""
@@ -58,7 +58,10 @@ def name(device: str) -> str:
 
 
 def _real(device: Any) -> Any:
-    """The name of the logical device, of a name as the program has it; what else tf.device takes as it is."""
+    """Translate a device name of the program to that of the logical device.
+
+    Anything else that tf.device accepts is returned unchanged.
+    """
     device = getattr(device, "name", device)
     device = device.to_string() if isinstance(device, tf.DeviceSpec) else device
     spec = tf.DeviceSpec.from_string(device) if isinstance(device, str) else None
@@ -67,15 +70,15 @@ def _real(device: Any) -> Any:
     index = spec.device_index or 0
     if spec.device_type == "GPU":
         if index >= _gpus and context.context()._soft_device_placement is False:
-            return device  # TensorFlow will say that there is no such device
+            return device  # TensorFlow will report that there is no such device
         index = 1 + (index if index < _gpus else 0)
     return spec.replace(device_type="CPU", device_index=index).to_string()
 
 
 def _names() -> Iterator[Any]:
-    """Where TensorFlow takes in the name of a device."""
+    """Yield patches of the functions in which TensorFlow reads device names."""
     scope, in_graph, canonical = context.Context.device, ops.Graph.device, device_util.canonicalize
-    # An eager scope of None lifts all pins: what is not pinned runs on the first GPU.
+    # An eager scope of None removes all placements, and ops without a device run on the first GPU.
     yield mock.patch.object(
         context.Context, "device", lambda self, name: scope(self, LOCAL.format(1) if name is None else _real(name))
     )
@@ -87,7 +90,10 @@ def _names() -> Iterator[Any]:
 
 
 def _without_nccl() -> Callable[..., None]:
-    """MirroredStrategy's choices are not for CPUs: NCCL, or collectives that serve one model per process."""
+    """Return an __init__ of MirroredStrategy that uses ReductionToOneDevice.
+
+    Its defaults do not work here: NCCL needs GPUs, and collective ops serve only one model per process.
+    """
     initialize = mirrored_strategy.MirroredExtended.__init__
 
     def initialized(self: Any, container: Any, devices: Any = None, cross_device_ops: Any = None) -> None:
@@ -99,7 +105,7 @@ def _without_nccl() -> Callable[..., None]:
 
 
 def _config(count: int) -> Iterator[Any]:
-    """tf.config: the GPUs are listed, and what is set on them changes nothing."""
+    """Yield patches of tf.config that list the GPUs, and ignore settings made for them."""
     physical = [context.PhysicalDevice(f"/physical_device:GPU:{i}", "GPU") for i in range(count)]
     logical = [context.LogicalDevice(f"/device:GPU:{i}", "GPU") for i in range(count)]
     lists = {"list_physical_devices": physical, "get_visible_devices": physical, "list_logical_devices": logical}
@@ -126,7 +132,10 @@ def _patched(method: str, replacement: Callable[..., Any]) -> Any:
 
 
 def _listed(method: Callable[..., list], gpus: list) -> Callable[..., list]:
-    """The host and the GPUs, or those of the type that is asked for; Keras picks kernels by that, and sees none."""
+    """Wrap a method that lists devices, so that it adds the GPUs.
+
+    Keras itself sees none, because it chooses GPU kernels (cuDNN, XLA) if there are any.
+    """
 
     def listed(self: context.Context, device_type: str | None = None) -> list:
         hosts = [] if device_type == "GPU" else method(self, device_type or "CPU")[:1]
@@ -136,7 +145,7 @@ def _listed(method: Callable[..., list], gpus: list) -> Callable[..., list]:
 
 
 def _picks_kernels() -> bool:
-    """Whether it is Keras's own code that asks: for cuDNN, for XLA."""
+    """Return whether Keras's own code asks, in order to choose cuDNN or XLA."""
     frame = sys._getframe(2)
     while frame.f_back is not None and "/tensorflow/" in frame.f_code.co_filename:
         frame = frame.f_back
@@ -152,7 +161,7 @@ def _answered(method: Callable[..., Any], answer: Any) -> Callable[..., Any]:
 
 
 def _local_devices(count: int) -> list[DeviceAttributes]:
-    """What tf.test.gpu_device_name and tf.test.is_gpu_available look into."""
+    """Return the devices that tf.test.gpu_device_name and tf.test.is_gpu_available look through."""
     host = DeviceAttributes(name="/device:CPU:0", device_type="CPU")
     gpus = [
         DeviceAttributes(name=f"/device:GPU:{i}", device_type="GPU", physical_device_desc=DESCRIBED.format(i))
@@ -162,7 +171,7 @@ def _local_devices(count: int) -> list[DeviceAttributes]:
 
 
 def _told() -> Iterator[Any]:
-    """The `.device` that the program reads; TensorFlow and Keras compare what is real."""
+    """Yield patches of `.device` for reads by the program; TensorFlow and Keras themselves read the real device."""
     kinds = (ops.EagerTensor, resource_variable_ops.BaseResourceVariable, values.DistributedVariable)
     attributes = [(kind, "device") for kind in kinds] + [(ops.EagerTensor, "backing_device")]
     for kind, attribute in attributes:
@@ -170,6 +179,8 @@ def _told() -> Iterator[Any]:
 
 
 def _as_told(real: Any) -> Callable[[Any], str]:
+    """Return a getter of `.device` that translates the name, except for callers within TensorFlow and Keras."""
+
     def told(self: Any) -> str:
         device = real.__get__(self)
         caller = sys._getframe(1).f_globals.get("__name__", "")

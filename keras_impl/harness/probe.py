@@ -1,8 +1,8 @@
-"""Records what a training loop does, from outside: wrapped calls of layers, optimizer and loss.
+"""The probe: records what a training loop does from outside, by wrapped calls of layers, optimizer and loss.
 
-The loop is compiled, so that a wrapper runs once, while the step is traced: it puts an op into the
-graph that hands the tensors to the recorder on every execution (tf.numpy_function). Each replica of
-the model is traced by itself, and has a recorder of its own.
+The training step is a tf.function, so a wrapper runs only once, while the step is traced. It adds an op to the graph
+that hands the tensors to the recorder in every execution (tf.numpy_function). Each replica of the model is traced
+separately and has a recorder of its own.
 """
 
 import itertools
@@ -14,19 +14,19 @@ import keras
 import tensorflow as tf
 
 from keras_impl.harness import devices, kinds, partitions, weights
-from keras_impl.harness.layout_recorder import Watch
+from keras_impl.harness.layout_recorder import LayoutRecorder
 from keras_impl.harness.replicas import Handed, Replica, Replicas
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel, SplitDropout
 from parity.config import schema
 from parity.core.names import MODEL
 from parity.trace.recorder import FORWARD
 
-BETWEEN = ("relu", "dropout")  # in tensor_parallel: a part of a hidden layer each, and not compared
-SPLIT = ("linear1", "linear2")  # in tensor_parallel: what goes into them is a part, or copied to each device
+BETWEEN = ("relu", "dropout")  # in tensor_parallel each device has only a part of these activations: not compared
+SPLIT = ("linear1", "linear2")  # in tensor_parallel their inputs are parts, or a copy on each device: not recorded
 
 
 class _Seen(NamedTuple):
-    """A tensor that is to be recorded."""
+    """A tensor to record, with the kind and name of its record."""
 
     kind: str
     name: str
@@ -34,22 +34,23 @@ class _Seen(NamedTuple):
 
 
 class Probe:
-    """Attached to built replicas and their optimizers for the rest of their lives."""
+    """Records built replicas and their optimizers for as long as they live."""
 
-    def __init__(self, replicas: dict[int, Replica], case: schema.Case, watch: Watch):
-        self.replicas, self.case, self.watch = replicas, case, watch
+    def __init__(self, replicas: dict[int, Replica], case: schema.Case, layout_recorder: LayoutRecorder):
+        self.replicas, self.case, self.layout_recorder = replicas, case, layout_recorder
         self.sink = Replicas(replicas, case)
         self.gathered = self.sink.gathered
         self.local = case.replicas > 1 or case.clip_norm is not None
         self._owner = next(iter(replicas))
-        self.modules: dict[str, str] = {}  # the kinds of those that were called
+        self.modules: dict[str, str] = {}  # kind of each layer that has been called, by path
         self._seen: dict[int, list[_Seen]] = defaultdict(list)
-        self._held: dict[int, dict[int, tf.Tensor]] = defaultdict(dict)  # of this forward pass, by id
+        # By replica, the tensors recorded in this forward pass by their ids; while held, no id can be used again.
+        self._held: dict[int, dict[int, tf.Tensor]] = defaultdict(dict)
         for number, replica in {id(replica.model): (number, replica) for number, replica in replicas.items()}.values():
             self._attach(number, replica)
 
     def loss(self, loss: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-        """The loss, its values recorded."""
+        """Wrap the loss so that the target and the loss value are recorded."""
 
         def watched(outputs: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
             value = loss(outputs, target)
@@ -58,23 +59,27 @@ class Probe:
             if self.gathered:
                 self._emit([_Seen("loss", "loss", value), _Seen("loss", "samples", tf.shape(target)[0])])
                 return value
-            # fit hands class ids over as floats.
-            ids = self.case.loss.kind == "cross_entropy"
-            self._emit([_Seen("input", "target", tf.cast(target, tf.int64) if ids else target)])
+            # fit passes class ids as floats; record them as the integers that they are on the other side.
+            is_class_ids = self.case.loss.kind == "cross_entropy"
+            self._emit([_Seen("input", "target", tf.cast(target, tf.int64) if is_class_ids else target)])
             self._emit([_Seen("loss", "loss", value)])
             return value
 
         return watched
 
     def on_step(self) -> None:
-        """After an update (and once before the first): the state of every replica."""
-        if self.watch.watching:
-            self.watch.stop()
+        """Record the state of every replica; called before the first step and after each update."""
+        if self.layout_recorder.recording:
+            self.layout_recorder.stop()
         self._held.clear()
         self.sink.end_step()
 
     def reduction(self, all_reduce: Callable[..., Any]) -> Callable[..., Any]:
-        """A strategy's own all_reduce, of gradients or of all chains' gradients: what goes in is recorded."""
+        """Wrap a strategy's own all_reduce so that the gradients that enter it are recorded.
+
+        Its arguments are the gradients of the replica that calls it, or the chains of stages of all replicas and their
+        gradients.
+        """
 
         def watched(*args: Any) -> Any:
             *chains, gradients = args
@@ -91,6 +96,7 @@ class Probe:
         return watched
 
     def _attach(self, number: int, replica: Replica) -> None:
+        """Wrap the calls of all recorded layers, and the optimizer's apply and reduction."""
         named = list(weights.named_layers(replica.model))
         owners = {path.rpartition(".")[0] for path, _ in named}
         for path, layer in named:
@@ -107,7 +113,10 @@ class Probe:
         replica.optimizer._all_reduce_sum_gradients = self._on_reduced(number, reduce)
 
     def _on_call(self, number: int, path: str, layer: keras.Layer, leaf: bool = True) -> Callable[..., Any]:
-        """What happens in one forward is handed over together, when the whole model returns."""
+        """Wrap a layer's call so that its inputs and outputs are recorded.
+
+        All tensors of one forward pass are handed to the recorder together, when the whole model returns.
+        """
         recorded, takes, call = self._is_recorded(path), self._takes(path), layer.call
         module, kind = path.partition("@")[0], kinds.kind(layer)
 
@@ -136,20 +145,24 @@ class Probe:
         return not between and not (self.gathered and not path)
 
     def _takes(self, path: str) -> bool:
-        """Whether what goes into a module is whole."""
+        """Return whether a layer's input is a whole tensor, rather than a part of one."""
         name = path.rpartition(".")[2].partition("@")[0]
         return not (self.case.strategy == "tensor_parallel" and name in (*BETWEEN, *SPLIT))
 
     def _on_apply(self, replica: Replica, apply: Callable[..., None]) -> Callable[..., None]:
+        """Wrap the optimizer's apply to record the gradients of each replica before they are reduced."""
+
         def watched(gradients: list[tf.Tensor], variables: list[keras.Variable] | None = None) -> None:
             self._applied = replica.model.trainable_variables if variables is None else variables
-            if self.local and self.case.strategy not in ("all_reduce", "hybrid"):  # they reduce by themselves
+            if self.local and self.case.strategy not in ("all_reduce", "hybrid"):  # those two record it in `reduction`
                 self._gradients(self._here(), gradients, self._applied, "@local")
             apply(gradients, variables)
 
         return watched
 
     def _on_reduced(self, number: int, reduce: Callable[..., list]) -> Callable[..., list]:
+        """Wrap the optimizer's reduction over replicas to record its result, which is applied."""
+
         def watched(pairs: list[tuple[tf.Tensor, tf.Variable]]) -> list:
             reduced = list(reduce(pairs))
             self._owner = number
@@ -162,6 +175,7 @@ class Probe:
     def _gradients(
         self, number: int, gradients: Iterable[tf.Tensor], variables: list[keras.Variable], suffix: str
     ) -> None:
+        """Record gradients under the canonical names of the variables, with a suffix."""
         pairs = zip(gradients, variables, strict=True)
         values = {id(variable): tf.convert_to_tensor(gradient) for gradient, variable in pairs if gradient is not None}
         with tf.name_scope(f"{partitions.RECORDING}/"):
@@ -169,7 +183,7 @@ class Probe:
         self._emit([_Seen("gradient", name + suffix, tensor) for name, tensor in named], number)
 
     def _here(self) -> int:
-        """The replica whose code runs, or is traced."""
+        """Return the number of the replica whose code is running or being traced."""
         context = tf.distribute.get_replica_context()
         if context is not None and context.num_replicas_in_sync > 1:
             return int(tf.get_static_value(context.replica_id_in_sync_group))
@@ -179,33 +193,33 @@ class Probe:
         self._emit(self._seen.pop(self._here(), []))
 
     def _emit(self, seen: list[_Seen], number: int | None = None) -> None:
-        """Record tensors, each where it is."""
+        """Record tensors, grouped by the device from which they can be handed over."""
         number = self._here() if number is None else number
-        for device, group in itertools.groupby(seen, lambda each: devices.host(each.tensor.device)):
+        for device, group in itertools.groupby(seen, lambda entry: devices.host(entry.tensor.device)):
             self._hand_over(number, device, list(group))
 
     def _hand_over(self, number: int, device: str, group: list[_Seen]) -> None:
-        """Now, or in a graph whenever it is executed."""
-        handed = [Handed(each.kind, each.name, id(each.tensor), self._is_known(number, each)) for each in group]
-        tensors = [each.tensor for each, one in zip(group, handed, strict=True) if not one.is_alias]
+        """Hand tensors to the recorder: at once if eager, else by an op that does so in every execution."""
+        handed = [Handed(entry.kind, entry.name, id(entry.tensor), self._is_known(number, entry)) for entry in group]
+        tensors = [entry.tensor for entry, item in zip(group, handed, strict=True) if not item.is_alias]
         if tf.executing_eagerly():
             self.sink.receive(number, handed, [tensor.numpy() for tensor in tensors])
             return
-        self.watch.see(group[0].tensor)
+        self.layout_recorder.note_graph(group[0].tensor)
         with tf.name_scope(f"{partitions.RECORDING}/"), tf.device(device):
             tf.numpy_function(lambda *arrays: self.sink.receive(number, handed, arrays), tensors, [], stateful=True)
 
     def _is_known(self, number: int, seen: _Seen) -> bool:
-        """Whether the tensor was recorded in this forward pass already; from now on it is."""
+        """Return whether the tensor was recorded in this forward pass already, and remember it from now on."""
         held = self._held[number]
-        known = id(seen.tensor) in held
+        is_known = id(seen.tensor) in held
         if seen.kind in FORWARD:
             held[id(seen.tensor)] = seen.tensor
-        return known
+        return is_known
 
 
 def _within(path: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call in the name scope of its module."""
+    """Wrap a layer's call so that it runs in the name scope of its module."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if not path:

@@ -1,7 +1,7 @@
-"""The high run is high everywhere: what a model does in float32 on purpose becomes float64 there, and is named.
+"""Float64 promotion: in the high run, what a model computes in float32 on purpose is computed in float64.
 
-Keras gives every dtype that it is told a standard name in one place, and there "float32" gets another. TensorFlow's
-public functions that make tensors are wrapped; those within TensorFlow itself are not, nor what they round.
+Keras looks every requested dtype up in one table, in which "float32" is replaced. TensorFlow's public functions that
+make tensors are wrapped; those that TensorFlow calls internally are not, nor what they round.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from keras.src.backend.common import dtypes
 
 HIGH = "float64"
 BUILD = "build"
-# Whatever makes a tensor of a dtype that it is told, or of float32 where it is told none.
+# Functions that make a tensor of a requested dtype, or by default of float32.
 MAKERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (tf, ("cast", "saturate_cast", "constant", "convert_to_tensor", "zeros", "ones", "range", "eye", "one_hot")),
     (tf, ("zeros_like", "ones_like", "sequence_mask")),
@@ -28,34 +28,42 @@ MAKERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (tf.linalg, ("eye",)),
     (tf.random, ("normal", "uniform", "truncated_normal", "stateless_normal", "stateless_uniform")),
 )
-FILLED = ((tf, "fill"), (tf, "linspace"))  # take their dtype from a Python float, which TensorFlow makes a float32
-CAST, CONSTANT, BITCAST = tf.cast, tf.constant, tf.bitcast  # as they are where they are not wrapped
-# Keras asks here for a common dtype of several: float64 is one already.
+FILLED = ((tf, "fill"), (tf, "linspace"))  # they take the dtype from a Python float, which TensorFlow makes a float32
+CAST, CONSTANT, BITCAST = tf.cast, tf.constant, tf.bitcast  # the originals, for use within the wrappers
+# Keras asks from this file for the common dtype of several, which is float64 already: not a promotion.
 ASIDE = ("keras/src/backend/common/dtypes.py",)
 
 running: list[str] = []  # the paths of the layers that are being called, the innermost last
 
 
 @contextmanager
-def lifted(at: str) -> Iterator[list[str]]:
-    """Within it float32 is float64 if the run is; what was lifted: "layer: cast to float32", each once."""
-    places: list[str] = []
+def promoted(at: str) -> Iterator[list[str]]:
+    """Replace float32 by float64 within the block, if `at` is float64.
+
+    Yields the list to which every promotion is added once, such as "layer: cast to float32".
+    """
+    promotions: list[str] = []
     with ExitStack() as patches:
         if at == HIGH:
-            for patch in _patches(_noting(places)):
+            for patch in _patches(_noting(promotions)):
                 patches.enter_context(patch)
             patches.enter_context(tf.variable_creator_scope(_variable))
-        yield places
-    # A layer's weights are made at its first call, when it has no path yet.
-    named = {place.partition(": ")[2] for place in places if not place.startswith(f"{BUILD}: ")}
-    places[:] = [place for place in places if not (place.startswith(f"{BUILD}: ") and place[len(BUILD) + 2 :] in named)]
+        yield promotions
+    # A layer makes its weights at its first call, when it has no path yet. So what was noted under BUILD is dropped if
+    # it was noted under a layer as well.
+    named = {promotion.partition(": ")[2] for promotion in promotions if not promotion.startswith(f"{BUILD}: ")}
+    promotions[:] = [
+        promotion
+        for promotion in promotions
+        if not (promotion.startswith(f"{BUILD}: ") and promotion[len(BUILD) + 2 :] in named)
+    ]
 
 
-def _noting(places: list[str]) -> Callable[[str], None]:
+def _noting(promotions: list[str]) -> Callable[[str], None]:
     def note(what: str) -> None:
-        place = f"{running[-1] if running else BUILD}: {what}"
-        if place not in places:
-            places.append(place)
+        promotion = f"{running[-1] if running else BUILD}: {what}"
+        if promotion not in promotions:
+            promotions.append(promotion)
 
     return note
 
@@ -71,10 +79,10 @@ def _patches(note: Callable[[str], None]) -> Iterator[Any]:
 
 
 class _Names(dict):
-    """Keras's table of names for dtypes, in which float32 stands for float64."""
+    """Keras's table of dtype names, in which float32 is answered with float64."""
 
-    def __init__(self, known: dict[Any, str], note: Callable[[str], None]):
-        super().__init__(known | {float: HIGH, np.float32: HIGH})
+    def __init__(self, names: dict[Any, str], note: Callable[[str], None]):
+        super().__init__(names | {float: HIGH, np.float32: HIGH})
         self.note = note
 
     def get(self, dtype: Any, default: Any = None) -> Any:
@@ -84,12 +92,15 @@ class _Names(dict):
         return super().get(dtype, default)
 
     def _tell(self, frame: FrameType | None) -> None:
-        """By the function that wants the dtype; of a layer that is told its own, by the layer's class."""
+        """Note which function asked for the dtype.
+
+        If it is a private one, the request came from a layer's `dtype` argument: note the layer's class.
+        """
         if frame is None or frame.f_code.co_filename.endswith(ASIDE):
             return
         name = frame.f_code.co_name
         if name.startswith("_"):
-            owners = (each.f_locals.get("self") for each in _outwards(frame))
+            owners = (caller.f_locals.get("self") for caller in _outwards(frame))
             layer = next((type(owner).__name__ for owner in owners if isinstance(owner, keras.Layer)), "")
             self.note(f"{layer}(dtype=float32)" if layer else "dtype float32")
         else:
@@ -103,18 +114,20 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _made_high(function: Callable[..., Any], note: Callable[[str], None]) -> Callable[..., Any]:
+    """Wrap a function that makes tensors so that it makes float64 ones, and notes requests for float32."""
+
     @wraps(function)
     def made(*args: Any, **kwargs: Any) -> Any:
-        # A dtype never stands first.
-        told = any(map(_is_low, (*args[1:], *kwargs.values())))
-        if told:
+        # The first argument is never a dtype.
+        asks_for_low = any(map(_is_low, (*args[1:], *kwargs.values())))
+        if asks_for_low:
             note(f"tf.{function.__name__}: float32")
-            args = (*args[:1], *(tf.float64 if _is_low(each) else each for each in args[1:]))
-            kwargs = {name: tf.float64 if _is_low(each) else each for name, each in kwargs.items()}
+            args = (*args[:1], *(tf.float64 if _is_low(argument) else argument for argument in args[1:]))
+            kwargs = {name: tf.float64 if _is_low(argument) else argument for name, argument in kwargs.items()}
         if function.__name__ in ("cast", "saturate_cast"):
             args = _exact(args)
         result = function(*args, **kwargs)
-        if told or getattr(result, "dtype", None) != tf.float32:
+        if asks_for_low or getattr(result, "dtype", None) != tf.float32:
             return result
         return _again(function, result, args, kwargs)
 
@@ -122,14 +135,14 @@ def _made_high(function: Callable[..., Any], note: Callable[[str], None]) -> Cal
 
 
 def _same_bits(value: Any, *args: Any, **kwargs: Any) -> Any:
-    """The bits of a float32 are those of a float32, as where Keras looks at the sign."""
+    """Replace tf.bitcast: a promoted tensor is first cast back if it is reinterpreted as 32 bits."""
     size = tf.as_dtype(args[0] if args else kwargs["type"]).size
-    is_cut = tf.is_tensor(value) and value.dtype == tf.float64 and size == tf.float32.size
-    return BITCAST(CAST(value, tf.float32) if is_cut else value, *args, **kwargs)
+    is_promoted = tf.is_tensor(value) and value.dtype == tf.float64 and size == tf.float32.size
+    return BITCAST(CAST(value, tf.float32) if is_promoted else value, *args, **kwargs)
 
 
 def _variable(create: Callable[..., Any], **kwargs: Any) -> Any:
-    """TensorFlow's own variables: those of float32, by its default or because they were told."""
+    """Create a tf.Variable in float64 if it would be float32, by request or by default."""
     value, dtype = kwargs["initial_value"], kwargs["dtype"]
     if callable(value):
         value = value() if _is_low(dtype) else value
@@ -139,35 +152,40 @@ def _variable(create: Callable[..., Any], **kwargs: Any) -> Any:
 
 
 def _again(function: Callable[..., Any], result: tf.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What has become float32 without being told: made anew from Python's numbers, else converted."""
-    given = inspect.signature(function).bind(*args, **kwargs)
-    is_array = any(isinstance(each, (np.ndarray, np.generic)) or tf.is_tensor(each) for each in _parts(given.arguments))
+    """Convert a result that is float32 without a request for it to float64.
+
+    Made from Python numbers it is computed again, so that they are not rounded; made from arrays or tensors it is cast.
+    """
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    is_array = any(isinstance(part, (np.ndarray, np.generic)) or tf.is_tensor(part) for part in _parts(bound.arguments))
     if is_array or "dtype" not in inspect.signature(function).parameters:
         return CAST(result, tf.float64)
-    given.arguments["dtype"] = tf.float64
-    return function(*given.args, **given.kwargs)
+    bound.arguments["dtype"] = tf.float64
+    return function(*bound.args, **bound.kwargs)
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """What a structure of Python's is made of."""
+    """Yield the leaves of a nest of Python containers."""
     if isinstance(value, (dict, list, tuple)):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _parts(each)
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _parts(part)
     else:
         yield value
 
 
 def _exact(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A Python float that is to be cast: TensorFlow would make it a float32 first."""
+    """Turn a Python float that is to be cast into a float64 tensor; TensorFlow would round it to float32 first."""
     is_float = bool(args) and isinstance(args[0], float) and not isinstance(args[0], np.generic)
     return (CONSTANT(args[0], tf.float64), *args[1:]) if is_float else args
 
 
 def _given_high(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function so that it gets Python floats as float64 tensors."""
+
     @wraps(function)
     def given(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(_high(each) for each in args)
-        return function(*args, **{name: _high(each) for name, each in kwargs.items()})
+        args = tuple(_high(value) for value in args)
+        return function(*args, **{name: _high(value) for name, value in kwargs.items()})
 
     return given
 
@@ -177,7 +195,7 @@ def _high(value: Any) -> Any:
 
 
 def _is_low(value: Any) -> bool:
-    """Whether an argument is the dtype float32, by one of its names."""
+    """Return whether an argument is the dtype float32, by one of its names."""
     if isinstance(value, (str, np.dtype)):
         return value == "float32"
     return value is tf.float32 or value is np.float32

@@ -1,6 +1,6 @@
-"""What the probe hands its tensors to: the replicas' recorders, in canonical form.
+"""The replicas' recorders, to which the probe hands its tensors; they are stored in canonical form.
 
-A tensor of a later replica that is bit by bit the first one's is only noted.
+A later replica's tensor that is bitwise equal to the first replica's is only noted as the same.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from keras_impl.harness import weights
 from parity.config import schema
 from parity.trace.recorder import Recorder
 
-# From a model's axis order to PyTorch's, by the number of axes of the tensor.
+# The change from a model's axis order to PyTorch's, by the number of axes of the tensor.
 LAYOUTS: dict[type, dict[int, str]] = {
     schema.ResidualBlock: {4: "n h w c -> n c h w"},
     schema.Specimen: {4: "n h w c -> n c h w"},
@@ -24,22 +24,25 @@ LAYOUTS: dict[type, dict[int, str]] = {
 
 
 def own(array: np.ndarray, model: schema.Model) -> np.ndarray:
-    """An input or a target, which comes in PyTorch's axis order, in that of the Keras model."""
+    """Convert an input or target from PyTorch's axis order to that of the Keras model."""
     pattern = LAYOUTS.get(type(model), {}).get(array.ndim)
     return rearrange(array, " -> ".join(reversed(pattern.split(" -> ")))) if pattern else array
 
 
 class Replica(NamedTuple):
-    """One replica of the model: `place` is its number among those that its variables have copies for."""
+    """One replica of the model; `copy_index` is its index among the copies of the variables in this process."""
 
     recorder: Recorder
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
-    place: int
+    copy_index: int
 
 
 class Handed(NamedTuple):
-    """A tensor that is handed over. `known`: it was before in this forward pass, as the same `token`."""
+    """A tensor that is handed over.
+
+    `token` identifies it within the forward pass; `known` says that the same one was handed over before.
+    """
 
     kind: str
     name: str
@@ -48,25 +51,25 @@ class Handed(NamedTuple):
 
     @property
     def is_alias(self) -> bool:
-        """Whether its values do not come along: what goes into a module often came out of another."""
+        """Whether the values are left out, as for a layer's input that is another layer's output."""
         return self.known and self.kind == "input"
 
 
 class Replicas:
-    """Those of which this process records something, by number."""
+    """The replicas that this process records, by number."""
 
     def __init__(self, replicas: dict[int, Replica], case: schema.Case):
         self.by_number = replicas
         self.layouts = LAYOUTS.get(type(case.model), {})
         self.mean = case.loss.reduction == "mean"
-        # nn.DataParallel has parameters on device 0 alone, and one loss over the whole batch.
+        # nn.DataParallel, the counterpart, has parameters on device 0 only, and a single loss for the whole batch.
         self.gathered = case.strategy == "data_parallel"
         self._first: dict[str, np.ndarray] = {}  # replica 0's gradients of this step
         self._losses: dict[int, list[Sequence[np.ndarray]]] = defaultdict(list)
         self._keys: dict[tuple[int, int], str] = {}  # by replica and token
 
     def receive(self, number: int, handed: Sequence[Handed], arrays: Sequence[np.ndarray]) -> None:
-        """What happened in a replica during a step: one part of it, all recorded or none."""
+        """Record tensors of one replica; either all of them are wanted or none."""
         recorder = self.by_number[number].recorder
         if not recorder.wants(handed[0].kind):
             return
@@ -74,24 +77,24 @@ class Replicas:
             self._gather(number, arrays)
             return
         values = iter(arrays)
-        for one in handed:
-            if not one.is_alias:
-                self._add(number, one, next(values))
-            elif key := self._keys.get((number, one.token)):
-                recorder.alias(one.kind, one.name, key)
+        for item in handed:
+            if not item.is_alias:
+                self._add(number, item, next(values))
+            elif key := self._keys.get((number, item.token)):
+                recorder.alias(item.kind, item.name, key)
 
-    def _add(self, number: int, one: Handed, array: np.ndarray) -> None:
+    def _add(self, number: int, item: Handed, array: np.ndarray) -> None:
         recorder = self.by_number[number].recorder
-        pattern = None if one.kind == "gradient" else self.layouts.get(array.ndim)
-        if one.kind == "gradient" and self._is_known(number, one.name, array):
-            recorder.same(one.kind, one.name)
+        pattern = None if item.kind == "gradient" else self.layouts.get(array.ndim)
+        if item.kind == "gradient" and self._is_known(number, item.name, array):
+            recorder.same(item.kind, item.name)
             return
-        key = recorder.add(one.kind, one.name, rearrange(array, pattern) if pattern else array)
-        if key and not one.known:
-            self._keys[number, one.token] = key
+        key = recorder.add(item.kind, item.name, rearrange(array, pattern) if pattern else array)
+        if key and not item.known:
+            self._keys[number, item.token] = key
 
     def end_step(self) -> None:
-        """After an update (and once before the first): the state of every replica."""
+        """Record the state of every replica; called before the first step and after each update."""
         first: dict[str, weights.Value] = {}
         for number, replica in self.by_number.items():
             if number == 0 or not self.gathered:
@@ -101,23 +104,26 @@ class Replicas:
         self._keys.clear()
 
     def _record_state(self, replica: Replica, first: dict[str, weights.Value]) -> None:
-        """`first`: the values of the first replica, which fills it."""
-        recorder, model, optimizer, place = replica
+        """Record parameters, buffers and optimizer state of a replica.
+
+        `first` holds the values of the first replica, and is filled by it.
+        """
+        recorder, model, optimizer, copy_index = replica
         kinds = {
-            "parameter": weights.parameters(model, place),
-            "buffer": weights.buffers(model, place),
-            "optimizer_state": weights.optimizer_state(model, optimizer, place),
+            "parameter": weights.parameters(model, copy_index),
+            "buffer": weights.buffers(model, copy_index),
+            "optimizer_state": weights.optimizer_state(model, optimizer, copy_index),
         }
         for kind, values in kinds.items():
             for value in values if recorder.wants(kind) else ():
-                held = first.setdefault(f"{kind}/{value.name}", value)
-                if held is not value and held.equals(value):
+                first_value = first.setdefault(f"{kind}/{value.name}", value)
+                if first_value is not value and first_value.equals(value):
                     recorder.same(kind, value.name)
                 else:
                     recorder.add(kind, value.name, value.numpy())
 
     def _is_known(self, number: int, name: str, array: np.ndarray) -> bool:
-        """Whether this gradient, bit by bit, has been stored for the first replica in this step."""
+        """Return whether this gradient is bitwise equal to the first replica's in this step."""
         if len(self.by_number) == 1:
             return False
         if number == 0:
@@ -126,7 +132,7 @@ class Replicas:
         return weights.same_bits(self._first[name], array)
 
     def _gather(self, number: int, value_and_samples: Sequence[np.ndarray]) -> None:
-        """The loss of the whole batch, from those of the replicas' parts."""
+        """Record the loss of the whole batch, once the losses of all replicas have come."""
         self._losses[number].append(value_and_samples)
         if len(self._losses) == len(self.by_number) and all(self._losses.values()):
             values, samples = zip(*(self._losses[replica].pop(0) for replica in self.by_number), strict=True)

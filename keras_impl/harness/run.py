@@ -1,4 +1,4 @@
-"""One run of one case, recorded."""
+"""Runs one job: trains a built-in case's model (or hands over to a user's pair), and records it."""
 
 import contextlib
 import functools
@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_impl import losses, models, optimizers
 from keras_impl.harness import data, devices, faults, precision, specimen, weights
 from keras_impl.harness.devices import rank
-from keras_impl.harness.layout_recorder import Watch
+from keras_impl.harness.layout_recorder import LayoutRecorder
 from keras_impl.harness.masks import Masks
 from keras_impl.harness.pair import run as pair
 from keras_impl.harness.probe import Probe
@@ -25,18 +25,18 @@ __all__ = ["NAME", "rank", "run", "versions"]
 
 NAME = "keras"
 
-tf.get_logger().setLevel("ERROR")  # it warns of an evaluation that is not compiled: one is not worth a trace
+tf.get_logger().setLevel("ERROR")  # it would warn of the eager evaluation; compiling is not worth it for a single batch
 if rank().of > 1:
-    ddp.workers_strategy()  # before TensorFlow runs any op
+    ddp.workers_strategy()  # must be made before TensorFlow runs any op
 
 
 def versions() -> dict[str, str]:
-    """The framework packages and their versions."""
+    """Return the versions of the framework packages."""
     return {"keras": keras.__version__, "tensorflow": tf.__version__}
 
 
 def run(run: Run) -> Account:
-    """Train the case's model, recording."""
+    """Train the model of a case while recording it; a user's pair is passed on to `pair.run`."""
     if run.pair is not None:
         return pair.run(run)
     case = run.case
@@ -46,16 +46,18 @@ def run(run: Run) -> Account:
         build = specimen.build if isinstance(case.model, schema.Specimen) else models.build
         make_model = functools.partial(build, case.model)
         make_optimizer = functools.partial(optimizers.build, case)
-        places = devices.names(case.devices)
-        model, optimizer = strategy.place(make_model, make_optimizer, places, data.input_shape(run), **options(case))
+        device_names = devices.names(case.devices)
+        model, optimizer = strategy.place(
+            make_model, make_optimizer, device_names, data.input_shape(run), **options(case)
+        )
         replicas = _replicas(run, model, optimizer)
         for replica in replicas.values():
             weights.load(replica.model, run.weights)
         masks = Masks(case.seed, LAYOUTS.get(type(case.model), {}))
         for number, replica in replicas.items():
             masks.attach(replica.model, number)
-        watch = Watch(case.devices // case.replicas)
-        probe = Probe(replicas, case, watch)
+        layout_recorder = LayoutRecorder(case.devices // case.replicas)
+        probe = Probe(replicas, case, layout_recorder)
         loss = probe.loss(losses.build(case.loss))
         probe.on_step()
 
@@ -64,17 +66,17 @@ def run(run: Run) -> Account:
             masks.on_step()
 
         if run.watch:
-            watch.start()
+            layout_recorder.start()
         train = strategy.fit if case.fit else strategy.train
         with _own_reduction(strategy, probe):
             train(model, optimizer, loss, data.steps(run), on_step)
         strategy.evaluate(model, data.evaluation(run))
         probe.on_step()
-    return Account(watch.layout(case, replicas.values()), probe.modules)
+    return Account(layout_recorder.layout(case, replicas.values()), probe.modules)
 
 
 def options(case: schema.Case) -> dict[str, Any]:
-    """What else the strategy's `place` is told."""
+    """Return the strategy-specific arguments of `place`."""
     match case.strategy:
         case "ddp":
             return {"workers": case.workers, "broadcast_buffers": not case.local_buffers}
@@ -84,14 +86,21 @@ def options(case: schema.Case) -> dict[str, Any]:
 
 
 def _replicas(run: Run, model: Any, optimizer: Any) -> dict[int, Replica]:
-    """By number; those of tf.distribute share a model, whose variables have a copy for each in this process."""
+    """Return the replicas that this process records, by number.
+
+    Strategies return a list of models (one per replica), or, with tf.distribute, a single model whose variables have a
+    copy per replica of this process.
+    """
     if isinstance(model, list):
         return {r: Replica(recorder, model[r], optimizer[r], 0) for r, recorder in run.recorders.items()}
     return {r: Replica(recorder, model, optimizer, i) for i, (r, recorder) in enumerate(run.recorders.items())}
 
 
 def _own_reduction(strategy: Any, probe: Probe) -> Any:
-    """Where a strategy reduces the gradients itself: what goes in is recorded."""
+    """Return a context in which the gradients that enter the strategy's own all_reduce are recorded.
+
+    Does nothing for a strategy without one, whose reduction is inside the optimizer.
+    """
     if not hasattr(strategy, "all_reduce"):
         return contextlib.nullcontext()
     return mock.patch.object(strategy, "all_reduce", probe.reduction(strategy.all_reduce))

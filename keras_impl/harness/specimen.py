@@ -1,4 +1,4 @@
-"""A model of the layers that the five lack, for planted faults: nobody trains it, and it teaches nothing."""
+"""A model of the layers that the five built-in models lack, as a subject for planted faults."""
 
 import math
 
@@ -9,12 +9,15 @@ from parity.config import schema
 
 
 def build(config: schema.Specimen) -> keras.Model:
-    """The model that a config describes."""
+    """Create the model that `config` describes."""
     return Specimen(config.classes)
 
 
 class Specimen(keras.Model):
-    """Input: (batch, 16, 16, 3); output: (batch, classes)."""
+    """A chain of convolution, norm, activation, pooling and dense layers.
+
+    Input: (batch, 16, 16, 3); output: (batch, classes).
+    """
 
     def __init__(self, classes: int):
         super().__init__()
@@ -46,28 +49,28 @@ class Specimen(keras.Model):
 
 
 class Conv2d(keras.layers.Conv2D):
-    """With PyTorch's padding of 1 on every side; Keras's "same" pads bottom and right at stride 2."""
+    """Conv2D with PyTorch's padding of 1 on every side; Keras's "same" pads only bottom and right at stride 2."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return super().call(tf.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))))
 
 
 class MaxPool2d(keras.layers.MaxPooling2D):
-    """With PyTorch's padding of 1 on every side, and its floor."""
+    """MaxPooling2D with PyTorch's padding of 1 on every side, and its rounding down of the output size."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return super().call(tf.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-math.inf))
 
 
 class Flatten(keras.layers.Flatten):
-    """In PyTorch's order: channels, height, width."""
+    """Flatten in PyTorch's order: channels, height, width."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return super().call(tf.transpose(x, (0, 3, 1, 2)))
 
 
 class GELU(keras.layers.Layer):
-    """The exact one; Keras's rounds the root of 2 through float32."""
+    """The exact GELU; Keras's own rounds its constant, the square root of 2, through float32."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return x * 0.5 * (1 + tf.math.erf(x * math.sqrt(0.5)))

@@ -1,8 +1,8 @@
-"""The state of a model and its optimizer under canonical names: PyTorch's names, axes and order.
+"""The state of a model and its optimizer under canonical names: PyTorch's names, axis order and packing.
 
-A layer's canonical path is the names of the layers around it joined by dots, so that a Keras model
-whose layers are named as PyTorch's attributes needs no table of its own: the rules below say, once
-for each kind of layer, which variables make which of PyTorch's parameters and how axes move.
+A layer's canonical path is its name after those of the layers around it, joined by dots; the built-in models name their
+layers like the attributes of the PyTorch models. The rules below say once per kind of layer which variables form which
+of PyTorch's parameters, and how their axes move.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,9 +19,10 @@ from parity.core.arrays import Floats
 
 
 class Rule(NamedTuple):
-    """One canonical parameter: its name, the variables it is made of, and the way there (einops).
+    """How one canonical parameter is formed: its name, the layer's variables, and the einops pattern between them.
 
-    Several variables are joined along `axis` once their axes have moved; `*` stands for each of a list.
+    Several variables are concatenated along `axis` after their axes have moved. `*` in a variable's path stands for
+    every entry of a list.
     """
 
     name: str
@@ -42,7 +43,7 @@ ATTENTION = (
 COLUMNS = (Rule("weight", ("shards.*.kernel",), "i o -> o i"), Rule("bias", ("shards.*.bias",), "o -> o"))
 ROWS = (Rule("weight", ("shards.*.kernel",), "i o -> o i", axis=1), Rule("bias", ("bias",), "o -> o"))
 
-# Kind of layer to its rules; the first kind that fits counts.
+# Rules by kind of layer; the first kind that matches counts.
 RULES: dict[type, tuple[Rule, ...]] = {
     keras.layers.Dense: LINEAR,
     keras.layers.Conv2D: CONVOLUTION,
@@ -55,10 +56,10 @@ RULES: dict[type, tuple[Rule, ...]] = {
     ColumnParallel: COLUMNS,
     RowParallel: ROWS,
 }
-# Layers inside these are parts of one PyTorch module: they have no activations of their own there,
-# and all that is not in a rule of the whole (an out_proj) keeps its own name.
+# Each of these is a single module in PyTorch, so the layers inside have no activations of their own. Inner layers whose
+# variables no rule uses (out_proj) are recorded under their own names.
 WHOLE = (MultiheadAttention, ColumnParallel, RowParallel, SplitDropout)
-# PyTorch's name of each optimizer slot, and the attribute that holds it in Keras.
+# The attribute of a Keras optimizer that holds each of PyTorch's optimizer slots.
 SLOTS = {"momentum_buffer": "momentums", "exp_avg": "_momentums", "exp_avg_sq": "_velocities"}
 
 
@@ -71,42 +72,45 @@ class Weight(NamedTuple):
     axis: int
 
     def canonical(self, tensors: Iterable[tf.Tensor]) -> tf.Tensor:
-        """Values of the variables (or of anything shaped alike) in canonical form.
+        """Convert values of the variables (or of anything of the same shapes, such as gradients) to canonical form.
 
-        By TensorFlow's ops, eager or in a graph: its transposition is several times as fast as NumPy's.
+        Uses TensorFlow ops, eagerly or in a graph: TensorFlow transposes several times as fast as NumPy.
         """
         moved = [rearrange(tensor, self.pattern) for tensor in tensors]
         return moved[0] if len(moved) == 1 else tf.concat(moved, self.axis)
 
     def assign(self, values: Floats) -> None:
-        """Set the variables from a canonical value."""
-        here, there = (side.split() for side in self.pattern.split("->"))
-        sizes = [variable.shape[here.index(there[self.axis])] for variable in self.variables]
+        """Set the variables from a value in canonical form."""
+        own_axes, canonical_axes = (side.split() for side in self.pattern.split("->"))
+        sizes = [variable.shape[own_axes.index(canonical_axes[self.axis])] for variable in self.variables]
         parts = np.split(values, np.cumsum(sizes)[:-1], self.axis)
         for variable, part in zip(self.variables, parts, strict=True):
-            own = rearrange(part, f"{' '.join(there)} -> {' '.join(here)}")
-            variable.assign(tf.constant(own, variable.dtype))
+            value = rearrange(part, f"{' '.join(canonical_axes)} -> {' '.join(own_axes)}")
+            variable.assign(tf.constant(value, variable.dtype))
 
 
 class Value(NamedTuple):
-    """A tensor of the state under its canonical name, and what it is made of."""
+    """A piece of state under its canonical name, with the tensors that it is formed from."""
 
     name: str
     weight: Weight | None
     tensors: list[tf.Tensor]
 
     def numpy(self) -> np.ndarray:
-        """In canonical form."""
+        """Return the value in canonical form."""
         return (self.weight.canonical(self.tensors) if self.weight else self.tensors[0]).numpy()
 
     def equals(self, other: "Value") -> bool:
-        """Whether both are the same bit by bit."""
+        """Return whether both values are bitwise equal."""
         pairs = zip(self.tensors, other.tensors, strict=True)
-        return all(same_bits(here.numpy(), there.numpy()) for here, there in pairs)
+        return all(same_bits(own.numpy(), others.numpy()) for own, others in pairs)
 
 
 def load(model: keras.Model, weights: Mapping[str, Floats]) -> None:
-    """Give every parameter its initial value. Raises ValueError unless names and shapes agree."""
+    """Set every parameter to its initial value.
+
+    Raises ValueError unless the model's parameters have exactly the names and shapes of `weights`.
+    """
     own = {weight.name: weight for weight in _weights(model, trainable=True)}
     expected = {name: tuple(values.shape) for name, values in weights.items()}
     received = {name: tuple(weight.canonical(_values(model, weight.variables)).shape) for name, weight in own.items()}
@@ -117,53 +121,56 @@ def load(model: keras.Model, weights: Mapping[str, Floats]) -> None:
 
 
 def parameters(model: keras.Model, replica: int = 0) -> Iterator[Value]:
-    """Every parameter; `replica`: among those of this process."""
+    """Yield every parameter. `replica` counts among the replicas of this process."""
     for weight in _weights(model, trainable=True):
         yield Value(weight.name, weight, _values(model, weight.variables, replica))
 
 
 def buffers(model: keras.Model, replica: int = 0) -> Iterator[Value]:
-    """Every variable that is not trained."""
+    """Yield every variable that is not trained. `replica` counts among the replicas of this process."""
     for weight in _weights(model, trainable=False):
         yield Value(weight.name, weight, _values(model, weight.variables, replica))
 
 
 def gradients(model: keras.Model, values: dict[int, tf.Tensor]) -> Iterator[tuple[str, tf.Tensor]]:
-    """The gradient of every parameter that has one; `values` by the ids of the variables."""
+    """Yield (name, gradient) of every parameter that has a gradient.
+
+    `values` holds the gradients by id(variable).
+    """
     for weight in _weights(model, trainable=True):
         if all(id(variable) in values for variable in weight.variables):
             yield weight.name, weight.canonical([values[id(variable)] for variable in weight.variables])
 
 
 def optimizer_state(model: keras.Model, optimizer: keras.optimizers.Optimizer, replica: int = 0) -> Iterator[Value]:
-    """The learning rate of the next step, and `parameter.slot` for every slot."""
+    """Yield the learning rate of the next step, and every slot as `parameter.slot`."""
     yield Value("learning_rate", None, [tf.constant(np.asarray(optimizer.learning_rate, np.float64))])
     for weight, slot, variables in _slots(model, optimizer):
         yield Value(f"{weight.name}.{slot}", weight, _values(model, variables, replica))
 
 
-def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays of one shape hold the same bytes."""
-    return np.array_equal(one.reshape(-1).view(np.uint8), other.reshape(-1).view(np.uint8))
+def same_bits(left: np.ndarray, right: np.ndarray) -> bool:
+    """Return whether two arrays of one shape hold the same bytes."""
+    return np.array_equal(left.reshape(-1).view(np.uint8), right.reshape(-1).view(np.uint8))
 
 
 def residents(
     model: keras.Model, optimizer: keras.optimizers.Optimizer
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """The devices that hold each parameter and each slot, by TensorFlow's names."""
+    """Return the devices that hold each parameter and each slot, by TensorFlow's device names."""
     parameters = {weight.name: _devices(model, weight.variables) for weight in _weights(model, trainable=True)}
     slots = {f"{weight.name}.{slot}": _devices(model, held) for weight, slot, held in _slots(model, optimizer)}
     return parameters, slots
 
 
 def named_layers(layer: keras.Layer, path: str = "") -> Iterator[tuple[str, keras.Layer]]:
-    """Every layer that is a module of the PyTorch side, with its canonical path; the model has "".
+    """Yield (path, layer) for every layer that is a module on the PyTorch side; the model itself has the path "".
 
-    A layer that stands in several places has its first path, as in PyTorch's named_modules.
+    A layer that is used in several places gets its first path, as in PyTorch's named_modules.
     """
     named: dict[int, tuple[str, keras.Layer]] = {}
-    for each in _placed(layer, path):
-        named.setdefault(id(each[1]), each)
+    for item in _placed(layer, path):
+        named.setdefault(id(item[1]), item)
     yield from named.values()
 
 
@@ -185,11 +192,12 @@ def _devices(model: keras.Model, variables: list[keras.Variable]) -> list[str]:
 
 
 def _copies(model: keras.Model, variable: keras.Variable) -> tuple[tf.Variable, ...]:
-    """One for each of this process's replicas under a tf.distribute strategy, else the variable itself."""
+    """Return the variable's copies, one per replica of this process; without a strategy, the variable alone."""
     return model.distribute_strategy.experimental_local_results(variable.value)
 
 
 def _weights(model: keras.Model, trainable: bool) -> Iterator[Weight]:
+    """Yield the canonical parameters (or else buffers) of a built model, by the rules of its layers."""
     for path, layer in named_layers(model):
         for part_path, part in _parts(path, layer):
             for rule in _rules(part):
@@ -199,7 +207,10 @@ def _weights(model: keras.Model, trainable: bool) -> Iterator[Weight]:
 
 
 def _parts(path: str, layer: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
-    """A layer, and of a whole also those layers whose variables no rule of the whole uses."""
+    """Yield a layer, and the inner layers that its rules leave out.
+
+    Only layers listed in WHOLE have such inner layers.
+    """
     yield path, layer
     if isinstance(layer, WHOLE):
         names = [name for rule in _rules(layer) for name in rule.variables]
@@ -225,10 +236,10 @@ def _children(layer: keras.Layer) -> list[keras.Layer]:
 
 
 def _attributes(layer: keras.Layer, path: str) -> list[keras.Variable]:
-    found: list[Any] = [layer]
+    values: list[Any] = [layer]
     for name in path.split("."):
-        found = [each for one in found for each in (one if name == "*" else [getattr(one, name)])]
-    return found
+        values = [value for owner in values for value in (owner if name == "*" else [getattr(owner, name)])]
+    return values
 
 
 def _join(path: str, name: str) -> str:

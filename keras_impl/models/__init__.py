@@ -1,4 +1,4 @@
-"""The five models, built from a config."""
+"""The five built-in models, and the function that builds them from a config."""
 
 import keras
 
@@ -11,7 +11,7 @@ from parity.config import schema
 
 
 def build(config: schema.Model) -> keras.Model:
-    """The model that a config describes, with Keras's own initial weights once it is built."""
+    """Create the model that `config` describes; building it gives it Keras's default initialization."""
     match config:
         case schema.LinearStack():
             return LinearStack(config.layers, config.width)

@@ -1,4 +1,4 @@
-"""A model as a chain of blocks: where it can be cut into consecutive parts."""
+"""Blocks and stages: a model as a chain of steps that can be cut into consecutive parts for model parallelism."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,10 +11,10 @@ Tensors = tf.Tensor | tuple[tf.Tensor, ...]
 
 
 class Block(NamedTuple):
-    """A few layers and what they compute together.
+    """One step of a model: a few layers, and the function that applies them.
 
-    `forward` takes what the block before returned: one tensor, or several as arguments of their own;
-    and `training`.
+    `forward` takes what the previous block returned: one tensor, or the members of a tuple as separate arguments; and
+    the keyword argument `training`.
     """
 
     modules: list[keras.Layer]
@@ -22,7 +22,7 @@ class Block(NamedTuple):
 
 
 class Stage:
-    """Consecutive blocks as one."""
+    """Consecutive blocks as one callable."""
 
     def __init__(self, blocks: list[Block]):
         self.parts = [module for block in blocks for module in block.modules]
@@ -30,7 +30,7 @@ class Stage:
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All that is trained here."""
+        """The trainable variables of all blocks of this stage."""
         return [variable for part in self.parts for variable in part.trainable_variables]
 
     def call(self, *tensors: tf.Tensor, training: bool = False) -> Tensors:
@@ -40,11 +40,11 @@ class Stage:
 
 
 def stages(blocks: list[Block], count: int) -> list[Stage]:
-    """The blocks in `count` stages, as equal as can be; the first ones take one block more."""
+    """Cut the blocks into `count` stages of nearly equal length; the first stages get the extra blocks."""
     ends = np.cumsum([len(part) for part in np.array_split(range(len(blocks)), count)])
     return [Stage(blocks[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def as_tuple(tensors: Tensors) -> tuple[tf.Tensor, ...]:
-    """What a block or a stage returned, as the arguments of the next one."""
+    """Return the output of a block or stage as a tuple, ready to be the arguments of the next one."""
     return tensors if isinstance(tensors, tuple) else (tensors,)

@@ -1,4 +1,4 @@
-"""A stack of Dense layers, made in a loop, with nothing between them."""
+"""A stack of Dense layers made in a loop, with nothing between them."""
 
 import keras
 import tensorflow as tf
@@ -8,12 +8,12 @@ from keras_impl.models.block import Block
 
 @keras.saving.register_keras_serializable("parity")
 class LinearStack(keras.Model):
-    """`layers` times Dense(width). Input and output: (batch, width)."""
+    """A chain of `layers` layers Dense(width). Input and output: (batch, width)."""
 
     def __init__(self, layers: int, width: int, **kwargs):
         super().__init__(**kwargs)
         self.config = {"layers": layers, "width": width}
-        # keras.Model has a property `layers` of its own.
+        # Not `self.layers`: keras.Model has a read-only property of that name.
         self.stack = [keras.layers.Dense(width, name=f"layers.{i}") for i in range(layers)]
 
     def build(self, input_shape: tuple) -> None:
@@ -26,7 +26,7 @@ class LinearStack(keras.Model):
         return x
 
     def blocks(self) -> list[Block]:
-        """One for each layer."""
+        """Return one block per layer."""
         return [Block([layer], layer) for layer in self.stack]
 
     def get_config(self) -> dict:

@@ -8,15 +8,16 @@ from keras_impl.models.block import Block
 
 @keras.saving.register_keras_serializable("parity")
 class ResidualBlock(keras.Model):
-    """Input: (batch, height, width, in_channels); output: (batch, height, width, out_channels).
+    """A residual block with a 3x3-3x3 main path and a shortcut.
 
-    The shortcut is the identity where the channels agree, else a 1x1 convolution with batch norm.
+    Input: (batch, height, width, in_channels); output: (batch, height, width, out_channels). The shortcut is the
+    identity if the numbers of channels agree, otherwise a 1x1 convolution with batch norm.
     """
 
     def __init__(self, in_channels: int, out_channels: int, **kwargs):
         super().__init__(**kwargs)
         self.config = {"in_channels": in_channels, "out_channels": out_channels}
-        # At stride 1, "same" pads evenly, as PyTorch's padding=1 does.
+        # At stride 1, "same" pads evenly, as PyTorch's padding=1 does (at stride 2 it would not).
         self.conv1 = keras.layers.Conv2D(out_channels, 3, padding="same", name="conv1")
         self.bn1 = BatchNorm2d(name="bn1")
         self.relu = keras.layers.ReLU(name="relu")
@@ -41,7 +42,7 @@ class ResidualBlock(keras.Model):
         return self.relu(main + self.shortcut(x, training=training))
 
     def blocks(self) -> list[Block]:
-        """Before and after the main path's first ReLU; both need the input."""
+        """Return two blocks, cut after the first ReLU of the main path; the input is passed along for the shortcut."""
 
         def first(x: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
             return tf.nn.relu(self.bn1(self.conv1(x), training=training)), x
@@ -58,15 +59,17 @@ class ResidualBlock(keras.Model):
 
 @keras.saving.register_keras_serializable("parity")
 class BatchNorm2d(keras.layers.BatchNormalization):
-    """Batch norm with PyTorch's conventions: epsilon 1e-5, the new statistics weigh 0.1, and the
-    running variance is the unbiased one (torch.nn.BatchNorm2d), which Keras has no argument for.
+    """Batch norm with the conventions of torch.nn.BatchNorm2d.
+
+    Epsilon is 1e-5, new statistics have the weight 0.1, and the running variance is the unbiased one (divided by n -
+    1), which Keras has no argument for.
     """
 
     def __init__(self, momentum: float = 0.9, epsilon: float = 1e-5, **kwargs):
         super().__init__(momentum=momentum, epsilon=epsilon, **kwargs)
 
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
-        # Half precision would overflow in the sums: statistics are of float32 at least.
+        # The sums overflow in half precision, so statistics are computed in float32 at least.
         x = tf.cast(x, keras.backend.result_type(self.compute_dtype, "float32"))
         if training:
             mean = _mean(x)
@@ -86,10 +89,10 @@ class BatchNorm2d(keras.layers.BatchNormalization):
 
 
 def _mean(x: tf.Tensor) -> tf.Tensor:
-    """(N, H, W, C) to (C,), one axis after another.
+    """Return the mean of (N, H, W, C) over all axes but the last, shape (C,), reducing one axis at a time.
 
-    TensorFlow adds the numbers of one reduction in sequence: a single sum over all pixels of a batch
-    loses 4 bits more than these three short ones.
+    TensorFlow adds the numbers of one reduction in sequence: a single sum over all pixels of a batch loses 4 bits more
+    than these three short ones.
     """
     for axis in (2, 1, 0):
         x = tf.reduce_mean(x, axis=axis)
@@ -97,6 +100,9 @@ def _mean(x: tf.Tensor) -> tf.Tensor:
 
 
 def _spread(statistic: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """(C,) as (N, H, 1, C), one axis after another, so that its gradient is summed in the same way."""
+    """Broadcast (C,) to (N, H, 1, C), one axis at a time.
+
+    The gradient of a broadcast is a sum, which is thus taken one axis at a time too (see `_mean`).
+    """
     n, h, _, c = tf.unstack(tf.shape(x))
     return tf.broadcast_to(tf.broadcast_to(statistic, (n, 1, 1, c)), (n, h, 1, c))

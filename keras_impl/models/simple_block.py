@@ -1,4 +1,4 @@
-"""Dense, ReLU, Dense."""
+"""A two-layer perceptron: Dense, ReLU, Dense."""
 
 import keras
 import tensorflow as tf
@@ -8,7 +8,7 @@ from keras_impl.models.block import Block
 
 @keras.saving.register_keras_serializable("parity")
 class SimpleBlock(keras.Model):
-    """Input: (batch, inputs); output: (batch, outputs)."""
+    """Dense, ReLU, Dense. Input: (batch, inputs); output: (batch, outputs)."""
 
     def __init__(self, inputs: int, hidden: int, outputs: int, **kwargs):
         super().__init__(**kwargs)
@@ -25,7 +25,7 @@ class SimpleBlock(keras.Model):
         return self.linear2(self.relu(self.linear1(x)))
 
     def blocks(self) -> list[Block]:
-        """One for each layer."""
+        """Return one block per layer."""
         return [Block([layer], layer) for layer in (self.linear1, self.relu, self.linear2)]
 
     def get_config(self) -> dict:

@@ -1,7 +1,7 @@
 """A sequence-to-sequence transformer (Vaswani et al. 2017), built as torch.nn.Transformer is.
 
-Shapes: S source words, T target words, N sequences, V words in the vocabulary. Batch-first, as is
-Keras's custom. Post-norm, ReLU, a final norm behind encoder and decoder.
+Shapes: S source words, T target words, N sequences, V words in the vocabulary, d = d_model. Batch-first, as is Keras's
+custom. Like torch.nn.Transformer by default: post-norm, ReLU, and a final norm after the encoder and after the decoder.
 """
 
 import functools
@@ -16,9 +16,10 @@ from keras_impl.models.block import Block, Tensors
 
 @keras.saving.register_keras_serializable("parity")
 class Transformer(keras.Model):
-    """Inputs: ids (N, S) and (N, T); output: logits (N, T, V). One embedding serves both.
+    """An encoder-decoder transformer from token ids to logits.
 
-    `causal` keeps each target word from seeing the words behind it.
+    Inputs: ids (N, S) and (N, T); output: logits (N, T, V). Source and target share one embedding, and there is no
+    positional encoding. With `causal`, a target word does not see the words after it.
     """
 
     def __init__(
@@ -64,11 +65,15 @@ class Transformer(keras.Model):
         return self.output_layer(decoded)
 
     def blocks(self) -> list[Block]:
-        """One for each layer of encoder and decoder; the ends of both come with their outermost layers."""
+        """Return one block per encoder layer and per decoder layer.
+
+        The embedding and the encoder's final norm belong to the first and the last encoder block, the decoder's final
+        norm and the output layer to the last decoder block.
+        """
         return [*self._encoder_blocks(), *self._decoder_blocks()]
 
     def _encoder_blocks(self) -> Iterator[Block]:
-        """From source and target to the encoder's output and the embedded target, carried along."""
+        """Yield the blocks from (source, target) ids to the encoder's output and the embedded target."""
         encoder = self.transformer.encoder
         final = len(encoder.blocks) - 1
 
@@ -84,7 +89,7 @@ class Transformer(keras.Model):
             yield Block([*first, layer, *last], functools.partial(forward, i))
 
     def _decoder_blocks(self) -> Iterator[Block]:
-        """From the encoder's output, carried along, and the embedded target to the logits."""
+        """Yield the blocks from (encoder's output, embedded target) to the logits."""
         decoder = self.transformer.decoder
         final = len(decoder.blocks) - 1
 
@@ -101,7 +106,7 @@ class Transformer(keras.Model):
 
 
 class EncoderDecoder(keras.layers.Layer):
-    """What torch.nn.Transformer is."""
+    """The counterpart of torch.nn.Transformer. Inputs: (N, S, d) and (N, T, d); output: (N, T, d)."""
 
     def __init__(self, encoder: "Encoder", decoder: "Decoder", causal: bool):
         super().__init__(name="transformer")
@@ -116,12 +121,12 @@ class EncoderDecoder(keras.layers.Layer):
         return self.decoder(target, memory, attention_mask=self.mask(target), training=training)
 
     def mask(self, target: tf.Tensor) -> tf.Tensor | None:
-        """What keeps each word of the embedded target from seeing those behind it, if they are to be kept."""
+        """Return the mask that is added to the scores, (T, T): -inf at later words, else 0; None if not causal."""
         return _causal_mask(tf.shape(target)[1], target.dtype) if self.causal else None
 
 
 class Encoder(keras.layers.Layer):
-    """The encoder's layers and its final norm."""
+    """The encoder's layers and its final norm. Input and output: (N, S, d)."""
 
     def __init__(self, blocks: list["EncoderLayer"]):
         super().__init__(name="encoder")
@@ -139,7 +144,7 @@ class Encoder(keras.layers.Layer):
 
 
 class Decoder(keras.layers.Layer):
-    """The decoder's layers and its final norm."""
+    """The decoder's layers and its final norm. Inputs: (N, T, d) and the encoder's output; output: (N, T, d)."""
 
     def __init__(self, blocks: list["DecoderLayer"]):
         super().__init__(name="decoder")
@@ -160,7 +165,7 @@ class Decoder(keras.layers.Layer):
 
 
 class EncoderLayer(keras.layers.Layer):
-    """Self-attention and feed-forward, each with dropout, shortcut and norm."""
+    """Self-attention and feed-forward, each followed by dropout, residual connection and norm."""
 
     def __init__(self, d_model: int, heads: int, feed_forward: int, dropout: float):
         super().__init__()
@@ -188,7 +193,10 @@ class EncoderLayer(keras.layers.Layer):
 
 
 class DecoderLayer(keras.layers.Layer):
-    """Self-attention, attention to the encoder's output, and feed-forward."""
+    """Self-attention, attention to the encoder's output, and feed-forward.
+
+    Each is followed by dropout, residual connection and norm.
+    """
 
     def __init__(self, d_model: int, heads: int, feed_forward: int, dropout: float):
         super().__init__()
@@ -225,10 +233,12 @@ class DecoderLayer(keras.layers.Layer):
 
 
 class MultiheadAttention(keras.layers.Layer):
-    """torch.nn.MultiheadAttention. Query (N, T, d); keys and values from (N, S, d); output (N, T, d).
+    """The counterpart of torch.nn.MultiheadAttention.
 
-    keras.layers.MultiHeadAttention rounds its scale 1 / sqrt(d / heads) through float32 (keras.ops.cast
-    of a Python float), which a float64 run would show; here the scale is exact.
+    Query from (N, T, d), key and value from (N, S, d); output: (N, T, d).
+
+    keras.layers.MultiHeadAttention rounds its scale 1 / sqrt(d / heads) through float32 (keras.ops.cast of a Python
+    float), which would show in a float64 run; here the scale is exact.
     """
 
     def __init__(self, d_model: int, heads: int, dropout: float, name: str):
@@ -256,7 +266,7 @@ class MultiheadAttention(keras.layers.Layer):
         return self.out_proj(tf.reshape(attended, tf.shape(x)))
 
     def _split(self, x: tf.Tensor) -> tf.Tensor:
-        """(N, T, d) to (N, T, heads, d / heads)."""
+        """Reshape (N, T, d) to (N, T, heads, d / heads)."""
         n, t, d = tf.unstack(tf.shape(x))
         return tf.reshape(x, (n, t, self.heads, d // self.heads))
 
@@ -266,14 +276,14 @@ def _norm(name: str) -> keras.layers.Layer:
 
 
 def _numbered(blocks: list) -> list:
-    """The names that a torch.nn.ModuleList `layers` gives."""
+    """Name the layers `layers.0`, `layers.1`, ..., as a torch.nn.ModuleList attribute `layers` would."""
     for i, block in enumerate(blocks):
         block.name = f"layers.{i}"
     return blocks
 
 
 def _causal_mask(size: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """(T, T): 0 where a word may look, -inf behind itself; added to the scores."""
-    behind = tf.linalg.band_part(tf.ones((size, size), tf.bool), 0, -1)
-    behind = tf.linalg.set_diag(behind, tf.zeros(size, tf.bool))
-    return tf.where(behind, tf.constant(-math.inf, dtype), tf.constant(0, dtype))
+    """Return the mask (T, T) that is added to the scores: -inf at later words, else 0."""
+    is_later = tf.linalg.band_part(tf.ones((size, size), tf.bool), 0, -1)
+    is_later = tf.linalg.set_diag(is_later, tf.zeros(size, tf.bool))
+    return tf.where(is_later, tf.constant(-math.inf, dtype), tf.constant(0, dtype))

@@ -1,4 +1,4 @@
-"""Two stages of one Dense layer each: the model that is cut in two for model parallelism."""
+"""Two stages of one Dense layer each: the smallest model that can be cut in two for model parallelism."""
 
 import keras
 import tensorflow as tf
@@ -8,7 +8,10 @@ from keras_impl.models.block import Block
 
 @keras.saving.register_keras_serializable("parity")
 class TwoLinear(keras.Model):
-    """Input: (batch, inputs); output: (batch, outputs). `stage1` and `stage2` may live apart."""
+    """Dense and ReLU in `stage1`, Dense in `stage2`; the stages may be on different devices.
+
+    Input: (batch, inputs); output: (batch, outputs).
+    """
 
     def __init__(self, inputs: int, hidden: int, outputs: int, **kwargs):
         super().__init__(**kwargs)
@@ -30,7 +33,7 @@ class TwoLinear(keras.Model):
         return self.stage2(self.stage1(x))
 
     def blocks(self) -> list[Block]:
-        """The two stages."""
+        """Return one block per stage."""
         return [Block([self.linear1], self.stage1), Block([self.linear2], self.stage2)]
 
     def get_config(self) -> dict:

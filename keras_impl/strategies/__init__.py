@@ -1,1 +1,1 @@
-"""How a model is trained and spread over devices: one short file per strategy."""
+"""The strategies: how a model is trained and distributed over devices, in one short file each."""

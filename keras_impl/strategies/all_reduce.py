@@ -1,7 +1,7 @@
-"""Data parallelism by hand: a training loop of its own, which reduces the gradients itself.
+"""Data parallelism written out: a custom training loop with its own samples per replica, and an explicit all_reduce.
 
-MirroredStrategy only keeps the copies of the variables and runs the replicas; shards, order and
-reduction are written out here, as one does on the primitives of torch.distributed.
+MirroredStrategy only holds the copies of the variables and runs the replicas; sharding, shuffling and reduction are
+written out, as one writes them with torch.distributed.
 """
 
 import itertools
@@ -24,27 +24,28 @@ def place(
     devices: list[str],
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
-    """A model, built, and its optimizer, with a copy of each variable on every device."""
+    """Build the model and its optimizer, with a copy of each variable on every device."""
     model, optimizer = mirrored(make_model, make_optimizer, mirrored_strategy(devices), input_shape)
-    optimizer.gradients_are_reduced = True  # or the optimizer would sum them once more
+    optimizer.gradients_are_reduced = True  # otherwise the optimizer would sum them once more
     return model, optimizer
 
 
 def batches(samples: Sequence[Any], batch: int, steps: int, seed: int) -> Iterator[list[list[MicroBatch]]]:
-    """`steps` steps; `samples`: the data as each replica reads it.
+    """Yield `steps` steps, each a list with the micro-batches of every replica, reshuffled in every epoch.
 
-    The replicas' shards are those of torch.utils.data.DistributedSampler, shuffled afresh in every epoch.
+    `samples` holds one data set per replica, which returns (inputs, target) for a list of indices. The shards are those
+    of torch.utils.data.DistributedSampler, which repeats some samples so that all shards are equally long.
     """
-    replicas, taken = len(samples), 0
-    share = tf.constant(1 / replicas, keras.config.floatx())  # the same for all: shards are equally long
+    replicas, count = len(samples), 0
+    share = tf.constant(1 / replicas, keras.config.floatx())  # equal for all, because the shards are equally long
     for epoch in itertools.count():
         shards = distributed_sampler(len(samples[0]), replicas, seed, epoch)
         for start in range(0, len(shards[0]), batch // replicas):
-            if taken == steps:
+            if count == steps:
                 return
-            taken += 1
-            chosen = [shard[start : start + batch // replicas] for shard in shards]
-            yield [[(*samples[i].__getitems__(indices), share)] for i, indices in enumerate(chosen)]
+            count += 1
+            indices_by_replica = [shard[start : start + batch // replicas] for shard in shards]
+            yield [[(*samples[i].__getitems__(indices), share)] for i, indices in enumerate(indices_by_replica)]
 
 
 def train(
@@ -54,7 +55,7 @@ def train(
     steps: Iterable[list[list[MicroBatch]]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step, from the micro-batches of every replica; then `on_step()`."""
+    """Make one update per step, from the micro-batches of every replica; then call `on_step`."""
     strategy = model.distribute_strategy
 
     def replica_step(micro_batches: list[MicroBatch]) -> None:
@@ -71,10 +72,10 @@ def train(
 
 
 def all_reduce(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-    """In a replica: the sum over all replicas."""
+    """Return the sum of the gradients over all replicas; called within a replica."""
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
 
 
 def evaluate(model: keras.Model, inputs: list[tuple[tf.Tensor, ...]]) -> tf.Tensor:
-    """The outputs of every replica for its own inputs."""
+    """Return the outputs of every replica for its own inputs."""
     return outputs(model, inputs)

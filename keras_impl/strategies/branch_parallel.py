@@ -1,7 +1,7 @@
-"""Layers that do not wait for each other on different devices, at the same time.
+"""Branch parallelism: layers that do not need each other's results run on different devices at the same time.
 
-A residual block's shortcut runs beside its main path; an attention layer's query, key and value
-projections run beside each other. All else is on the first device.
+A residual block's shortcut runs beside its main path; an attention layer's query, key and value projections run beside
+each other. Everything else is on the first device.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ def place(
     devices: list[str],
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
-    """A model, built, its branches' variables on their devices, and its optimizer."""
+    """Build the model, with its branches' variables on further devices, and its optimizer."""
 
     def make_branched() -> keras.Model:
         model = make_model()
@@ -38,7 +38,7 @@ def place(
 
 
 def branches(model: keras.Model) -> Iterator[tuple[int, keras.Layer]]:
-    """The layers that run beside others, each with the number of its branch."""
+    """Yield the layers that run beside others, each with the index of its branch."""
     if isinstance(model, ResidualBlock):
         yield 1, model.shortcut
     else:
@@ -54,10 +54,10 @@ def _attentions(model: Transformer) -> Iterator[MultiheadAttention]:
 
 
 def on(device: str, home: str, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """A function of one tensor, sent to `device`, computed there and its gradient too; the result is sent `home`.
+    """Return `function` (of one tensor) so that it and its gradient run on `device`; the result is copied to `home`.
 
-    TensorFlow runs the ops of a backward pass where the program stands, whatever device the forward
-    pass ran on; a gradient of the function's own can be told where to run.
+    TensorFlow runs backward ops on the device where the program stands, whatever device the forward pass ran on. A
+    custom gradient can be told where to run.
     """
 
     def called(x: tf.Tensor, **kwargs) -> tf.Tensor:

@@ -1,7 +1,8 @@
-"""One replica of the model per device, each with its part of every batch: tf.distribute.MirroredStrategy.
+"""Data parallelism in one process: tf.distribute.MirroredStrategy, one replica of the model per device.
 
-Every device holds all variables. The optimizer sums the gradients over the replicas, so that the
-loss of a replica weighs what its part of the batch does: parts of any sizes give the mean over all.
+Every device holds all variables, and each replica gets its part of every batch. The optimizer sums the gradients over
+the replicas. So each replica's loss is multiplied by its part's share of the batch: the sum is then the mean over all
+samples, even if the parts are not equally large.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from keras_impl.losses import Loss
 from keras_impl.strategies import single
 from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
-FIRST = 0  # the replica whose batch-norm statistics count
+FIRST = 0  # the replica whose batch-norm statistics are used and saved
 
 
 def place(
@@ -22,15 +23,16 @@ def place(
     devices: list[str],
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
-    """A model, built, and its optimizer, with a copy of each variable on every device."""
+    """Build the model and its optimizer, with a copy of each variable on every device."""
     return mirrored(make_model, make_optimizer, mirrored_strategy(devices), input_shape)
 
 
 def mirrored_strategy(devices: list[str]) -> tf.distribute.MirroredStrategy:
-    """On GPUs TensorFlow's own choice, NCCL.
+    """Return a MirroredStrategy over the devices.
 
-    Its choice for CPUs, collectives, serves one model and one precision per process: the next strategy
-    meets the first one's collectives, "expected data_type". Copying to one device and back always works.
+    On GPUs the reduction is TensorFlow's default, NCCL. The default on CPUs, collective ops, works for one model and
+    one precision per process: the next strategy fails on the first one's collectives ("expected data_type"). Copying to
+    one device and back always works.
     """
     on_gpus = all("GPU" in device for device in devices)
     reduction = None if on_gpus else tf.distribute.ReductionToOneDevice()
@@ -43,7 +45,7 @@ def mirrored(
     strategy: tf.distribute.Strategy,
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
-    """Model and optimizer, built under a strategy."""
+    """Build the model and its optimizer within the strategy's scope."""
     with strategy.scope():
         model, optimizer = make_model(), make_optimizer()
         model.build(input_shape)
@@ -58,7 +60,7 @@ def train(
     steps: Iterable[list[list[MicroBatch]]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step, from the micro-batches of every replica; then `on_step()`."""
+    """Make one update per step, from the micro-batches of every replica; then call `on_step`."""
     strategy = model.distribute_strategy
 
     def replica_step(micro_batches: list[MicroBatch]) -> None:
@@ -80,41 +82,48 @@ def fit(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """The same through compile and fit, over whole batches, which Keras cuts into equal parts.
+    """Train like `train`, but through compile and fit, on whole batches that Keras splits into equal parts.
 
-    Keras sums over the replicas too, and leaves it to a functional loss to weigh what each gives.
+    Keras sums over the replicas as well; with a plain loss function, weighting each replica's part is up to the caller.
     """
     replicas = model.distribute_strategy.num_replicas_in_sync
     single.fit(model, optimizer, lambda outputs, target: loss(outputs, target) / replicas, steps, on_step)
 
 
 def evaluate(model: keras.Model, inputs: list[tuple[tf.Tensor, ...]]) -> tf.Tensor:
-    """The outputs of every replica for its own inputs, by replica 0's statistics as nn.DataParallel's are."""
+    """Return the outputs of every replica for its own inputs, with replica 0's batch-norm statistics.
+
+    nn.DataParallel has the statistics of device 0 only.
+    """
     model.distribute_strategy.run(take_first_buffers, args=(model,))
     return outputs(model, inputs)
 
 
 def outputs(model: keras.Model, inputs: list[tuple[tf.Tensor, ...]]) -> tf.Tensor:
-    """The outputs of every replica for its own inputs, by its own statistics."""
+    """Return the outputs of every replica for its own inputs, each with its own batch-norm statistics."""
     strategy = model.distribute_strategy
     return strategy.run(single.evaluate, args=(model, per_replica(strategy, inputs)))
 
 
 def take_first_buffers(model: keras.Model) -> None:
-    """In a replica: its batch-norm statistics become replica 0's. By itself each keeps its own."""
+    """Set this replica's batch-norm statistics to replica 0's; called within a replica.
+
+    Without this each replica keeps its own: Keras neither averages nor broadcasts them.
+    """
     replica = tf.distribute.get_replica_context()
-    buffers = [variable.value for variable in model.non_trainable_weights]  # no seeds of dropout among them
+    # The batch-norm statistics; no dropout seeds are among them.
+    buffers = [variable.value for variable in model.non_trainable_weights]
     if not buffers:
         return
-    # tf.distribute has no broadcast: a sum to which only replica 0 contributes.
+    # tf.distribute has no broadcast, so take a sum to which only replica 0 contributes.
     is_first = replica.replica_id_in_sync_group == FIRST
-    given = [tf.where(is_first, buffer, tf.zeros_like(buffer)) for buffer in buffers]
-    for buffer, value in zip(buffers, replica.all_reduce(tf.distribute.ReduceOp.SUM, given), strict=True):
+    contributions = [tf.where(is_first, buffer, tf.zeros_like(buffer)) for buffer in buffers]
+    for buffer, value in zip(buffers, replica.all_reduce(tf.distribute.ReduceOp.SUM, contributions), strict=True):
         buffer.assign(value)
 
 
 def per_replica(strategy: tf.distribute.Strategy, parts: list) -> list:
-    """What is listed by replica as what strategy.run hands to each."""
+    """Turn a list with one entry per replica into the distributed value that strategy.run passes on."""
     return strategy.experimental_distribute_values_from_function(
         lambda context: parts[context.replica_id_in_sync_group]
     )

@@ -1,7 +1,7 @@
-"""Data parallelism as DistributedDataParallel does it: one reduction per step, buffers from replica 0.
+"""Data parallelism as DistributedDataParallel does it: one reduction per step, and replica 0's buffers for all.
 
-By MirroredStrategy in one process, or with `workers` by MultiWorkerMirroredStrategy in one process per
-device, each of which TF_CONFIG tells about all and itself.
+Uses MirroredStrategy in one process or, with `workers`, MultiWorkerMirroredStrategy with one process per device. The
+environment variable TF_CONFIG then tells each process its index and the addresses of all.
 """
 
 import functools
@@ -24,9 +24,9 @@ def place(
     workers: bool = False,
     broadcast_buffers: bool = True,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
-    """A model, built, and its optimizer, with a copy of each variable on every device.
+    """Build the model and its optimizer, with a copy of each variable on every device.
 
-    `broadcast_buffers`: batch-norm statistics are replica 0's; without it every replica keeps its own.
+    With `broadcast_buffers`, all replicas use replica 0's batch-norm statistics; without it each keeps its own.
     """
     strategy = workers_strategy() if workers else mirrored_strategy(devices)
     model, optimizer = mirrored(make_model, make_optimizer, strategy, input_shape)
@@ -36,7 +36,7 @@ def place(
 
 @functools.cache
 def workers_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
-    """The one of this process, which TensorFlow wants before it runs any op."""
+    """Return this process's MultiWorkerMirroredStrategy, which must be made before TensorFlow runs any op."""
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
@@ -47,16 +47,17 @@ def train(
     steps: Iterable[list[list[MicroBatch]]] | tf.data.Dataset,
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step, from the micro-batches of every replica; then `on_step()`.
+    """Make one update per step; then call `on_step`.
 
-    A tf.data.Dataset of whole batches (inputs, target) is cut and dealt out by TensorFlow.
+    `steps` holds the micro-batches of every replica, or is a tf.data.Dataset of whole batches (inputs, target), which
+    TensorFlow splits and distributes.
     """
     strategy = model.distribute_strategy
 
     def replica_step(micro_batches: list[MicroBatch]) -> None:
         if model.broadcast_buffers:
             take_first_buffers(model)
-        # The micro-batches are added up here, in the replica: they take one reduction together.
+        # The gradients of the micro-batches are summed within the replica, so that there is one reduction per step.
         optimizer.apply(single.gradients(model, loss, micro_batches), model.trainable_variables)
 
     @tf.function(autograph=False)
@@ -77,12 +78,15 @@ def train(
 
 
 def share_of(target: tf.Tensor) -> tf.Tensor:
-    """In a replica: its part of the samples of all, who may have got different numbers."""
+    """Return this replica's share of all samples of the batch; called within a replica.
+
+    TensorFlow may have given the replicas different numbers of samples.
+    """
     samples = tf.shape(target, tf.int64)[0]
     total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, samples)
     return tf.cast(samples / total, keras.config.floatx())
 
 
 def evaluate(model: keras.Model, inputs: list[tuple[tf.Tensor, ...]]) -> tf.Tensor:
-    """The outputs of every replica for its own inputs."""
+    """Return the outputs of every replica for its own inputs."""
     return data_parallel.evaluate(model, inputs) if model.broadcast_buffers else data_parallel.outputs(model, inputs)

@@ -1,7 +1,7 @@
-"""Data parallelism over pipelines: a mesh of devices, a replica per row, a stage per column.
+"""Data parallelism over pipelines, on a mesh of devices: a replica per row, a stage per column.
 
-tf.distribute's replicas have one device each, so that here every replica is a model of its own, and
-the gradients of a stage are summed over the replicas by hand.
+A replica of tf.distribute has one device. So each replica is a separate model here, and the gradients of each stage are
+summed over the replicas explicitly.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from keras_impl.strategies.pipeline import pipelined
 from keras_impl.strategies.send_recv import Chain, Gradients, received
 from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
-STAGES = 2  # of each replica
+STAGES = 2  # per replica
 
 
 def place(
@@ -25,7 +25,10 @@ def place(
     input_shape: tuple,
     schedule: str = "gpipe",
 ) -> tuple[list[keras.Model], list[keras.optimizers.Optimizer]]:
-    """A model and an optimizer for every STAGES devices; they are to be given the same weights."""
+    """Build a model and an optimizer for every STAGES devices.
+
+    The caller must give all models the same weights.
+    """
     rows = [devices[start : start + STAGES] for start in range(0, len(devices), STAGES)]
     pairs = [pipeline.place(make_model, make_optimizer, row, input_shape, schedule) for row in rows]
     models, optimizers = zip(*pairs, strict=True)
@@ -39,30 +42,35 @@ def train(
     steps: Iterable[list[list[MicroBatch]]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step, from the micro-batches of every replica; then `on_step()`."""
+    """Make one update per step, from the micro-batches of every replica; then call `on_step`."""
     chains = [Chain(replica) for replica in model]
 
     @tf.function(autograph=False)
     def train_step(parts: list[list[MicroBatch]]) -> None:
         local = [pipelined(chain, loss, part, model[0].schedule) for chain, part in zip(chains, parts, strict=True)]
         reduced = all_reduce(chains, local)
-        for chain, own, gradients in zip(chains, optimizer, reduced, strict=True):
-            own.apply([gradient for stage in gradients for gradient in stage], chain.variables)
+        for chain, replica_optimizer, gradients in zip(chains, optimizer, reduced, strict=True):
+            replica_optimizer.apply([gradient for stage in gradients for gradient in stage], chain.variables)
 
     for parts in steps:
-        train_step([[chain.put(one) for one in part] for chain, part in zip(chains, parts, strict=True)])
+        train_step(
+            [[chain.put(micro_batch) for micro_batch in part] for chain, part in zip(chains, parts, strict=True)]
+        )
         on_step()
 
 
 def all_reduce(chains: list[Chain], gradients: list[Gradients]) -> list[Gradients]:
-    """The sums over the replicas: formed on the first one's devices, then copied to each one's own."""
+    """Sum each stage's gradients over the replicas.
+
+    The sums are computed on the first replica's devices, then copied to each replica's own.
+    """
     sums = []
-    for device, *everyones in zip(chains[0].devices, *gradients, strict=True):
+    for device, *of_replicas in zip(chains[0].devices, *gradients, strict=True):
         with tf.device(device):
-            sums.append([tf.add_n(received(device, of_one)) for of_one in zip(*everyones, strict=True)])
+            sums.append([tf.add_n(received(device, of_variable)) for of_variable in zip(*of_replicas, strict=True)])
     return [[received(device, stage) for device, stage in zip(chain.devices, sums, strict=True)] for chain in chains]
 
 
 def evaluate(model: list[keras.Model], inputs: list[tuple[tf.Tensor, ...]]) -> list[tf.Tensor]:
-    """The outputs of every replica for its own inputs."""
-    return [send_recv.evaluate(replica, own) for replica, own in zip(model, inputs, strict=True)]
+    """Return the outputs of every replica for its own inputs."""
+    return [send_recv.evaluate(replica, replica_inputs) for replica, replica_inputs in zip(model, inputs, strict=True)]

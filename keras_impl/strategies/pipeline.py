@@ -1,7 +1,8 @@
-"""Stages on devices, kept busy by micro-batches: GPipe (Huang et al. 2018) or 1F1B (Narayanan et al. 2019).
+"""Pipeline parallelism: stages on devices (as in send_recv.py), with several micro-batches in flight.
 
-The stages are send_recv's. A schedule is the order in which a device works off its passes; TensorFlow
-would start each as soon as its inputs are there, so the order is laid down by control dependencies.
+A schedule is the order in which a device runs its forward and backward passes: GPipe (Huang et al. 2018) or 1F1B
+(Narayanan et al. 2019). TensorFlow would start each pass as soon as its inputs are ready, so the order is enforced by
+control dependencies.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,7 @@ from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
 __all__ = ["evaluate", "place", "train"]
 
-Pass = tuple[str, int]  # "forward" or "backward", and the micro-batch
+Pass = tuple[str, int]  # "forward" or "backward", and the number of the micro-batch
 
 
 def place(
@@ -26,7 +27,7 @@ def place(
     input_shape: tuple,
     schedule: str = "gpipe",
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
-    """A model, built, each stage's variables on its device, and its optimizer."""
+    """Build the model, with each stage's variables on its device, and its optimizer."""
     model, optimizer = send_recv.place(make_model, make_optimizer, devices, input_shape)
     model.schedule = schedule
     return model, optimizer
@@ -39,7 +40,7 @@ def train(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step, from the gradients of its micro-batches added up; then `on_step()`."""
+    """Make one update per step, from the summed gradients of its micro-batches; then call `on_step`."""
     chain = Chain(model)
 
     @tf.function(autograph=False)
@@ -53,37 +54,46 @@ def train(
 
 
 def pipelined(chain: Chain, loss: Loss, micro_batches: list[MicroBatch], schedule: str) -> Gradients:
-    """The gradients of all micro-batches added up, by stage."""
+    """Return the summed gradients of all micro-batches, by stage."""
     last = len(chain.stages) - 1
-    sent = {(0, i): inputs for i, (inputs, _, _) in enumerate(micro_batches)}  # to a stage, of a micro-batch
-    returned, passed, total = {}, {}, [None] * (last + 1)
-    before = [[] for _ in chain.stages]
-    for number, (direction, i) in in_turn(last + 1, len(micro_batches), schedule):
-        with tf.control_dependencies(before[number]):
+    sent = {(0, i): inputs for i, (inputs, _, _) in enumerate(micro_batches)}  # by receiving stage and micro-batch
+    returned, results, total = {}, {}, [None] * (last + 1)
+    previous_pass = [[] for _ in chain.stages]
+    for number, (direction, i) in passes_in_order(last + 1, len(micro_batches), schedule):
+        with tf.control_dependencies(previous_pass[number]):
             if direction == "forward":
-                passed[number, i] = chain.forward(number, sent[number, i])
-                sent[number + 1, i] = before[number] = passed[number, i].outputs
+                results[number, i] = chain.forward(number, sent[number, i])
+                sent[number + 1, i] = previous_pass[number] = results[number, i].outputs
                 if number == last:
-                    returned[last, i] = chain.loss(loss, passed[last, i], micro_batches[i])
+                    returned[last, i] = chain.loss(loss, results[last, i], micro_batches[i])
             else:
-                new, returned[number - 1, i] = chain.backward(number, passed.pop((number, i)), returned[number, i])
-                total[number] = before[number] = chain.add(number, total[number], new)
+                gradients, returned[number - 1, i] = chain.backward(
+                    number, results.pop((number, i)), returned[number, i]
+                )
+                total[number] = previous_pass[number] = chain.add(number, total[number], gradients)
     return total
 
 
-def in_turn(stages: int, micro_batches: int, schedule: str) -> Iterator[tuple[int, Pass]]:
-    """All passes of all stages, each behind those that it needs; of each stage in its order."""
-    left = [order(stage, stages, micro_batches, schedule) for stage in range(stages)]
+def passes_in_order(stages: int, micro_batches: int, schedule: str) -> Iterator[tuple[int, Pass]]:
+    """Yield (stage, pass) for all passes of all stages.
+
+    Each pass comes after those whose results it needs, and the passes of one stage come in that stage's order.
+    """
+    remaining = [order(stage, stages, micro_batches, schedule) for stage in range(stages)]
     done = set()
-    while any(left):
-        for stage, passes in enumerate(left):
+    while any(remaining):
+        for stage, passes in enumerate(remaining):
             while passes and _needs(stage, stages, passes[0]) <= done:
                 done.add((stage, passes[0]))
                 yield stage, passes.pop(0)
 
 
 def order(stage: int, stages: int, micro_batches: int, schedule: str) -> list[Pass]:
-    """The passes of one stage. In 1F1B it runs ahead only as far as it is away from the last stage."""
+    """Return the passes of one stage, in the order in which it runs them.
+
+    In 1F1B a stage runs ahead of its backward passes only by its distance from the last stage, which limits the
+    activations it has to keep.
+    """
     ahead = micro_batches if schedule == "gpipe" else min(stages - stage, micro_batches)
     passes = [("forward", i) for i in range(ahead)]
     for i in range(micro_batches):
@@ -93,7 +103,7 @@ def order(stage: int, stages: int, micro_batches: int, schedule: str) -> list[Pa
     return passes
 
 
-def _needs(stage: int, stages: int, one: Pass) -> set[tuple[int, Pass]]:
-    """The pass of the neighbour that sends what this one works on."""
-    neighbour = stage - 1 if one[0] == "forward" else stage + 1
-    return {(neighbour, one)} if 0 <= neighbour < stages else set()
+def _needs(stage: int, stages: int, pass_: Pass) -> set[tuple[int, Pass]]:
+    """Return the neighbour's pass that sends what this pass works on; empty at the ends of the pipeline."""
+    neighbour = stage - 1 if pass_[0] == "forward" else stage + 1
+    return {(neighbour, pass_)} if 0 <= neighbour < stages else set()

@@ -1,6 +1,6 @@
-"""Layer i on device i mod n, activations moved between them.
+"""Model parallelism in one process: block i on device i mod n, activations copied from device to device.
 
-The same chain of stages as send_recv's, of one block each, with devices that repeat.
+It is the chain of stages of send_recv.py, with one block per stage, and devices that repeat.
 """
 
 import itertools
@@ -20,7 +20,7 @@ def place(
     devices: list[str],
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
-    """A model, built, each block's variables on its device, and its optimizer."""
+    """Build the model, with each block's variables on its device, and its optimizer."""
     turns = itertools.cycle(devices)
-    each = [next(turns) for _ in make_model().blocks()]
-    return send_recv.place(make_model, make_optimizer, each, input_shape)
+    block_devices = [next(turns) for _ in make_model().blocks()]
+    return send_recv.place(make_model, make_optimizer, block_devices, input_shape)

@@ -1,8 +1,8 @@
-"""The model cut into consecutive stages, one per device; activations go forward, gradients come back.
+"""Model parallelism in one process: a stage per device; activations are copied forward, gradients copied back.
 
-TensorFlow runs the ops of a backward pass where the program stands, whatever device the forward pass
-ran on. So each stage has a tape of its own, asked under the stage's device, and the gradient of its
-input is handed to the stage before.
+TensorFlow runs backward ops on the device where the program stands, whatever device the forward pass ran on. So each
+stage has a gradient tape of its own, which is evaluated under the stage's device, and the gradient of the stage's input
+is passed to the previous stage.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from keras_impl.losses import Loss
 from keras_impl.models.block import as_tuple, stages
 from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
-Gradients = list[list[tf.Tensor]]  # of each stage's variables
+Gradients = list[list[tf.Tensor]]  # by stage, then by variable
 
 
 def place(
@@ -24,9 +24,9 @@ def place(
     devices: list[str],
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
-    """A model, built, each stage's variables on its device, and its optimizer.
+    """Build the model, with each stage's variables on its device, and its optimizer.
 
-    As many stages as there are devices named, which may repeat.
+    There are as many stages as `devices` has entries, which may repeat.
     """
     model, optimizer = make_model(), make_optimizer()
     model.devices = devices
@@ -34,12 +34,12 @@ def place(
         for layer in stage.parts:
             layer.build = under(device, layer.build)
     model.build(input_shape)
-    optimizer.build(model.trainable_variables)  # its slots are made where the variables are
+    optimizer.build(model.trainable_variables)  # its slots are created on the devices of the variables
     return model, optimizer
 
 
 def under(device: str, function: Callable) -> Callable:
-    """The function, run on `device`."""
+    """Wrap a function so that it runs on `device`."""
 
     def called(*args, **kwargs):
         with tf.device(device):
@@ -60,21 +60,21 @@ class Chain:
         return [variable for stage in self.stages for variable in stage.variables]
 
     def put(self, micro_batch: MicroBatch) -> MicroBatch:
-        """Inputs on the first stage's device, target and share on the last one's."""
+        """Copy the inputs to the first stage's device, target and share to the last stage's."""
         inputs, target, share = micro_batch
         return tuple(received(self.devices[0], inputs)), *received(self.devices[-1], (target, share))
 
     def forward(self, number: int, tensors: tuple[tf.Tensor, ...]) -> "Passed":
-        """One stage's forward pass over what the stage before has sent."""
+        """Run one stage's forward pass on the outputs of the previous stage."""
         with tf.device(self.devices[number]), tf.GradientTape() as tape:
             tensors = received(self.devices[number], tensors)
-            if number:  # nobody asks for the gradient of the model's inputs
+            if number:  # nobody needs the gradient of the model's inputs
                 tape.watch(tensors)
             outputs = as_tuple(self.stages[number].call(*tensors, training=True))
         return Passed(tape, tensors, outputs)
 
     def loss(self, loss: Loss, passed: "Passed", micro_batch: MicroBatch) -> tuple[tf.Tensor, ...]:
-        """The gradient of the loss by the last stage's output, which sets out backwards."""
+        """Return the gradient of the loss with respect to the last stage's outputs, where the backward pass starts."""
         _, target, share = micro_batch
         with tf.device(self.devices[-1]):
             with tf.GradientTape() as tape:
@@ -85,9 +85,9 @@ class Chain:
     def backward(
         self, number: int, passed: "Passed", upstream: tuple[tf.Tensor, ...]
     ) -> tuple[list[tf.Tensor], tuple[tf.Tensor, ...]]:
-        """One stage's backward pass: the gradients of its variables, and of what it had received."""
+        """Return the gradients of one stage's variables and of its inputs, from those of its outputs."""
         pairs = zip(passed.outputs, upstream, strict=True)
-        if number == 0:  # inputs of the model that were only passed on want no gradient
+        if number == 0:  # model inputs that the stage only passed along need no gradient
             pairs = [(output, up) for output, up in pairs if not any(output is x for x in passed.inputs)]
         outputs, upstream = zip(*pairs, strict=True)
         with tf.device(self.devices[number]):
@@ -96,13 +96,13 @@ class Chain:
             return [tf.convert_to_tensor(gradient) for gradient in gradients], downstream
 
     def add(self, number: int, total: list[tf.Tensor] | None, new: list[tf.Tensor]) -> list[tf.Tensor]:
-        """The gradients of one stage's micro-batches added up."""
+        """Add the gradients of one stage's micro-batches, on the stage's device."""
         with tf.device(self.devices[number]):
             return new if total is None else [a + b for a, b in zip(total, new, strict=True)]
 
 
 class Passed(NamedTuple):
-    """What one stage's forward pass leaves for its backward pass."""
+    """What a stage's forward pass leaves for its backward pass."""
 
     tape: tf.GradientTape
     inputs: list[tf.Tensor]
@@ -110,7 +110,7 @@ class Passed(NamedTuple):
 
 
 def received(device: str, tensors: Iterable[tf.Tensor]) -> list[tf.Tensor]:
-    """Copies on `device`: what is a send and a receive elsewhere."""
+    """Copy tensors to `device`; this takes the place of a send and a receive between processes."""
     with tf.device(device):
         return [tf.identity(tensor) for tensor in tensors]
 
@@ -122,14 +122,17 @@ def train(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step; a micro-batch goes all the way forward and back before the next. Then `on_step()`."""
+    """Make one update per step; then call `on_step`.
+
+    Each micro-batch goes forward and backward through all stages before the next one starts.
+    """
     chain = Chain(model)
 
     @tf.function(autograph=False)
     def train_step(micro_batches: list[MicroBatch]) -> None:
         total = [None] * len(chain.stages)
         for micro_batch in micro_batches:
-            for number, new in enumerate(there_and_back(chain, loss, micro_batch)):
+            for number, new in enumerate(forward_and_backward(chain, loss, micro_batch)):
                 total[number] = chain.add(number, total[number], new)
         optimizer.apply([gradient for stage in total for gradient in stage], chain.variables)
 
@@ -138,8 +141,8 @@ def train(
         on_step()
 
 
-def there_and_back(chain: Chain, loss: Loss, micro_batch: MicroBatch) -> Gradients:
-    """Forward through all stages, then backward: the gradients of each stage's variables."""
+def forward_and_backward(chain: Chain, loss: Loss, micro_batch: MicroBatch) -> Gradients:
+    """Return the gradients of one micro-batch by stage: forward through all stages, then backward."""
     passed, tensors = [], micro_batch[0]
     for number in range(len(chain.stages)):
         passed.append(chain.forward(number, tensors))
@@ -147,13 +150,13 @@ def there_and_back(chain: Chain, loss: Loss, micro_batch: MicroBatch) -> Gradien
     upstream = chain.loss(loss, passed[-1], micro_batch)
     gradients = []
     for number in reversed(range(len(chain.stages))):
-        found, upstream = chain.backward(number, passed[number], upstream)
-        gradients.insert(0, found)
+        stage_gradients, upstream = chain.backward(number, passed[number], upstream)
+        gradients.insert(0, stage_gradients)
     return gradients
 
 
 def evaluate(model: keras.Model, inputs: tuple[tf.Tensor, ...]) -> tf.Tensor:
-    """The outputs as a user of the trained model gets them."""
+    """Return the model's outputs in inference mode."""
     for stage, device in zip(stages(model.blocks(), len(model.devices)), model.devices, strict=True):
         with tf.device(device):
             inputs = as_tuple(stage.call(*received(device, inputs)))

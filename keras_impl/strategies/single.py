@@ -1,4 +1,4 @@
-"""Everything on one device: the plain training loop, with gradient accumulation; compile and fit."""
+"""The whole model on one device: a plain training loop, with gradient accumulation; and compile and fit."""
 
 from collections.abc import Callable, Iterable
 
@@ -9,7 +9,7 @@ from keras_impl.losses import Loss
 
 MakeModel = Callable[[], keras.Model]
 MakeOptimizer = Callable[[], keras.optimizers.Optimizer]
-MicroBatch = tuple[tuple[tf.Tensor, ...], tf.Tensor, tf.Tensor]  # inputs, target, share of the step
+MicroBatch = tuple[tuple[tf.Tensor, ...], tf.Tensor, tf.Tensor]  # inputs, target, share of the step's loss
 
 
 def place(
@@ -18,7 +18,7 @@ def place(
     devices: list[str],
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
-    """A model, built, and its optimizer, both on the first device."""
+    """Build the model and its optimizer on the first device."""
     with tf.device(devices[0]):
         model, optimizer = make_model(), make_optimizer()
         model.build(input_shape)
@@ -33,9 +33,9 @@ def train(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step, from the gradients of its micro-batches added up; then `on_step()`."""
+    """Make one update per step, from the summed gradients of its micro-batches; then call `on_step`."""
 
-    @tf.function(autograph=False)  # no Python control flow over tensors to convert
+    @tf.function(autograph=False)  # there is no Python control flow over tensors to convert
     def train_step(micro_batches: list[MicroBatch]) -> None:
         optimizer.apply(gradients(model, loss, micro_batches), model.trainable_variables)
 
@@ -45,7 +45,10 @@ def train(
 
 
 def gradients(model: keras.Model, loss: Loss, micro_batches: list[MicroBatch]) -> list[tf.Tensor]:
-    """Those of sum(share * loss) over the micro-batches, one backward pass each."""
+    """Return the gradients of the sum of share * loss over the micro-batches.
+
+    Each micro-batch has a backward pass of its own, as in PyTorch.
+    """
     total = None
     for inputs, target, share in micro_batches:
         with tf.GradientTape() as tape:
@@ -63,25 +66,25 @@ def fit(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """The same through compile and fit, one epoch over whole batches."""
-    # No XLA, so that the same kernels run as in `train`; no loss scaling, which PyTorch does not do by itself.
+    """Train like `train`, but through compile and fit: one epoch, on whole batches."""
+    # No XLA, so that the same kernels run as in `train`; no loss scaling, which PyTorch does not do on its own either.
     model.compile(optimizer, lambda target, outputs: loss(outputs, target), jit_compile=False, auto_scale_loss=False)
     after_batch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: on_step())
     model.fit(dataset(steps), epochs=1, verbose=0, callbacks=[after_batch])
 
 
 def dataset(steps: Iterable[list[MicroBatch]]) -> tf.data.Dataset:
-    """The whole batches, all of one size, as elements (inputs, target)."""
+    """Return a dataset of the whole batches, which must be of one size, with elements (inputs, target)."""
     batches = [(unpacked(inputs), target) for [(inputs, target, _)] in steps]
     samples = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *batches)
     return tf.data.Dataset.from_tensor_slices(samples).batch(len(batches[0][1]), drop_remainder=True)
 
 
 def evaluate(model: keras.Model, inputs: tuple[tf.Tensor, ...]) -> tf.Tensor:
-    """The outputs as a user of the trained model gets them; a single batch is not worth a trace."""
+    """Return the model's outputs in inference mode; eagerly, because a single batch is not worth compiling."""
     return model(unpacked(inputs), training=False)
 
 
 def unpacked(inputs: tuple[tf.Tensor, ...]) -> tf.Tensor | tuple[tf.Tensor, ...]:
-    """A Keras model takes one structure: a tensor, or a tuple of them."""
+    """Return what a Keras model takes: the tensor itself if there is only one, else the tuple."""
     return inputs if len(inputs) > 1 else inputs[0]

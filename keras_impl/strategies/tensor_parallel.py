@@ -1,8 +1,8 @@
-"""Pairs of Dense layers split over devices (Shoeybi et al. 2019, Megatron-LM).
+"""Tensor parallelism: pairs of Dense layers split over the devices (Shoeybi et al. 2019, Megatron-LM).
 
-The first layer's kernel is cut by columns, the second one's by rows, so that a device goes from its
-columns to its part of the output without the others; the parts are added up. All else is on the first
-device.
+The first layer of a pair (`linear1`) is split by output features (columns of the kernel), the second (`linear2`) by
+input features (rows). So each device goes from its columns to its part of the output without the other devices, and the
+parts are summed. Everything else is on the first device.
 """
 
 import math
@@ -26,7 +26,7 @@ def place(
     devices: list[str],
     input_shape: tuple,
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
-    """A model, built, the shards of its pairs on their devices, and its optimizer."""
+    """Build the model, with the shards of its layer pairs on their devices, and its optimizer."""
 
     def make_split() -> keras.Model:
         model = make_model()
@@ -41,7 +41,10 @@ def place(
 
 
 def split_feed_forward(layer: keras.Layer, devices: list[str]) -> Callable[..., tf.Tensor]:
-    """A transformer layer's feed_forward, on all devices; its layers are replaced."""
+    """Replace the layers of a transformer layer's feed-forward part by shards on all devices.
+
+    Returns the function that computes them.
+    """
     untrack(layer, layer.dropout)
     layer.dropout = dropout = SplitDropout(layer.dropout.rate, layer.linear1.units, devices, name="dropout")
 
@@ -52,9 +55,10 @@ def split_feed_forward(layer: keras.Layer, devices: list[str]) -> Callable[..., 
 
 
 def split(owner: keras.Layer, between: Callable, devices: list[str]) -> Callable[..., tf.Tensor]:
-    """What linear1, `between` and linear2 of `owner` compute, on all devices; both layers are replaced.
+    """Replace `owner.linear1` and `owner.linear2` by shards on all devices.
 
-    `between` is told which device's part it is called with.
+    Returns the function that computes linear1, `between` and linear2. `between(number, x, training)` also gets the
+    number of the device whose shard it is called with.
     """
     hidden, units = owner.linear1.units, owner.linear2.units
     untrack(owner, owner.linear1, owner.linear2)
@@ -72,19 +76,22 @@ def split(owner: keras.Layer, between: Callable, devices: list[str]) -> Callable
 
 
 def untrack(owner: keras.Layer, *replaced: keras.Layer) -> None:
-    """Let go of layers: Keras keeps what an attribute has named once, and has no public way out."""
+    """Make Keras forget replaced layers; it keeps every layer once assigned, and has no public way to remove one."""
     for layer in replaced:
         owner._tracker.untrack(layer)
 
 
 def shard_sizes(units: int, parts: int) -> list[int]:
-    """As torch.chunk cuts: all of the same size, rounded up, but the last; there may be fewer than `parts`."""
+    """Split `units` as torch.chunk does.
+
+    All shards have the same size, rounded up, except the last; there may be fewer than `parts`.
+    """
     size = math.ceil(units / parts)
     return [min(size, units - start) for start in range(0, units, size)]
 
 
 class ColumnParallel(keras.layers.Layer):
-    """A Dense layer whose units are spread over the devices."""
+    """A Dense layer whose output features are split over the devices."""
 
     def __init__(self, units: int, devices: list[str], name: str):
         super().__init__(name=name)
@@ -101,7 +108,7 @@ class ColumnParallel(keras.layers.Layer):
 
 
 class SplitDropout(keras.layers.Layer):
-    """Dropout of features that are spread over the devices: each drops its own part."""
+    """Dropout of features that are split over the devices: each device drops in its own part."""
 
     def __init__(self, rate: float, units: int, devices: list[str], name: str):
         super().__init__(name=name)
@@ -110,7 +117,7 @@ class SplitDropout(keras.layers.Layer):
 
 
 class RowParallel(keras.layers.Layer):
-    """A Dense layer whose inputs are spread over the devices."""
+    """A Dense layer whose input features are split over the devices."""
 
     def __init__(self, units: int, inputs: int, devices: list[str], name: str):
         super().__init__(name=name)
@@ -126,5 +133,5 @@ class RowParallel(keras.layers.Layer):
             shard.build((*input_shape[:-1], size))
 
     def call(self, parts: list[tf.Tensor]) -> tf.Tensor:
-        """From what each device computed; the bias is added once."""
+        """Sum what each device computed, and add the bias once."""
         return tf.add_n(parts) + self.bias.value

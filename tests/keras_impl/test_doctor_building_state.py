@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from keras_impl.harness.doctor.state import kept
+from keras_impl.harness.doctor.state import changes_undone
 from keras_impl.harness.pretend import pretend
 
 X, Y = np.linspace(-1, 1, 32, dtype="float32").reshape(8, 4), np.ones((8, 2), "float32")
@@ -88,7 +88,7 @@ def test_the_next_step_is_as_without(make):
         model = build()
         step = make(model)
         if looked_at:
-            with kept():
+            with changes_undone():
                 eagerly(step)
         step()
         results.append(bits(model))
@@ -99,14 +99,14 @@ def test_the_steps_do_change_something():
     model = build()
     step = built_step(model)
     before = [np.asarray(variable) for variable in model.variables]
-    with kept():
+    with changes_undone():
         eagerly(step)
         assert not all(np.array_equal(was, variable) for was, variable in zip(before, model.variables, strict=True))
     assert all(np.array_equal(was, variable) for was, variable in zip(before, model.variables, strict=True))
 
 
 def test_what_a_step_makes_is_as_it_was_made():
-    with kept():
+    with changes_undone():
         variable = tf.Variable([1.0, 2.0])
         variable.assign_add([1.0, 1.0])
         variable[0].assign(9.0)
@@ -115,7 +115,7 @@ def test_what_a_step_makes_is_as_it_was_made():
 
 def test_a_step_that_fails():
     variable = tf.Variable(1.0)
-    with pytest.raises(ZeroDivisionError), kept():
+    with pytest.raises(ZeroDivisionError), changes_undone():
         variable.assign(2.0)
         raise ZeroDivisionError
     assert variable.numpy() == 1
@@ -125,7 +125,7 @@ def test_the_global_generator():
     tf.random.set_global_generator(tf.random.Generator.from_seed(1))
     drawn = []
     for _ in range(2):
-        with kept():
+        with changes_undone():
             drawn.append(tf.random.get_global_generator().normal([]).numpy())
             tf.random.set_global_generator(tf.random.Generator.from_seed(9))
     assert drawn[0] == drawn[1]
@@ -136,7 +136,7 @@ def test_copies_on_each_device():
         strategy = tf.distribute.MirroredStrategy()
         with strategy.scope():
             variable = tf.Variable(1.0, aggregation=tf.VariableAggregation.SUM)
-        with kept():
+        with changes_undone():
             strategy.run(lambda: variable.assign_add(tf.ones([])))
             assert [copy.numpy() for copy in variable.values] == [3, 3]
         assert [copy.numpy() for copy in variable.values] == [1, 1]
@@ -145,7 +145,7 @@ def test_copies_on_each_device():
 def test_a_program_without_a_seed(monkeypatch):
     monkeypatch.delattr(context.context(), "_rng", raising=False)
     monkeypatch.setattr(context.context(), "_seed", None)
-    with kept():
+    with changes_undone():
         tf.random.set_seed(1)
     assert not hasattr(context.context(), "_rng")
     assert context.global_seed() is None

@@ -162,7 +162,7 @@ def test_the_dropout_inside_the_ports_attention_has_its_name():
     ],
 )
 def test_other_kinds_are_refused(layer):
-    with pytest.raises(UsageError, match=r"shared masks are for keras\.layers\.Dropout"):
+    with pytest.raises(UsageError, match=r"masks shared by both frameworks are available for keras\.layers\.Dropout"):
         Masks(0, {}).attach(keras.Sequential([layer]), 0)
 
 

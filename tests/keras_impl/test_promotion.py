@@ -10,7 +10,7 @@ from keras import layers, ops
 from tensorflow.python.framework import op_callbacks  # no public door
 
 from keras_impl.harness import precision
-from keras_impl.harness.promotion import lifted, running
+from keras_impl.harness.promotion import promoted, running
 
 X = np.linspace(-2.0, 2.0, 24).reshape(2, 3, 4)
 
@@ -58,7 +58,7 @@ def made(build, at="float64", lift=True, x=X):
     def see(op_type, inputs, attrs, outputs, op_name=None, graph=None):
         low.update(op_type for output in outputs if output.dtype == tf.float32)
 
-    with precision.policy(at), lifted(at if lift else "float32") as places:
+    with precision.policy(at), promoted(at if lift else "float32") as places:
         op_callbacks.add_op_callback(see)
         try:
             layer = build()
@@ -124,7 +124,7 @@ def test_the_places_are_named_once():
 
 
 def test_a_place_is_that_of_the_layer_that_runs():
-    with precision.policy("float64"), lifted("float64") as places:
+    with precision.policy("float64"), promoted("float64") as places:
         layer = Norm()
         layer(X)
         running.append("block_0/norm")
@@ -134,7 +134,7 @@ def test_a_place_is_that_of_the_layer_that_runs():
 
 
 def test_a_layer_of_float32_has_weights_of_float64():
-    with precision.policy("float64"), lifted("float64"):
+    with precision.policy("float64"), promoted("float64"):
         layer = layers.Dense(2, dtype="float32")
         layer(X)
         variable = tf.Variable([0.1, 0.2])
@@ -148,7 +148,7 @@ def test_argmax_still_reads_the_sign_bit_of_a_float32():
 
 
 def test_the_run_precision_is_left_alone():
-    with precision.policy("float32"), lifted("float32") as places:
+    with precision.policy("float32"), promoted("float32") as places:
         assert ops.cast(X, "float32").dtype == tf.float32
         assert tf.constant(0.1).dtype == tf.float32
     assert places == []
@@ -163,7 +163,7 @@ def test_all_is_put_back():
 
 def test_attention_scales_exactly():
     layer, result = None, None
-    with precision.policy("float64"), lifted("float64"):
+    with precision.policy("float64"), promoted("float64"):
         layer = layers.MultiHeadAttention(2, 3, use_bias=False)
         result = layer(X, X).numpy()
     query, key, value, output = (np.asarray(each.kernel) for each in parts(layer))

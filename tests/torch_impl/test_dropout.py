@@ -153,7 +153,7 @@ def test_a_function_imported_by_name_drops_by_shared_masks():
 def test_other_kinds_are_refused_in_training(model, shape):
     x = torch.ones(shape)
     with Masks(0, 0).drawn(model):
-        with pytest.raises(UsageError, match=r"shared masks are for nn\.Dropout"):
+        with pytest.raises(UsageError, match=r"masks shared by both frameworks are available for nn\.Dropout"):
             model(x)
         model.eval()
         assert torch.equal(model(x), x)

@@ -139,7 +139,7 @@ def test_an_input_named_target_is_what_the_loss_is_given(tmp_path):
     assert np.array_equal(step["input/target"], 8 * drawn("input/target/0", (5, 4)))
     assert "input/input#1" not in step
     wrong = case("MLP", {"x": {"shape": [5, 3]}, "target": {"shape": [5]}}, train={})
-    with pytest.raises(UsageError, match=r"inputs\.target: shape \[5\], expected \[5, 4\], as the output has it"):
+    with pytest.raises(UsageError, match=r"inputs\.target: shape \[5\], expected \[5, 4\] to match the output"):
         recorded(wrong, tmp_path)
 
 

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from torch_impl.harness import precision
-from torch_impl.harness.promotion import lifted, widened
+from torch_impl.harness.promotion import promote_weights, promoted
 
 NARROW = (torch.float32, torch.complex64)
 
@@ -43,10 +43,10 @@ class Narrow(TorchDispatchMode):
 
 def ran(build, at: str, width: int = 4) -> tuple[torch.Tensor, list[str], list[str]]:
     """The output, what was lifted, and the ops that made single precision."""
-    with precision.policy(at), lifted(at) as places:
+    with precision.policy(at), promoted(at) as places:
         torch.manual_seed(0)
         model = build()
-        places.extend(widened(model, at))
+        places.extend(promote_weights(model, at))
         x = torch.linspace(-1, 1, width)
         with Narrow() as narrow:
             made = model(x)
@@ -105,26 +105,26 @@ class Twice(nn.Module):
 
 
 def test_half_precision_stays():
-    with precision.policy("float64"), lifted("float64") as places:
+    with precision.policy("float64"), promoted("float64") as places:
         high = PairContext()(torch.rand(4))
     assert places == []
     assert torch.equal(high, high.to(torch.bfloat16).to(torch.float64))
 
 
 def test_what_the_builder_holds_narrowly_is_widened():
-    with precision.policy("float64"), lifted("float64"):
+    with precision.policy("float64"), promoted("float64"):
         model = nn.Sequential(nn.Linear(2, 2).half(), nn.BatchNorm1d(2).bfloat16())
-        places = widened(model, "float64")
+        places = promote_weights(model, "float64")
     assert places == ["0.weight and 1 others: held in float16", "1.weight and 3 others: held in bfloat16"]
     tensors = [*model.parameters(), *model.buffers()]
     assert {x.dtype for x in tensors} == {torch.float64, torch.int64}
     model = nn.Linear(2, 2).half()
-    assert widened(model, "float32") == []
+    assert promote_weights(model, "float32") == []
     assert model.weight.dtype == torch.float32
 
 
 def test_a_default_dtype_of_the_builders_is_lifted_and_given_back():
-    with precision.policy("float64"), lifted("float64") as places:
+    with precision.policy("float64"), promoted("float64") as places:
         assert default_changed().weight.dtype == torch.float64
         assert torch.get_default_dtype() == torch.float64
     assert places == ["build: torch.set_default_dtype(float32)"]
@@ -133,7 +133,7 @@ def test_a_default_dtype_of_the_builders_is_lifted_and_given_back():
 
 @pytest.mark.parametrize("make", ["tensor", "as_tensor", "from_numpy", "asarray"])
 def test_what_numpy_holds_narrowly_is_widened_as_it_is(make):
-    with lifted("float64") as places:
+    with promoted("float64") as places:
         made = getattr(torch, make)(np.full(2, 1 / 3, np.float32))
     assert made.dtype == torch.float64
     assert made[0] == np.float32(1 / 3)
@@ -141,14 +141,14 @@ def test_what_numpy_holds_narrowly_is_widened_as_it_is(make):
 
 
 def test_bits_are_read_as_they_are():
-    with lifted("float64"):
+    with promoted("float64"):
         bits = torch.ones(3, dtype=torch.int32) * 0x40490FDB
         assert bits.view(torch.float32).tolist() == pytest.approx([np.pi] * 3)
 
 
 def test_all_is_as_before_afterwards():
     functions = (torch.from_numpy, torch.set_default_dtype)
-    with pytest.raises(RuntimeError, match="planted"), lifted("float64"):
+    with pytest.raises(RuntimeError, match="planted"), promoted("float64"):
         raise RuntimeError("planted")
     assert (torch.from_numpy, torch.set_default_dtype) == functions
     assert torch.ones(1).float().dtype == torch.float32
@@ -160,7 +160,7 @@ def test_a_raising_module_leaves_no_trace_in_the_names():
         def forward(self, x):
             raise RuntimeError("planted")
 
-    with precision.policy("float64"), lifted("float64") as places:
+    with precision.policy("float64"), promoted("float64") as places:
         with pytest.raises(RuntimeError, match="planted"):
             nn.Sequential(Raising())(torch.ones(1))
         torch.ones(1).float()
@@ -184,7 +184,7 @@ MODELS = {
 def test_public_models_have_no_float32(name):
     transformers = pytest.importorskip("transformers")
     config, sizes = MODELS[name]
-    with precision.policy("float64"), lifted("float64") as places:
+    with precision.policy("float64"), promoted("float64") as places:
         model = getattr(transformers, name)(getattr(transformers, config)(vocab_size=50, **sizes)).eval()
         with Narrow() as narrow:
             model(torch.arange(12).view(2, 6))[0].sum().backward()

@@ -1,1 +1,1 @@
-"""Runs a case and records it; the teaching code knows nothing of this folder."""
+"""The harness: runs a case and records it; models, strategies, losses and optimizers do not know of it."""

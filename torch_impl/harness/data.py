@@ -1,4 +1,4 @@
-"""What a strategy trains on: the case's batches as tensors, their indices recorded as they are drawn."""
+"""The data that a strategy trains on: a case's batches as tensors; the indices of the samples are recorded."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +16,7 @@ Inputs = tuple[torch.Tensor, ...]
 
 
 def steps(run: Run) -> Iterator[list[MicroBatch]]:
-    """The micro-batches of each step that this process trains on."""
+    """Yield the micro-batches that this process trains on, step by step."""
     if run.case.strategy == "all_reduce":
         yield from _sampled(run)
         return
@@ -27,7 +27,7 @@ def steps(run: Run) -> Iterator[list[MicroBatch]]:
 
 
 def evaluation(run: Run) -> Inputs:
-    """The inputs of the evaluation after training."""
+    """Return the inputs of the evaluation after training."""
     parts = run.dataset.evaluation()
     for replica, recorder in run.recorders.items():
         recorder.drew(parts[replica].indices)
@@ -36,18 +36,18 @@ def evaluation(run: Run) -> Inputs:
 
 
 def example(run: Run) -> Inputs:
-    """The inputs of the first micro-batch."""
+    """Return the inputs of the first micro-batch."""
     first = next(run.dataset.steps())
     return tensors(_own(run, first)[0])[0]
 
 
 def tensors(batch: Batch) -> tuple[Inputs, torch.Tensor]:
-    """Inputs and target; floats take the run's dtype."""
+    """Return a batch's inputs and target as tensors; floats get the run's dtype."""
     return tuple(map(_tensor, batch.inputs)), _tensor(batch.target)
 
 
 class Samples(data.Dataset):
-    """The samples as a torch Dataset that gives whole batches, and records which were asked for."""
+    """A torch Dataset that returns whole batches, and records which samples were asked for."""
 
     def __init__(self, run: Run):
         self.run = run
@@ -70,7 +70,10 @@ def _sampled(run: Run) -> Iterator[list[MicroBatch]]:
 
 
 def _own(run: Run, parts: list[list[Batch]]) -> list[Batch]:
-    """This process's part of a step. nn.DataParallel splits by itself: it gets all parts in one."""
+    """Return this process's part of a step.
+
+    nn.DataParallel splits the batch itself, so it gets all parts as one.
+    """
     if run.case.strategy != "data_parallel":
         return parts[next(iter(run.recorders))]
     batches = [batch for part in parts for batch in part]
@@ -83,4 +86,4 @@ def _own(run: Run, parts: list[list[Batch]]) -> list[Batch]:
 def _tensor(array: Floats) -> torch.Tensor:
     tensor = torch.from_numpy(array)
     tensor = tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
-    return tensor.pin_memory() if torch.cuda.is_available() else tensor  # as a DataLoader's pin_memory=True does
+    return tensor.pin_memory() if torch.cuda.is_available() else tensor  # as a DataLoader with pin_memory=True does

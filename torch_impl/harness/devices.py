@@ -1,4 +1,4 @@
-"""Which devices a case has here, and the process group of its ranks."""
+"""The devices of a case on this machine, and the process group of its ranks."""
 
 import os
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from parity.core.errors import UsageError
 from parity.runtime.drive import Rank
 from torch_impl.harness.virtual_devices import TYPE, virtual_devices
 
-DEFAULT = "cpu:2"  # where nothing else is said
+DEFAULT = "cpu:2"  # if PARITY_DEVICES is not set
 
 
 class Machine(NamedTuple):
-    """The logical devices of a case, what each is, and what computes for them if they are virtual.
+    """The logical devices of a case, a description of each, and the device that computes for them if they are virtual.
 
-    `rank`: this process's own device if every process has one.
+    `rank` is this process's own logical device, if each process has one; else None.
     """
 
     logical: list[torch.device]
@@ -28,7 +28,7 @@ class Machine(NamedTuple):
     rank: int | None
 
     def index(self, tensor: torch.Tensor) -> int | None:
-        """The logical device of a tensor; None on the host of devices that are elsewhere."""
+        """Return the logical device of a tensor, or None for a tensor on the host of other devices."""
         if self.rank is not None:
             return self.rank
         if tensor.device.type != self.logical[0].type:
@@ -37,7 +37,7 @@ class Machine(NamedTuple):
 
     @contextmanager
     def available(self) -> Iterator[None]:
-        """The virtual devices, if there are any, and the process group, if one is needed."""
+        """Set up the virtual devices or the process group, where the case needs them, for the block."""
         if self.rank is not None:
             join(self.logical[self.rank])
         if self.physical is None:
@@ -48,12 +48,15 @@ class Machine(NamedTuple):
 
 
 def rank() -> Rank:
-    """This process among its like, as torchrun says it."""
+    """Return this process's rank and the number of ranks, from the variables that torchrun sets."""
     return Rank(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
 
 
 def find(case: schema.Case) -> Machine:
-    """The devices of a case: PARITY_DEVICES says of which kind. Raises UsageError."""
+    """Return the devices of a case, of the kind that PARITY_DEVICES names.
+
+    Raises UsageError if it asks for GPUs and there are none.
+    """
     kind = devices.parse(os.environ.get("PARITY_DEVICES", DEFAULT)).kind
     count = 1 if case.strategy == "single" else case.devices
     own = rank().number if devices.has_ranks(case) else None
@@ -67,14 +70,19 @@ def find(case: schema.Case) -> Machine:
 
 
 def _gpus(count: int, own: int | None) -> Machine:
-    """GPUs; fewer than devices are shared, by ranks as they are, else by virtual devices on the first."""
-    there = torch.cuda.device_count()
-    if there == 0:
-        raise UsageError("PARITY_DEVICES names GPUs, and torch sees none")
-    names = [torch.cuda.get_device_name(i % there) + (" (shared)" if count > there else "") for i in range(count)]
-    if count > there and own is None:
+    """Return the GPUs of a case.
+
+    If there are fewer GPUs than devices, ranks share them, and a single process uses virtual devices on the first.
+    """
+    available = torch.cuda.device_count()
+    if available == 0:
+        raise UsageError("PARITY_DEVICES asks for GPUs, but torch sees none; set it to cpu:N to use N CPU devices")
+    names = [
+        torch.cuda.get_device_name(i % available) + (" (shared)" if count > available else "") for i in range(count)
+    ]
+    if count > available and own is None:
         return _virtual(count, torch.device("cuda", 0), names[0])
-    return Machine([torch.device("cuda", i % there) for i in range(count)], names, None, own)
+    return Machine([torch.device("cuda", i % available) for i in range(count)], names, None, own)
 
 
 def _virtual(count: int, physical: torch.device, name: str) -> Machine:
@@ -82,17 +90,17 @@ def _virtual(count: int, physical: torch.device, name: str) -> Machine:
 
 
 def join(device: torch.device) -> None:
-    """The process group of all ranks: made at the first case that needs it, and kept until the process ends."""
+    """Create the process group of all ranks, if there is none yet; it is kept until the process ends."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if dist.is_initialized():
         return
-    here = rank()
-    # NCCL refuses two ranks on one GPU; gloo copies through the host.
-    shared = device.type == "cuda" and here.of > torch.cuda.device_count()
-    backend = "nccl" if device.type == "cuda" and not shared else "gloo"
-    if here.of == 1:
+    own_rank = rank()
+    # NCCL refuses two ranks on one GPU; gloo works, by copying through the host.
+    is_shared = device.type == "cuda" and own_rank.of > torch.cuda.device_count()
+    backend = "nccl" if device.type == "cuda" and not is_shared else "gloo"
+    if own_rank.of == 1:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     else:
-        meeting = os.environ.get("PARITY_RENDEZVOUS", "env://")
-        dist.init_process_group(backend, init_method=meeting, rank=here.number, world_size=here.of)
+        rendezvous = os.environ.get("PARITY_RENDEZVOUS", "env://")
+        dist.init_process_group(backend, init_method=rendezvous, rank=own_rank.number, world_size=own_rank.of)

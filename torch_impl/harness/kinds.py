@@ -1,4 +1,4 @@
-"""What kind of module each is, by the names that both sides have in common."""
+"""The kinds of modules, by names that both sides share, and the facts about a module that matter for the mapping."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import nn
 
 from torch_impl.strategies.branch_parallel import BranchedAttention
 
-# The first kind that fits counts.
+# The first class that matches counts.
 KINDS: dict[type, str] = {
     nn.Linear: "linear",
     nn.Conv1d: "conv1d",
@@ -46,7 +46,7 @@ KINDS: dict[type, str] = {
     nn.Flatten: "flatten",
     nn.Dropout: "dropout",
 }
-# Of libraries that are not imported here: by module and class.
+# Classes of libraries that are not imported here, by module and class name.
 OTHERS = {
     ("transformers.pytorch_utils", "Conv1D"): "linear_io",
     ("transformers.models.t5.modeling_t5", "T5LayerNorm"): "rms_norm",
@@ -57,8 +57,8 @@ OTHERS = {
     ("transformers.activations", "SiLUActivation"): "silu",
 }
 TANH = ("GELUTanh", "PytorchGELUTanh", "NewGELUActivation")
-GATES = {"lstm": "ifgo", "gru": "rzn"}  # in the order in which torch packs them
-# A fact to the attributes that tell it, in PyTorch or in others' libraries.
+GATES = {"lstm": "ifgo", "gru": "rzn"}  # the order in which torch packs them
+# The attributes that hold each fact, in PyTorch or in other libraries.
 FACTS = {
     "groups": ("groups", "num_groups"),
     "stride": ("stride",),
@@ -75,38 +75,39 @@ FACTS = {
 
 
 def kind(module: nn.Module) -> str:
-    """A kind of the tables, or the name of the module's class."""
-    found = next((name for known, name in KINDS.items() if isinstance(module, known)), None)
-    classes = [(one.__module__, one.__name__) for one in type(module).__mro__]
-    found = found or next((OTHERS[one] for one in classes if one in OTHERS), None)
+    """Return a kind from the tables, or else the name of the module's class."""
+    kind_name = next((name for class_, name in KINDS.items() if isinstance(module, class_)), None)
+    classes = [(key.__module__, key.__name__) for key in type(module).__mro__]
+    kind_name = kind_name or next((OTHERS[key] for key in classes if key in OTHERS), None)
     name = type(module).__name__
-    return found or ("rms_norm" if name.endswith("RMSNorm") else name)
+    return kind_name or ("rms_norm" if name.endswith("RMSNorm") else name)
 
 
 def facts(module: nn.Module) -> dict[str, Any]:
-    """What the mapping may want to know of a module beside its kind."""
-    told: dict[str, Any] = {}
+    """Return what the mapping may need to know about a module besides its kind."""
+    result: dict[str, Any] = {}
     for fact, attributes in FACTS.items():
         value = next((getattr(module, name) for name in attributes if hasattr(module, name)), None)
         if isinstance(value, (bool, int, float, str)):
-            told[fact] = value
-        elif isinstance(value, (list, tuple)) and all(isinstance(each, int) for each in value):
-            told[fact] = list(value)
+            result[fact] = value
+        elif isinstance(value, (list, tuple)) and all(isinstance(entry, int) for entry in value):
+            result[fact] = list(value)
     name = kind(module)
     if name == "gelu":
         tanh = getattr(module, "approximate", "none") == "tanh" or type(module).__name__ in TANH
-        told["form"] = "tanh" if tanh else "exact"
+        result["form"] = "tanh" if tanh else "exact"
     elif name in GATES:
-        told["gates"] = GATES[name]
+        result["gates"] = GATES[name]
     if isinstance(module, nn.RNNBase):
-        told["dropout"] = module.dropout
-    return told
+        result["dropout"] = module.dropout
+    return result
 
 
 def arguments(module: nn.Module, given: tuple[Any, ...], leaf: bool) -> list[torch.Tensor]:
-    """The tensors among the positional arguments of a call; of an attention query, key and value.
+    """Return the tensors among the positional arguments of a call.
 
-    Of a module with modules of its own the first one: the frameworks' customs differ in the others.
+    For attention: query, key and value. For a module with submodules: the first tensor only, since the frameworks pass
+    different further arguments.
     """
     tensors = [argument for argument in given if isinstance(argument, torch.Tensor)]
     if kind(module) == "attention":

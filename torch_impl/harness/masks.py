@@ -1,8 +1,8 @@
-"""Dropout masks that both frameworks draw alike: whatever drops in training takes them from the shared source.
+"""Dropout masks that both frameworks draw alike: in training, all dropout takes its masks from the shared source.
 
-A mask is drawn for the module that is being called, which hooks tell; nn.functional's own functions are
-replaced for the length of the training, so that a model's forward may call them directly, by whatever
-name its file has imported them.
+A mask is drawn for the module that is being called, which hooks keep track of. The functions of nn.functional are
+replaced for the length of the training, under whatever names a model's files have imported them, so that a model's
+forward may call them directly.
 """
 
 import functools
@@ -25,31 +25,40 @@ from parity.core import random
 from parity.core.errors import UsageError
 from torch_impl.dropout import Key, dropout, number
 
-SUPPORTED = "shared masks are for nn.Dropout, F.dropout, F.scaled_dot_product_attention and nn.MultiheadAttention"
+SUPPORTED = (
+    "masks shared by both frameworks are available for nn.Dropout, F.dropout, F.scaled_dot_product_attention "
+    "and nn.MultiheadAttention"
+)
 OTHERS = ("dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
 class Masks:
-    """Draws the masks of one run. `replica`: this process's; None where each device is one (nn.DataParallel).
+    """Draws the dropout masks of one run.
 
-    `ordered`: a mask belongs to the number of the draw within the step, among those for tensors of as many elements,
-    and not to a module, whose name the other framework does not know. Then whatever file calls a function of
-    nn.functional drops so.
+    `replica` is the number of this process's replica, or None if each device is a replica (nn.DataParallel).
+
+    With `ordered` a mask is identified by the number of its draw within the step, counted among tensors with the same
+    number of elements, and not by the module, whose name the other framework does not know. The functions of
+    nn.functional are then replaced in every loaded file.
     """
 
     def __init__(self, seed: int, replica: int | None, ordered: bool = False):
         self.seed, self.replica, self.ordered = seed, replica, ordered
         self.step = 0
         self._calls: Counter[tuple[str, int]] = Counter()
-        self._names = threading.local()  # nn.DataParallel has a thread for each GPU
+        self._names = threading.local()  # nn.DataParallel has a thread per GPU
 
     @contextmanager
     def drawn(self, model: nn.Module) -> Iterator[None]:
-        """Within it the modules of the model, by name, drop by shared masks. Raises UsageError for other kinds."""
+        """Let the modules of the model draw shared masks within the block.
+
+        Raises UsageError for a module whose dropout is part of a fused kernel, as in nn.LSTM.
+        """
         with ExitStack() as stack:
             for name, module in model.named_modules():
                 if isinstance(module, nn.RNNBase) and module.dropout:
-                    raise UsageError(f"{name}: {type(module).__name__} has dropout of its own; {SUPPORTED}")
+                    kind = type(module).__name__
+                    raise UsageError(f"{name}: {kind} has dropout of its own, whose masks cannot be set; {SUPPORTED}")
                 stack.callback(module.register_forward_pre_hook(functools.partial(self._on_call, name)).remove)
                 stack.callback(module.register_forward_hook(self._on_return, always_call=True).remove)
             files = _loaded() if self.ordered else _files(model)
@@ -58,15 +67,22 @@ class Masks:
             yield
 
     def on_step(self) -> None:
-        """After an update: the next step draws other masks."""
+        """Move on to the next step, which draws other masks; called after each update."""
         self.step += 1
         self._calls.clear()
 
     def dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
-        """x after the dropout of the module that is being called. Raises UsageError in a backward pass."""
+        """Return x after the dropout of the module that is being called.
+
+        Raises UsageError in a backward pass, where torch.utils.checkpoint calls modules again: that call would count as
+        another one, and draw another mask.
+        """
         name = self._stack[-1] if self._stack else ""
-        if torch._C._current_graph_task_id() != -1:  # as torch.utils.checkpoint tells; a call more, other masks
-            raise UsageError(f"{name}: activations are recomputed; shared masks are drawn once, so do not checkpoint")
+        if torch._C._current_graph_task_id() != -1:
+            raise UsageError(
+                f"{name}: activations are recomputed; shared masks are drawn once in a step, "
+                "so switch activation checkpointing off"
+            )
         name = random.mask_name(x.numel()) if self.ordered else name
         replica = x.device.index if self.replica is None else self.replica
         call = self._calls[name, replica]
@@ -75,7 +91,7 @@ class Masks:
 
     @property
     def _stack(self) -> list[str]:
-        """The modules that are being called in this thread, the innermost last."""
+        """The names of the modules that are being called in this thread, the innermost last."""
         if not hasattr(self._names, "stack"):
             self._names.stack = []
         return self._names.stack
@@ -87,7 +103,7 @@ class Masks:
         self._stack.pop()
 
     def _replaced(self) -> dict[str, Callable[..., torch.Tensor]]:
-        """The functions of nn.functional that drop, by name."""
+        """Return replacements of the functions of nn.functional that drop, by name."""
         attention = functional.scaled_dot_product_attention
 
         def dropped(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
@@ -111,19 +127,19 @@ class Masks:
 def _imported(
     files: Iterable[ModuleType], replaced: dict[str, Callable[..., torch.Tensor]]
 ) -> list[tuple[ModuleType, str, Callable[..., torch.Tensor]]]:
-    """Where nn.functional's functions have a name in these files."""
+    """Return (file, name in it, replacement) wherever these files refer to one of the functions."""
     functions = {id(getattr(functional, name)): function for name, function in replaced.items()}
     return [(file, name, functions[id(x)]) for file in files for name, x in vars(file).items() if id(x) in functions]
 
 
 def _files(model: nn.Module) -> set[ModuleType]:
-    """nn.functional, and the files of the model's classes."""
+    """Return nn.functional, and the files that define the model's classes."""
     classes = {kind for module in model.modules() for kind in type(module).__mro__}
     return {functional, *(sys.modules[kind.__module__] for kind in classes if kind.__module__ in sys.modules)}
 
 
 def _loaded() -> set[ModuleType]:
-    """nn.functional, and everything that is imported beside torch."""
+    """Return nn.functional, and all loaded modules that are not torch's own."""
     others = [file for name, file in sys.modules.items() if name.partition(".")[0] != "torch"]
     return {functional, *(file for file in others if isinstance(file, ModuleType))}
 
@@ -138,7 +154,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """F.scaled_dot_product_attention as its documentation writes it out, the weights dropped by `drop`."""
+    """Compute F.scaled_dot_product_attention by its documented formula, with `drop` applied to the weights."""
     if enable_gqa:
         key, value = (x.repeat_interleave(query.size(-3) // x.size(-3), -3) for x in (key, value))
     scores = query * (1 / math.sqrt(query.size(-1)) if scale is None else scale) @ key.transpose(-2, -1)
@@ -152,19 +168,22 @@ def _attention(
 
 
 def _masked_softmax(scores: torch.Tensor) -> torch.Tensor:
-    """Zeros where a query may see no key, as PyTorch gives; 0 / 0 by the formula, which gradients must not meet."""
+    """Return the softmax, with zeros for a query that may see no key, as PyTorch returns.
+
+    The plain formula gives 0 / 0 there, and its gradient would be NaN.
+    """
     blind = scores.isneginf().all(-1, keepdim=True)
     return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
 
 
 def _refused(name: str, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A function that drops otherwise: not in training."""
+    """Wrap a function that drops in another way, so that it raises UsageError if called in training."""
 
     def called(*args: Any, **kwargs: Any) -> torch.Tensor:
-        given = inspect.signature(function).bind(*args, **kwargs)
-        given.apply_defaults()
-        if given.arguments["training"] and given.arguments["p"]:
-            raise UsageError(f"F.{name} draws masks of another kind; {SUPPORTED}")
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        if bound.arguments["training"] and bound.arguments["p"]:
+            raise UsageError(f"F.{name} draws masks of another kind than nn.Dropout; {SUPPORTED}")
         return function(*args, **kwargs)
 
     return called

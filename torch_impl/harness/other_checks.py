@@ -1,7 +1,8 @@
-"""python -m torch_impl.harness.other_checks FILE.npz: by check, the runs whose outputs it objects to, as JSON.
+"""Other comparison tools, against which the self-test measures this project.
 
-The file holds arrays `run/number/0` and `run/number/1`, to be compared by torch.testing.assert_close, and by
-Polygraphy where it is installed. That one imports torch by itself, so that it belongs here too.
+`python -m torch_impl.harness.other_checks FILE.npz` prints, as JSON, the numbers of the runs that each tool objects to.
+The file holds pairs of arrays `run/number/0` and `run/number/1`. The tools are torch.testing.assert_close and, if
+installed, Polygraphy (which imports torch, and therefore belongs here).
 """
 
 import json
@@ -16,7 +17,7 @@ TOLERANCE = 1e-5
 
 
 def checks() -> dict[str, Check]:
-    """Whether two arrays are close, as each check sees it."""
+    """Return the checks by name; each tells whether two arrays are close."""
     try:
         from polygraphy.comparator import IterationResult, SimpleCompareFunc
         from polygraphy.logger import G_LOGGER
@@ -26,23 +27,23 @@ def checks() -> dict[str, Check]:
     compare = SimpleCompareFunc(rtol=TOLERANCE, atol=TOLERANCE)
 
     def polygraphy(*pair: np.ndarray) -> bool:
-        with np.errstate(all="ignore"):  # infinities are for it to judge
+        with np.errstate(all="ignore"):  # infinities are for the check to handle
             return all(compare(*(IterationResult({"output": array}) for array in pair)).values())
 
     return {"assert_close": _assert_close, "polygraphy": polygraphy}
 
 
 def objections(arrays: dict[str, np.ndarray], close: Check) -> list[int]:
-    """The numbers of the runs of which any pair is not close."""
+    """Return the numbers of the runs in which any pair of arrays is not close."""
     pairs = {name.rpartition("/")[0] for name in arrays}
     return sorted(
         {int(pair.partition("/")[0]) for pair in pairs if not close(arrays[f"{pair}/0"], arrays[f"{pair}/1"])}
     )
 
 
-def _assert_close(one: np.ndarray, other: np.ndarray) -> bool:
+def _assert_close(reference: np.ndarray, candidate: np.ndarray) -> bool:
     try:
-        torch.testing.assert_close(torch.from_numpy(one), torch.from_numpy(other))
+        torch.testing.assert_close(torch.from_numpy(reference), torch.from_numpy(candidate))
     except AssertionError:
         return False
     return True

@@ -1,9 +1,9 @@
-"""A machine with GPUs that has none: programs written for CUDA run unchanged, on virtual devices.
+"""Pretended GPUs: programs written for CUDA run unchanged on a machine without GPUs, on virtual devices.
 
-Within `pretend(n)`, "cuda:i" is the virtual device lazy:i of virtual_devices.py, and the program sees nothing but
-cuda:i: in `tensor.device`, in messages, in text. What is replaced to that end stands in pretended/, and is put back
-when the context ends. AtenObserver that, in a TorchDispatchMode, tensors are VirtualTensors: `real` is what computes,
-`name` what their device, or a message, says to the user.
+Within `pretend(n)`, "cuda:i" is the virtual device lazy:i of virtual_devices.py, and the program only ever sees cuda:i:
+in `tensor.device`, in messages and in text. The functions that are replaced for this are in pretended/, and are
+restored when the context ends. Code below the dispatcher (a TorchDispatchMode) does see VirtualTensors: there, `real`
+gives the tensor that computes, and `name` the device name to show the user.
 """
 
 import re
@@ -23,28 +23,28 @@ MISSING = object()
 
 @contextmanager
 def pretend(count: int, physical: torch.device = CPU) -> Iterator[None]:
-    """Within it there are `count` devices "cuda:i". `physical`: what computes."""
+    """Provide `count` devices "cuda:i" within the block; `physical` computes for them."""
     if physical.type == CALLED:
-        torch.cuda.init()  # which the program then cannot do any more
+        torch.cuda.init()  # must happen now: the program's own call is replaced by one that does nothing
     machine = Machine(physical, CALLED, count)
     with virtual_devices(machine):
-        torch.zeros(())  # imports torch._dynamo, which must find PyTorch as it is
+        torch.zeros(())  # this imports torch._dynamo, which must see PyTorch before it is patched
         with _patched(machine):
             yield
 
 
 @contextmanager
 def on_cpu(count: int) -> Iterator[None]:
-    """The same names, and all of them are the CPU itself: a program runs as fast there as it can."""
+    """Provide devices "cuda:i" that are all the CPU itself, so that a program runs at full speed."""
     with _patched(OneMachine(CPU, CALLED, count)):
         yield
 
 
 class OneMachine(Machine):
-    """Its devices are one."""
+    """A machine whose devices are all one and the same."""
 
     def place(self, device: torch.device) -> torch.device:
-        """What computes, for each of them."""
+        """Return the physical device for every virtual one; any other device unchanged."""
         return self.physical if super().place(device).type == TYPE else device
 
 
@@ -59,15 +59,18 @@ def _patched(machine: Machine) -> Iterator[None]:
 
 
 def name(device: Any) -> str:
-    """The name of a device, or a text that names devices, as the user knows them: "cuda:1" for lazy:1."""
+    """Return the name of a device as the user knows it: "cuda:1" for lazy:1.
+
+    It also converts the device names within a text, such as an error message.
+    """
     if isinstance(device, torch.device) and device.index is None:
-        device = VirtualDevices.machine.place(device)  # the current one
+        device = VirtualDevices.machine.place(device)  # without an index it means the current device
     text = re.sub(r"Lazy(\w+)Type\b", rf"torch.{CALLED}.\1Tensor", str(device))
     return re.sub(rf"\b{TYPE}\b", CALLED, text)
 
 
 def real(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor that computes, which may share memory with others."""
+    """Return the tensor that computes; it may share memory with others."""
     return tensor.inner if isinstance(tensor, VirtualTensor) else tensor
 
 
@@ -81,7 +84,7 @@ def _patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _put_back(owner: Any, name: str, value: Any) -> None:
-    """What stood there; what was inherited is inherited again."""
+    """Restore an attribute, or delete it if it had been inherited."""
     if value is MISSING:
         delattr(owner, name)
     else:

@@ -1,8 +1,8 @@
-"""The high run is high everywhere: what a model computes in float32 on purpose is float64 in it.
+"""Float64 promotion: in the high run, what a model computes in float32 on purpose is computed in float64.
 
-Norms, softmax, rotary tables and losses often hold such islands. Within `lifted` every function of torch that is
-asked for float32 (`.to`, `.float`, `dtype=`) gives float64, complex64 becomes complex128, and what comes from NumPy
-in float32 is widened. Half precision that a model asks for stays as it is.
+Norms, softmax, rotary tables and losses often contain such float32 islands. Within `promoted`, every torch function
+that is asked for float32 (`.to`, `.float`, `dtype=`) gives float64, complex64 becomes complex128, and float32 arrays
+from NumPy are converted. Half precision that a model asks for is left as it is.
 """
 
 import functools
@@ -22,22 +22,28 @@ from parity.core.names import MODEL
 
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 TYPES = {"torch.FloatTensor": torch.float64, "torch.cuda.FloatTensor": torch.float64}
-ASKING = {"float": torch.float64, "cfloat": torch.complex128}  # methods that name their dtype by themselves
-# float32 is not what these make: they read the same bits otherwise, or tell something of dtypes.
+ASKING = {"float": torch.float64, "cfloat": torch.complex128}  # methods whose names are dtypes
+# These do not produce float32: they reinterpret bits, or answer questions about dtypes.
 BITS = {"view", "can_cast", "promote_types", "result_type"}
 BUILDING = "build"
 
 
 @contextmanager
-def lifted(at: str) -> Iterator[list[str]]:
-    """At float64, no float32 within the block; the list of what was lifted, once each: "norm: .to(float32)"."""
-    places: list[str] = []
-    with _lifting(places) if at == "float64" else nullcontext():
-        yield places
+def promoted(at: str) -> Iterator[list[str]]:
+    """Replace float32 by float64 within the block, if `at` is float64.
+
+    Yields the list to which every promotion is added once, such as "norm: .to(float32)".
+    """
+    promotions: list[str] = []
+    with _promoting(promotions) if at == "float64" else nullcontext():
+        yield promotions
 
 
-def widened(model: nn.Module, at: str) -> list[str]:
-    """Make parameters and buffers as wide as the run; what was not, at float64."""
+def promote_weights(model: nn.Module, at: str) -> list[str]:
+    """Convert parameters and buffers of lower precision to float32, or to float64 if `at` is float64.
+
+    Returns what was converted, by dtype; empty unless `at` is float64.
+    """
     wanted = torch.float64 if at == "float64" else torch.float32
     held: dict[torch.dtype, list[str]] = {}
     with torch.no_grad():
@@ -45,7 +51,7 @@ def widened(model: nn.Module, at: str) -> list[str]:
             if (dtype := _wider(tensor.dtype, wanted)) != tensor.dtype:
                 held.setdefault(tensor.dtype, []).append(name)
                 tensor.data = tensor.data.to(dtype)
-    return [_held(*one) for one in held.items()] if at == "float64" else []
+    return [_held(*entry) for entry in held.items()] if at == "float64" else []
 
 
 def _held(dtype: torch.dtype, names: list[str]) -> str:
@@ -60,28 +66,32 @@ def _wider(dtype: torch.dtype, wanted: torch.dtype) -> torch.dtype:
 
 
 @contextmanager
-def _lifting(places: list[str]) -> Iterator[None]:
-    """The mode; what no mode sees; and the user's code in the backward pass, where autograd leaves modes behind."""
+def _promoting(promotions: list[str]) -> Iterator[None]:
+    """Promote everywhere: under the function mode, in functions that no mode sees, and in the backward pass.
+
+    Autograd runs user code of the backward pass (custom functions, checkpointed modules) outside of all modes, so the
+    mode is entered there again.
+    """
     stack: list[nn.Module] = []
-    again: list[bool] = []  # of the modules of the stack: whether the call has entered the mode
-    known: set[tuple[int, str]] = set()
+    entered_mode: list[bool] = []  # for each module on the stack: whether its call has entered the mode
+    seen: set[tuple[int, str]] = set()
 
     def note(what: str) -> None:
-        if (place := (id(stack[-1]) if stack else 0, what)) not in known:
-            known.add(place)
-            places.append(f"{_path(stack)}: {what}")
+        if (site := (id(stack[-1]) if stack else 0, what)) not in seen:
+            seen.add(site)
+            promotions.append(f"{_path(stack)}: {what}")
 
-    mode = _Lifting(note)
+    mode = _PromotionMode(note)
 
     def on_call(module: nn.Module, *_: Any) -> None:
         stack.append(module)
-        again.append(_in_backward() and not any(again))
-        if again[-1]:
+        entered_mode.append(_in_backward() and not any(entered_mode))
+        if entered_mode[-1]:
             mode.__enter__()
 
     def on_return(*_: Any) -> None:
         stack.pop()
-        if again.pop():
+        if entered_mode.pop():
             mode.__exit__(None, None, None)
 
     backward = BackwardCFunction.apply
@@ -101,12 +111,12 @@ def _lifting(places: list[str]) -> Iterator[None]:
 
 
 def _in_backward() -> bool:
-    """Then a checkpoint calls modules again."""
+    """Return whether a backward pass is running; modules called in it are recomputed by a checkpoint."""
     return torch._C._current_graph_task_id() != -1
 
 
 def _unseen(note: Callable[[str], None]) -> dict[str, Callable[..., Any]]:
-    """Functions of torch that are no functions of tensors, and do the same in float64."""
+    """Return replacements of torch functions that a TorchFunctionMode does not see."""
     default = torch.set_default_dtype
 
     def set_default_dtype(d: torch.dtype) -> None:
@@ -115,19 +125,19 @@ def _unseen(note: Callable[[str], None]) -> dict[str, Callable[..., Any]]:
         default(WIDER.get(d, d))
 
     def from_array(name: str, function: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
-        made = function(*args, **kwargs)
-        if made.dtype not in WIDER:
-            return made
-        note(f"torch.{name}, of values that stay rounded to {_text(made.dtype)}")
-        return made.to(WIDER[made.dtype])
+        tensor = function(*args, **kwargs)
+        if tensor.dtype not in WIDER:
+            return tensor
+        note(f"torch.{name}, of values that stay rounded to {_text(tensor.dtype)}")
+        return tensor.to(WIDER[tensor.dtype])
 
     makers = {name: getattr(torch, name) for name in ("from_numpy", "frombuffer", "from_dlpack")}
-    made = {name: functools.partial(from_array, name, maker) for name, maker in makers.items()}
-    return {"set_default_dtype": set_default_dtype, **made}
+    wrapped = {name: functools.partial(from_array, name, maker) for name, maker in makers.items()}
+    return {"set_default_dtype": set_default_dtype, **wrapped}
 
 
-class _Lifting(TorchFunctionMode):
-    """Every function of torch that a model calls. `note` is told what is lifted."""
+class _PromotionMode(TorchFunctionMode):
+    """The mode that replaces float32 by float64 in every torch function; `note` is called with each promotion."""
 
     def __init__(self, note: Callable[[str], None]):
         super().__init__()
@@ -142,19 +152,22 @@ class _Lifting(TorchFunctionMode):
         asked = [leaf for leaf in _flat(args, kwargs) if _wanted(leaf)] if name not in BITS else []
         if asked:
             self.note(f"{_function(func, name)}({', '.join(dict.fromkeys(map(_text, asked)))})")
-            args, kwargs = tree_map(_lift, (args, kwargs))
+            args, kwargs = tree_map(_promoted_argument, (args, kwargs))
         return self._result(func, name, func(*args, **kwargs), args, kwargs)
 
-    def _result(self, func: Any, name: str, made: Any, args: tuple, kwargs: dict) -> Any:
-        """Widened if it is float32 that nothing of what went in was, as where NumPy's values come in."""
-        if not isinstance(made, torch.Tensor) or made.dtype not in WIDER or _inherited(args, kwargs):
-            return made
-        self.note(f"{_function(func, name)}, of values that stay rounded to {_text(made.dtype)}")
-        return made.to(WIDER[made.dtype])
+    def _result(self, func: Any, name: str, result: Any, args: tuple, kwargs: dict) -> Any:
+        """Promote a float32 result that did not come from a float32 input, such as a tensor made from a NumPy array.
+
+        The values stay rounded to float32, which the note says.
+        """
+        if not isinstance(result, torch.Tensor) or result.dtype not in WIDER or _inherited(args, kwargs):
+            return result
+        self.note(f"{_function(func, name)}, of values that stay rounded to {_text(result.dtype)}")
+        return result.to(WIDER[result.dtype])
 
 
 def _flat(args: tuple, kwargs: dict) -> Iterator[Any]:
-    """Arguments, and what is within tuples, lists and dicts among them."""
+    """Yield all arguments, and the leaves of those that are tuples, lists or dicts."""
     for argument in (*args, *kwargs.values()):
         if isinstance(argument, (tuple, list, dict)):
             yield from tree_leaves(argument)
@@ -163,13 +176,13 @@ def _flat(args: tuple, kwargs: dict) -> Iterator[Any]:
 
 
 def _wanted(argument: Any) -> bool:
-    """Whether an argument asks for float32."""
+    """Return whether an argument asks for float32 or complex64."""
     if isinstance(argument, str):
         return argument in TYPES
     return (isinstance(argument, torch.dtype) and argument in WIDER) or argument is torch.FloatTensor
 
 
-def _lift(argument: Any) -> Any:
+def _promoted_argument(argument: Any) -> Any:
     if not _wanted(argument):
         return argument
     return WIDER[argument] if isinstance(argument, torch.dtype) else torch.float64
@@ -180,7 +193,7 @@ def _inherited(args: tuple, kwargs: dict) -> bool:
 
 
 def _function(func: Any, name: str) -> str:
-    """As the user writes it: .to of a tensor's methods, else torch.zeros."""
+    """Return the function's name as the user writes it: ".to" for a tensor's method, else "torch.zeros"."""
     return f".{name}" if getattr(torch.Tensor, name, None) is func else f"torch.{name}"
 
 
@@ -189,7 +202,7 @@ def _text(dtype: Any) -> str:
 
 
 def _path(stack: list[nn.Module]) -> str:
-    """The innermost module that is being called, as it is named in the outermost."""
+    """Return the name of the innermost module that is being called, within the outermost one."""
     if not stack:
         return BUILDING
     named = (name for name, module in stack[0].named_modules() if module is stack[-1])

@@ -1,4 +1,4 @@
-"""One run of one case, recorded."""
+"""Runs one job: trains a built-in case's model (or hands over to a user's pair), and records it."""
 
 import functools
 import importlib
@@ -14,7 +14,7 @@ from parity.trace.layout import Layout
 from torch_impl import losses, models, optimizers
 from torch_impl.harness import data, devices, faults, precision, specimen, weights
 from torch_impl.harness.devices import Machine, rank
-from torch_impl.harness.layout_recorder import Watch
+from torch_impl.harness.layout_recorder import LayoutRecorder
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import run as pair
 from torch_impl.harness.probe import Probe, modules
@@ -28,24 +28,25 @@ torch.set_num_interop_threads(threads())
 
 
 def versions() -> dict[str, str]:
-    """The framework packages and their versions."""
+    """Return the versions of the framework packages."""
     return {"torch": str(torch.__version__)}
 
 
 def run(run: Run) -> Account:
-    """Train the case's model, recording."""
+    """Train the model of a case while recording it; a user's pair is passed on to `pair.run`."""
     if run.pair is not None:
         return pair.run(run)
     machine = devices.find(run.case)
-    watch = Watch(machine, run.case.replicas)
+    layout_recorder = LayoutRecorder(machine, run.case.replicas)
     with precision.policy(run.at), machine.available(), faults.planted(run.fault, run.at):
         try:
-            return _train(run, machine, watch)
+            return _train(run, machine, layout_recorder)
         finally:
-            watch.stop()
+            layout_recorder.stop()
 
 
-def _train(run: Run, machine: Machine, watch: Watch) -> Account:
+def _train(run: Run, machine: Machine, layout_recorder: LayoutRecorder) -> Account:
+    """Train the model by the case's strategy, with recorder, layout recorder and masks attached."""
     case = run.case
     strategy = importlib.import_module(f"torch_impl.strategies.{case.strategy}")
     kind = (machine.physical or machine.logical[0]).type
@@ -63,18 +64,18 @@ def _train(run: Run, machine: Machine, watch: Watch) -> Account:
 
     def on_step() -> None:
         if not layouts:
-            watch.stop()
-            layouts.append(watch.layout(probe.trained, optimizer))
+            layout_recorder.stop()
+            layouts.append(layout_recorder.layout(probe.trained, optimizer))
         probe.on_step()
         masks.on_step()
 
     make_optimizer = functools.partial(optimizers.build, case)
     model, optimizer = strategy.place(make_model, make_optimizer, machine.logical, **options(run))
-    probe = Probe(run, whole[0], optimizer, watch, machine.rank or 0)
+    probe = Probe(run, whole[0], optimizer, layout_recorder, machine.rank or 0)
     loss = probe.loss(precision.autocast(run.at, kind)(losses.build(case.loss)))
     probe.on_step()
     if run.watch:
-        watch.start(modules(whole[0]))
+        layout_recorder.start(modules(whole[0]))
     with masks.drawn(whole[0]):
         strategy.train(model, optimizer, loss, data.steps(run), on_step)
         strategy.evaluate(model, data.evaluation(run))
@@ -83,7 +84,7 @@ def _train(run: Run, machine: Machine, watch: Watch) -> Account:
 
 
 def options(run: Run) -> dict[str, Any]:
-    """What a strategy is told of the case."""
+    """Return the strategy-specific arguments of `place`."""
     axis = run.dataset.batch_axis
     match run.case.strategy:
         case "data_parallel":

@@ -1,4 +1,4 @@
-"""A model of the layers that the five lack, for planted faults: nobody trains it, and it teaches nothing."""
+"""A model of the layers that the five built-in models lack, as a subject for planted faults."""
 
 import torch
 from torch import nn
@@ -7,12 +7,15 @@ from parity.config import schema
 
 
 def build(config: schema.Specimen) -> nn.Module:
-    """The model that a config describes."""
+    """Build the model that `config` describes."""
     return Specimen(config.classes)
 
 
 class Specimen(nn.Module):
-    """Input: (batch, 3, 16, 16); output: (batch, classes)."""
+    """A chain of convolution, norm, activation, pooling and dense layers.
+
+    Input: (batch, 3, 16, 16); output: (batch, classes).
+    """
 
     def __init__(self, classes: int):
         super().__init__()

@@ -1,8 +1,8 @@
-"""Any number of devices on a machine that has none: tensors that say `lazy:i` and compute elsewhere.
+"""Virtual devices: any number of devices `lazy:i` on a machine without any, with real computation.
 
-A VirtualTensor wraps a real tensor, computes with it, and refuses to be mixed with tensors of other
-devices, as CUDA's do. Autograd, modules and optimizers run on it as they are. `lazy` is a device type
-that torch knows and no backend of a plain build uses.
+A VirtualTensor wraps a real tensor and computes with it, but refuses to be mixed with tensors of other devices, as CUDA
+tensors do. Autograd, modules and optimizers work on it unchanged. `lazy` is a device type that torch knows, and that no
+backend of a plain build uses.
 """
 
 import sys
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 TYPE = "lazy"
 COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
-# An argument that may be on the CPU, or has to be, while the others are elsewhere; a result that is on the CPU.
+# The argument that may (or must) be on the CPU while the others are on a device; and the result that is on the CPU.
 ON_HOST = {
     torch.ops.aten.index.Tensor: 1,
     torch.ops.aten.index_put.default: 1,
@@ -29,17 +29,17 @@ ON_HOST = {
     torch.ops.aten._pad_packed_sequence.default: 1,
 }
 RESULT_ON_HOST = {torch.ops.aten._pack_padded_sequence.default: 1, torch.ops.aten._pad_packed_sequence.default: 1}
-# What torch.autocast casts, of what is used here (docs.pytorch.org/docs/stable/amp.html, op eligibility):
-# to the lower precision, and to float32.
+# The functions that torch.autocast casts to the lower precision and to float32, as far as the models here use them
+# (docs.pytorch.org/docs/stable/amp.html, op eligibility).
 LOWER = ("linear", "conv2d", "scaled_dot_product_attention")
 FLOAT32 = {"cpu": ("mse_loss", "cross_entropy"), "cuda": ("mse_loss", "cross_entropy", "layer_norm")}
 _DATA, _DEVICE = torch._C.TensorBase.data, torch._C.TensorBase.device
 
 
 class VirtualTensor(torch.Tensor):
-    """`inner`, said to be on `place`."""
+    """The tensor `inner`, claiming to be on the device `place`."""
 
-    # What comes of its ops is made in __torch_dispatch__.
+    # __torch_dispatch__ wraps the results of ops; the default __torch_function__ would wrap them again.
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
@@ -65,7 +65,7 @@ class VirtualTensor(torch.Tensor):
 
 @dataclass
 class Machine:
-    """What computes, and what the virtual devices are called: `called:i`, where the program says it."""
+    """The device that computes, and the name `called` under which the program knows the virtual devices."""
 
     physical: torch.device
     called: str = TYPE
@@ -73,7 +73,10 @@ class Machine:
     current: int = 0
 
     def place(self, device: torch.device) -> torch.device:
-        """The virtual device of that name; any other as it is."""
+        """Return the virtual device for a device that the program names; any other device unchanged.
+
+        Raises torch.AcceleratorError, as CUDA does, if there is no such device.
+        """
         if device.type not in (self.called, TYPE):
             return device
         index = self.current if device.index is None else device.index
@@ -84,12 +87,12 @@ class Machine:
         return torch.device(TYPE, index)
 
     def name(self, device: torch.device) -> torch.device:
-        """The name of a virtual device; any other as it is."""
+        """Return the program's name of a virtual device; any other device unchanged."""
         return torch.device(self.called, device.index) if device.type == TYPE else device
 
 
 class VirtualDevices(TorchDispatchMode):
-    """Within it, tensors can be made on virtual devices and copied to them."""
+    """The dispatch mode in which tensors can be made on virtual devices and copied to them."""
 
     machine = Machine(torch.device("cpu"))
 
@@ -107,12 +110,12 @@ class VirtualDevices(TorchDispatchMode):
 
 @contextmanager
 def virtual_devices(physical: torch.device | Machine) -> Iterator[None]:
-    """Virtual devices `lazy:i`, as many as are asked for, and nn.DataParallel on them.
+    """Provide virtual devices `lazy:i`, as many as are used, within the block; nn.DataParallel runs on them.
 
-    nn.DataParallel itself is as it is. Replaced is what it has from CUDA: which type of device there
-    is, its copying functions in C++ (which a CPU build lacks), and the threads that give each
-    replica a stream of its own. torch.autocast passes virtual tensors over: its casts are made here,
-    unless the devices are called otherwise.
+    nn.DataParallel itself is unchanged. Replaced are the CUDA parts that it uses: the type of available devices, the
+    copying functions in C++ (which a CPU build lacks), and the threads that give each replica a stream of its own.
+    torch.autocast ignores virtual tensors, so its casts are made here, except for pretended GPUs, where
+    pretended/casts.py makes them.
     """
     machine = physical if isinstance(physical, Machine) else Machine(physical)
     module = sys.modules["torch.nn.parallel.data_parallel"]  # torch.nn.parallel's attribute is a function
@@ -137,8 +140,8 @@ def virtual_devices(physical: torch.device | Machine) -> Iterator[None]:
 
 
 def _compute(func: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-    """Run an op on the real tensors, and say that its results are where its arguments are."""
-    given: dict[int, torch.Tensor] = {}  # by the real tensor: an op in place returns its argument
+    """Run an op on the real tensors, and put its results on the device of its arguments."""
+    given: dict[int, torch.Tensor] = {}  # by id of the real tensor, because an in-place op returns its argument
     machine = VirtualDevices.machine
 
     def real(value: Any) -> Any:
@@ -150,9 +153,9 @@ def _compute(func: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
             return machine.physical
         return value
 
-    here, named = _mapped(real, args), {name: _mapped(real, value) for name, value in kwargs.items()}
+    real_args, real_kwargs = _mapped(real, args), {name: _mapped(real, value) for name, value in kwargs.items()}
     device = _device(func, args, kwargs, given)
-    results = func(*here, **named)
+    results = func(*real_args, **real_kwargs)
     if device.type != TYPE:
         return results
 
@@ -162,54 +165,56 @@ def _compute(func: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         same = given.get(id(result))
         if same is not None and place(same) == device:
             return _as_its_inner(same) if torch.Tag.inplace_view in func.tags else same
-        # What is on another device now must not share memory with what it was copied from.
+        # A copy on another device must not share memory with the original.
         return VirtualTensor(result.clone() if same is not None else result, device)
 
     if func in RESULT_ON_HOST:
-        return tuple(each if i == RESULT_ON_HOST[func] else virtual(each) for i, each in enumerate(results))
+        return tuple(entry if i == RESULT_ON_HOST[func] else virtual(entry) for i, entry in enumerate(results))
     return _mapped(virtual, results)
 
 
 def _device(func: Any, args: tuple, kwargs: dict, given: dict[int, torch.Tensor]) -> torch.device:
-    """Where an op's results are: where it was told, or where its tensors are."""
-    asked = kwargs.get("device") or next((value for value in args if isinstance(value, torch.device)), None)
-    if asked is not None:
-        return VirtualDevices.machine.place(asked)
+    """Return the device of an op's results: the one that is asked for, else that of its arguments."""
+    requested = kwargs.get("device") or next((value for value in args if isinstance(value, torch.device)), None)
+    if requested is not None:
+        return VirtualDevices.machine.place(requested)
     if func in COPIES:
         return place(args[0])
     on_host = args[ON_HOST[func]] if func in ON_HOST else ()
-    free = {id(each) for each in (on_host if isinstance(on_host, (list, tuple)) else [on_host])}
-    return _common_device(each for each in given.values() if id(each) not in free or isinstance(each, VirtualTensor))
+    unchecked = {id(tensor) for tensor in (on_host if isinstance(on_host, (list, tuple)) else [on_host])}
+    return _common_device(
+        tensor for tensor in given.values() if id(tensor) not in unchecked or isinstance(tensor, VirtualTensor)
+    )
 
 
 def place(tensor: torch.Tensor) -> torch.device:
-    """The device of a tensor: `lazy:i` for a virtual one, whatever it is called."""
+    """Return the device of a tensor: `lazy:i` for a virtual one, whatever the program calls it."""
     return tensor.place if isinstance(tensor, VirtualTensor) else _DEVICE.__get__(tensor)
 
 
 def _as_its_inner(tensor: VirtualTensor) -> VirtualTensor:
-    """The tensor, in the shape that its inner one has now."""
+    """Return the tensor after an in-place change of shape, with the shape that its inner tensor has now."""
     if tensor.shape != tensor.inner.shape or tensor.stride() != tensor.inner.stride():
         set_data(tensor, VirtualTensor(tensor.inner, tensor.place))
     return tensor
 
 
 def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """What `tensor.data = value` does, if both are virtual or none is."""
+    """Do what `tensor.data = value` does, if both tensors are virtual or neither is."""
     _DATA.__set__(tensor, value)
     if isinstance(tensor, VirtualTensor):
         tensor.inner, tensor.place = value.inner, value.place
 
 
 def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """The function of a value, or of each one in lists and tuples."""
+    """Apply a function to a value, or to each value in nested lists and tuples."""
     if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(function, each) for each in value)
+        return type(value)(_mapped(function, member) for member in value)
     return function(value)
 
 
 def _autocast(function: Callable[..., Any], kind: str, lower: bool) -> Callable[..., Any]:
-    """The function with what torch.autocast would do to its arguments, where that is on."""
+    """Wrap a function so that its arguments are cast as torch.autocast would, where that is on."""
 
     def cast(*args: Any, **kwargs: Any) -> Any:
         if not torch.is_autocast_enabled(kind):
@@ -225,12 +230,15 @@ def _autocast(function: Callable[..., Any], kind: str, lower: bool) -> Callable[
 
 
 def _common_device(tensors: Iterable[torch.Tensor]) -> torch.device:
-    """The device of all tensors; a number of no axes on the CPU may be anywhere."""
+    """Return the device of all tensors; scalars on the CPU may be combined with any device.
+
+    Raises RuntimeError, with torch's own message, if there are several.
+    """
     devices = list({place(tensor): None for tensor in tensors if tensor.dim() or isinstance(tensor, VirtualTensor)})
     if len(devices) > 1:
-        one, other = map(VirtualDevices.machine.name, devices[:2])
+        first, second = map(VirtualDevices.machine.name, devices[:2])
         raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {one} and {other}!"
+            f"Expected all tensors to be on the same device, but found at least two devices, {first} and {second}!"
         )
     return devices[0] if devices else torch.device("cpu")
 
@@ -257,4 +265,4 @@ def _broadcast(tensors: Sequence[torch.Tensor], devices: list[int], buffer_size:
 def _one_after_the_other(
     modules: Sequence[Module], inputs: Sequence[tuple], kwargs: Sequence[dict], devices: Sequence[int]
 ) -> list[Any]:
-    return [module(*each, **named) for module, each, named in zip(modules, inputs, kwargs, strict=True)]
+    return [module(*args, **named) for module, args, named in zip(modules, inputs, kwargs, strict=True)]

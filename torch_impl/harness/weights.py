@@ -1,4 +1,4 @@
-"""The state of a model and its optimizer under canonical names, which are PyTorch's own."""
+"""The state of a model and its optimizer under canonical names; these are PyTorch's own names."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,14 +13,18 @@ from torch.optim import Optimizer
 from parity.core.arrays import Floats
 
 Named = Iterator[tuple[str, np.ndarray]]
-Parameters = dict[str, list[nn.Parameter]]  # canonical name to the parts, in the order in which they stand in the whole
+# From canonical names to the parts of each parameter, in the order in which they form the whole.
+Parameters = dict[str, list[nn.Parameter]]
 
-# A BranchedAttention has apart what nn.MultiheadAttention packs into one.
+# A BranchedAttention has three projections where nn.MultiheadAttention has one packed parameter.
 BRANCH = re.compile(r"(.*)\.(query|key|value)\.(weight|bias)")
 
 
 def load(model: nn.Module, weights: Mapping[str, Floats]) -> None:
-    """Give every parameter its initial value. Raises ValueError unless names and shapes agree."""
+    """Set every parameter to its initial value.
+
+    Raises ValueError unless the model's parameters have exactly the names and shapes of `weights`.
+    """
     own = dict(model.named_parameters())
     expected = {name: tuple(values.shape) for name, values in weights.items()}
     received = {name: tuple(parameter.shape) for name, parameter in own.items()}
@@ -32,46 +36,55 @@ def load(model: nn.Module, weights: Mapping[str, Floats]) -> None:
 
 
 def trained(model: nn.Module, optimizer: Optimizer) -> Parameters:
-    """The parameters that train in this process: those that its optimizer has."""
-    here = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    found: Parameters = {}
+    """Return the parameters that this process trains: those in its optimizer.
+
+    With model parallelism a process trains only a part of the model.
+    """
+    optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    parameters: Parameters = {}
     for name, parameter in model.named_parameters():
-        if id(parameter) in here:
-            found.setdefault(BRANCH.sub(r"\1.in_proj_\3", name), []).append(parameter)
-    return found
+        if id(parameter) in optimized:
+            parameters.setdefault(BRANCH.sub(r"\1.in_proj_\3", name), []).append(parameter)
+    return parameters
 
 
-def parameters(found: Parameters) -> Named:
-    """Every parameter."""
-    for name, parts in found.items():
+def parameters(trainable: Parameters) -> Named:
+    """Yield (name, value) of every parameter."""
+    for name, parts in trainable.items():
         yield name, to_numpy(*parts)
 
 
-def gradients(found: Parameters) -> Named:
-    """The gradient of every parameter that has one."""
-    for name, parts in found.items():
+def gradients(trainable: Parameters) -> Named:
+    """Yield (name, gradient) of every parameter that has a gradient."""
+    for name, parts in trainable.items():
         if all(part.grad is not None for part in parts):
             yield name, to_numpy(*(part.grad for part in parts))
 
 
-def buffers(model: nn.Module, found: Parameters) -> Named:
-    """Every buffer of a module that trains here, but batch norm's counter, which serves momentum=None alone."""
+def buffers(model: nn.Module, trainable: Parameters) -> Named:
+    """Yield (name, value) of every buffer of a module that trains here.
+
+    Batch norm's step counter is left out: only momentum=None uses it, and Keras has none.
+    """
     for name, buffer in model.named_buffers():
         module, _, kind = name.rpartition(".")
-        if kind != "num_batches_tracked" and f"{module}.weight" in found:
+        if kind != "num_batches_tracked" and f"{module}.weight" in trainable:
             yield name, to_numpy(buffer)
 
 
-def optimizer_state(found: Parameters, optimizer: Optimizer) -> Named:
-    """The learning rate of the next step, and `parameter.slot` for every slot but the step counter."""
+def optimizer_state(trainable: Parameters, optimizer: Optimizer) -> Named:
+    """Yield the learning rate of the next step, and every slot as `parameter.slot`.
+
+    The step counter is left out, as Keras keeps one for all parameters.
+    """
     yield "learning_rate", np.asarray(optimizer.param_groups[0]["lr"], np.float64)
-    for name, tensors in slots(found, optimizer):
+    for name, tensors in slots(trainable, optimizer):
         yield name, to_numpy(*tensors)
 
 
-def slots(found: Parameters, optimizer: Optimizer) -> Iterator[tuple[str, list[torch.Tensor]]]:
-    """`parameter.slot` and its tensors, one for each part of the parameter."""
-    for name, parts in found.items():
+def slots(trainable: Parameters, optimizer: Optimizer) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    """Yield each slot's name `parameter.slot` and its tensors, one per part of the parameter."""
+    for name, parts in trainable.items():
         states = [optimizer.state[part] for part in parts]
         for slot, value in states[0].items():
             if slot != "step" and value is not None:
@@ -79,12 +92,13 @@ def slots(found: Parameters, optimizer: Optimizer) -> Iterator[tuple[str, list[t
 
 
 def to_numpy(*parts: torch.Tensor) -> np.ndarray:
-    """A whole tensor from its parts: on the CPU a view of its memory if there is one part only.
+    """Join the parts of a tensor into one array.
 
-    numpy knows bfloat16 only through ml_dtypes.
+    A single part on the CPU becomes a view of its memory, not a copy. DTensors are gathered, in which all ranks must
+    take part. NumPy has no bfloat16 of its own; it comes from ml_dtypes.
     """
-    here = [(part.full_tensor() if isinstance(part, DTensor) else part).detach().cpu() for part in parts]
-    tensor = here[0] if len(here) == 1 else torch.cat(here)
+    local = [(part.full_tensor() if isinstance(part, DTensor) else part).detach().cpu() for part in parts]
+    tensor = local[0] if len(local) == 1 else torch.cat(local)
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(bfloat16)
     return tensor.numpy()

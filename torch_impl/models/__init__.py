@@ -1,4 +1,4 @@
-"""The five models, built from a config."""
+"""The five built-in models, and the function that builds them from a config."""
 
 from torch import nn
 
@@ -11,7 +11,7 @@ from torch_impl.models.two_linear import TwoLinear
 
 
 def build(config: schema.Model) -> nn.Module:
-    """The model that a config describes, with PyTorch's own initial weights."""
+    """Build the model that `config` describes, with PyTorch's default initialization."""
     match config:
         case schema.LinearStack():
             return LinearStack(config.layers, config.width)

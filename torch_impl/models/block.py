@@ -1,4 +1,4 @@
-"""A model as a chain of blocks: where it can be cut into consecutive parts."""
+"""Blocks and stages: a model as a chain of steps that can be cut into consecutive parts for model parallelism."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,9 +11,9 @@ Tensors = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 class Block(NamedTuple):
-    """A few modules and what they compute together.
+    """One step of a model: a few modules, and the function that applies them.
 
-    `forward` takes what the block before returned: one tensor, or several as arguments of their own.
+    `forward` takes what the previous block returned: one tensor, or the members of a tuple as separate arguments.
     """
 
     modules: list[nn.Module]
@@ -21,7 +21,7 @@ class Block(NamedTuple):
 
 
 class Stage(nn.Module):
-    """Consecutive blocks as one module, on a device of its own."""
+    """Consecutive blocks as one module that lives on one device."""
 
     def __init__(self, blocks: list[Block]):
         super().__init__()
@@ -30,7 +30,10 @@ class Stage(nn.Module):
         self.device = torch.device("cpu")
 
     def place(self, device: torch.device) -> "Stage":
-        """Move it; a stage may have no parameter that would tell where it is."""
+        """Move the stage to `device` and return it.
+
+        The device is stored as well, because a stage without parameters (a ReLU alone) could not tell where it is.
+        """
         self.device = device
         return self.to(device)
 
@@ -41,11 +44,11 @@ class Stage(nn.Module):
 
 
 def stages(blocks: list[Block], count: int) -> list[Stage]:
-    """The blocks in `count` stages, as equal as can be; the first ones take one block more."""
+    """Cut the blocks into `count` stages of nearly equal length; the first stages get the extra blocks."""
     ends = np.cumsum([len(part) for part in np.array_split(range(len(blocks)), count)])
     return [Stage(blocks[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def as_tuple(tensors: Tensors) -> tuple[torch.Tensor, ...]:
-    """What a block or a stage returned, as the arguments of the next one."""
+    """Return the output of a block or stage as a tuple, ready to be the arguments of the next one."""
     return tensors if isinstance(tensors, tuple) else (tensors,)

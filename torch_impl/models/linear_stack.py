@@ -1,4 +1,4 @@
-"""A stack of Linear layers, made in a loop, with nothing between them."""
+"""A stack of Linear layers made in a loop, with nothing between them."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from torch_impl.models.block import Block
 
 
 class LinearStack(nn.Module):
-    """`layers` times Linear(width, width). Input and output: (batch, width)."""
+    """A chain of `layers` layers Linear(width, width). Input and output: (batch, width)."""
 
     def __init__(self, layers: int, width: int):
         super().__init__()
@@ -19,5 +19,5 @@ class LinearStack(nn.Module):
         return x
 
     def blocks(self) -> list[Block]:
-        """One for each layer."""
+        """Return one block per layer."""
         return [Block([layer], layer) for layer in self.layers]

@@ -8,9 +8,10 @@ from torch_impl.models.block import Block
 
 
 class ResidualBlock(nn.Module):
-    """Input: (batch, in_channels, height, width); output: (batch, out_channels, height, width).
+    """A residual block with a 3x3-3x3 main path and a shortcut.
 
-    The shortcut is the identity where the channels agree, else a 1x1 convolution with batch norm.
+    Input: (batch, in_channels, height, width); output: (batch, out_channels, height, width). The shortcut is the
+    identity if the numbers of channels agree, otherwise a 1x1 convolution with batch norm.
     """
 
     def __init__(self, in_channels: int, out_channels: int):
@@ -25,14 +26,15 @@ class ResidualBlock(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(in_channels, out_channels, 1), nn.BatchNorm2d(out_channels))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        # The shortcut may live on another device: started first and fetched last, it runs beside the main path.
+        # branch_parallel puts the shortcut on another device. It is started first and fetched last, so that it runs
+        # beside the main path.
         shortcut = self.shortcut(x)
         main = self.relu(self.bn1(self.conv1(x)))
         main = self.bn2(self.conv2(main))
         return self.relu(main + shortcut.to(main.device))
 
     def blocks(self) -> list[Block]:
-        """Before and after the main path's first ReLU; both need the input."""
+        """Return two blocks, cut after the first ReLU of the main path; the input is passed along for the shortcut."""
 
         def first(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return functional.relu(self.bn1(self.conv1(x))), x

@@ -1,4 +1,4 @@
-"""Linear, ReLU, Linear."""
+"""A two-layer perceptron: Linear, ReLU, Linear."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from torch_impl.models.block import Block
 
 
 class SimpleBlock(nn.Module):
-    """Input: (batch, inputs); output: (batch, outputs)."""
+    """Linear, ReLU, Linear. Input: (batch, inputs); output: (batch, outputs)."""
 
     def __init__(self, inputs: int, hidden: int, outputs: int):
         super().__init__()
@@ -19,5 +19,5 @@ class SimpleBlock(nn.Module):
         return self.linear2(self.relu(self.linear1(x)))
 
     def blocks(self) -> list[Block]:
-        """One for each layer."""
+        """Return one block per layer."""
         return [Block([layer], layer) for layer in (self.linear1, self.relu, self.linear2)]

@@ -1,6 +1,7 @@
 """A sequence-to-sequence transformer (Vaswani et al. 2017) around torch.nn.Transformer.
 
-Shapes: S source words, T target words, N sequences, V words in the vocabulary. Sequence-first.
+Shapes: S source words, T target words, N sequences, V words in the vocabulary, d = d_model. Sequence-first, as is
+PyTorch's default.
 """
 
 import functools
@@ -13,9 +14,10 @@ from torch_impl.models.block import Block, Tensors
 
 
 class Transformer(nn.Module):
-    """Inputs: ids (S, N) and (T, N); output: logits (T, N, V). One embedding serves both.
+    """An encoder-decoder transformer from token ids to logits.
 
-    `causal` keeps each target word from seeing the words behind it.
+    Inputs: ids (S, N) and (T, N); output: logits (T, N, V). Source and target share one embedding, and there is no
+    positional encoding. With `causal`, a target word does not see the words after it.
     """
 
     def __init__(
@@ -41,11 +43,15 @@ class Transformer(nn.Module):
         return self.output(decoded)
 
     def blocks(self) -> list[Block]:
-        """One for each layer of encoder and decoder; the ends of both come with their outermost layers."""
+        """Return one block per encoder layer and per decoder layer.
+
+        The embedding and the encoder's final norm belong to the first and the last encoder block, the decoder's final
+        norm and the output layer to the last decoder block.
+        """
         return [*self._encoder_blocks(), *self._decoder_blocks()]
 
     def _encoder_blocks(self) -> Iterator[Block]:
-        """From source and target to the encoder's output and the embedded target, carried along."""
+        """Yield the blocks from (source, target) ids to the encoder's output and the embedded target."""
         encoder = self.transformer.encoder
 
         def forward(i: int, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,7 +66,7 @@ class Transformer(nn.Module):
             yield Block([*first, layer, *last], functools.partial(forward, i))
 
     def _decoder_blocks(self) -> Iterator[Block]:
-        """From the encoder's output, carried along, and the embedded target to the logits."""
+        """Yield the blocks from (encoder's output, embedded target) to the logits."""
         decoder = self.transformer.decoder
 
         def forward(i: int, memory: torch.Tensor, x: torch.Tensor) -> Tensors:
@@ -72,7 +78,7 @@ class Transformer(nn.Module):
             yield Block([layer, *last], functools.partial(forward, i))
 
     def _mask(self, target: torch.Tensor) -> torch.Tensor | None:
-        """(T, T): 0 where a word may look, -inf behind itself; added to the scores."""
+        """Return the mask that is added to the scores, (T, T): -inf at later words, else 0; None if not causal."""
         if not self.causal:
             return None
         return nn.Transformer.generate_square_subsequent_mask(len(target), target.device, target.dtype)

@@ -1,4 +1,4 @@
-"""Two stages of one Linear each: the model that is cut in two for model parallelism."""
+"""Two stages of one Linear layer each: the smallest model that can be cut in two for model parallelism."""
 
 import torch
 from torch import nn
@@ -7,7 +7,10 @@ from torch_impl.models.block import Block
 
 
 class TwoLinear(nn.Module):
-    """Input: (batch, inputs); output: (batch, outputs). `stage1` and `stage2` may live apart."""
+    """Linear and ReLU in `stage1`, Linear in `stage2`; the stages may be on different devices.
+
+    Input: (batch, inputs); output: (batch, outputs).
+    """
 
     def __init__(self, inputs: int, hidden: int, outputs: int):
         super().__init__()
@@ -24,5 +27,5 @@ class TwoLinear(nn.Module):
         return self.stage2(self.stage1(x))
 
     def blocks(self) -> list[Block]:
-        """The two stages."""
+        """Return one block per stage."""
         return [Block([self.linear1], self.stage1), Block([self.linear2], self.stage2)]

@@ -1,4 +1,7 @@
-"""Data parallelism by hand: each rank draws its own samples, and all_reduce adds the gradients up."""
+"""Data parallelism written out: a process per device, each with its own samples, and an explicit all_reduce.
+
+The gradients of all ranks are summed before every update. DistributedDataParallel (ddp.py) does the same by itself.
+"""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +21,7 @@ __all__ = ["batches", "evaluate", "place", "train"]
 def place(
     make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]
 ) -> tuple[nn.Module, Optimizer]:
-    """A replica on each rank's device, all with rank 0's weights."""
+    """Put a replica of the model on this rank's device, with rank 0's weights."""
     model = make_model().to(devices[dist.get_rank()])
     for tensor in model.state_dict().values():
         dist.broadcast(tensor, src=0)
@@ -26,10 +29,10 @@ def place(
 
 
 def batches(samples: Dataset, batch: int, steps: int, seed: int) -> Iterator[list[MicroBatch]]:
-    """This rank's part of `steps` batches, in a new order at each epoch.
+    """Yield this rank's part of `steps` batches, reshuffled in every epoch.
 
-    `samples` gives (inputs, target) for a list of indices. The sampler repeats some samples where
-    the ranks do not divide them, so that all ranks always have equally many.
+    `samples` returns (inputs, target) for a list of indices. If the samples cannot be divided evenly among the ranks,
+    the sampler repeats some, so that all ranks always have equally many.
     """
     ranks = dist.get_world_size()
     sampler = DistributedSampler(samples, shuffle=True, seed=seed)
@@ -37,7 +40,7 @@ def batches(samples: Dataset, batch: int, steps: int, seed: int) -> Iterator[lis
 
     def epochs() -> Iterator[list[MicroBatch]]:
         for epoch in itertools.count():
-            sampler.set_epoch(epoch)  # else every epoch would have the order of the first
+            sampler.set_epoch(epoch)  # otherwise every epoch repeats the order of the first
             for inputs, target in loader:
                 yield [(inputs, target, 1 / ranks)]
 
@@ -51,7 +54,7 @@ def train(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step, the same on every rank."""
+    """Make one update per step, the same on every rank; then call `on_step`."""
     model.train()
     device = next(model.parameters()).device
     for micro_batches in steps:
@@ -61,7 +64,7 @@ def train(
             value = loss(outputs, target.to(device)) * share
             value.backward()
         for parameter in model.parameters():
-            # A sum: the shares of the ranks, which the losses are multiplied by, make it the mean.
+            # SUM, not AVG: each rank's loss has been multiplied by its share of the batch, so the sum is the mean.
             dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
         optimizer.step()
         on_step()

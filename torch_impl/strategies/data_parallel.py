@@ -1,4 +1,8 @@
-"""Data parallelism in one process: nn.DataParallel copies the model to every device at each forward."""
+"""Data parallelism in one process: torch.nn.DataParallel.
+
+At each forward pass it copies the model to every device, splits the batch, and gathers the outputs on the first device;
+the gradients are summed there.
+"""
 
 import torch
 from torch import nn
@@ -12,6 +16,9 @@ __all__ = ["evaluate", "place", "train"]
 def place(
     make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device], dim: int = 0
 ) -> tuple[nn.Module, Optimizer]:
-    """Parameters and buffers on the first device only. `dim`: the axis of the samples, which are dealt out."""
+    """Put parameters and buffers on the first device, and wrap the model in nn.DataParallel.
+
+    `dim` is the axis of the samples, along which the inputs are split.
+    """
     model = make_model().to(devices[0])
     return nn.DataParallel(model, device_ids=devices, dim=dim), make_optimizer(model.parameters())

@@ -1,4 +1,7 @@
-"""Data parallelism, one process per device: DistributedDataParallel averages the gradients over the ranks."""
+"""Data parallelism with one process per device: torch.nn.parallel.DistributedDataParallel.
+
+DDP averages the gradients over the ranks during the backward pass.
+"""
 
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -17,9 +20,12 @@ __all__ = ["evaluate", "place", "train"]
 def place(
     make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device], broadcast_buffers: bool = True
 ) -> tuple[DistributedDataParallel, Optimizer]:
-    """A replica on each rank's device. `broadcast_buffers`: rank 0's buffers go to all before each forward."""
+    """Put a replica of the model on this rank's device, wrapped in DistributedDataParallel.
+
+    With `broadcast_buffers`, DDP copies rank 0's buffers (batch-norm statistics) to all ranks before each forward pass.
+    """
     model = make_model().to(devices[dist.get_rank()])
-    # Only where it is not wanted: torch 2.13 is about to give the argument another name.
+    # Passed only where it differs from the default, because torch 2.13 announces another name for the argument.
     options = {} if broadcast_buffers else {"broadcast_buffers": False}
     return DistributedDataParallel(model, **options), make_optimizer(model.parameters())
 
@@ -31,7 +37,10 @@ def train(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step; the ranks exchange gradients once, in the backward of the last micro-batch."""
+    """Make one update per step; then call `on_step`.
+
+    The ranks exchange gradients once per step, in the backward pass of the last micro-batch.
+    """
     model.train()
     device = next(model.parameters()).device
     for micro_batches in steps:
@@ -40,8 +49,8 @@ def train(
             is_last = i == len(micro_batches) - 1
             with nullcontext() if is_last else model.no_sync():
                 outputs = model(*(tensor.to(device) for tensor in inputs))
-                # The shares of all ranks add up to 1, and DDP takes the mean over the ranks where the
-                # sum belongs: the mean over all samples is exact, whatever number of them each rank has.
+                # The shares of all ranks add up to 1. DDP averages the gradients, so multiply by the number of ranks to
+                # get their sum: the exact mean over all samples, even if the ranks have different numbers of them.
                 value = loss(outputs, target.to(device)) * share * dist.get_world_size()
                 value.backward()
         optimizer.step()

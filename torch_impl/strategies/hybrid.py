@@ -1,4 +1,4 @@
-"""Data parallelism times pipeline stages, on a mesh of ranks: (replica, stage)."""
+"""Data parallelism over pipelines, on a mesh of ranks: a replica per row, a stage per column."""
 
 from collections.abc import Callable, Iterable
 
@@ -25,12 +25,12 @@ def place(
     schedule: str = "gpipe",
     dim: int = 0,
 ) -> tuple[Pipeline, Optimizer]:
-    """Ranks 2r and 2r + 1 are the stages of replica r."""
+    """Put this rank's stage on its device: ranks 2r and 2r + 1 are the stages of replica r."""
     shape = (dist.get_world_size() // STAGES, STAGES)
     mesh = init_device_mesh(devices[0].type, shape, mesh_dim_names=("replica", "stage"))
     stages = mesh.get_group("stage")
     model, optimizer = pipeline.place(make_model, make_optimizer, devices, example, schedule, dim, stages)
-    model.replicas = mesh.get_group("replica")  # the ranks with the same stage
+    model.replicas = mesh.get_group("replica")  # the ranks that have the same stage
     return model, optimizer
 
 
@@ -41,13 +41,13 @@ def train(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step; each stage adds its gradients up over the replicas."""
+    """Make one update per step; each stage sums its gradients over the replicas. Then call `on_step`."""
     model.module.train()
     for micro_batches in steps:
         optimizer.zero_grad()
         model.step(micro_batches, loss)
         for parameter in model.module.parameters():
-            # A sum: the losses are multiplied by the shares that their samples have in the whole batch.
+            # SUM, not AVG: each loss has been multiplied by its samples' share of the whole batch.
             dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM, group=model.replicas)
         optimizer.step()
         on_step()

@@ -1,4 +1,7 @@
-"""Pipeline parallelism: a stage per rank, several micro-batches on their way at once (torch.distributed.pipelining)."""
+"""Pipeline parallelism (torch.distributed.pipelining): a stage per rank, with several micro-batches in flight.
+
+Schedules: GPipe (Huang et al. 2018) and 1F1B (Narayanan et al. 2019).
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -18,7 +21,7 @@ SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
 class Pipeline:
-    """This rank's stage and the schedule of the micro-batches. `dim`: the axis of the samples."""
+    """This rank's stage, and the schedule of the micro-batches; `dim` is the axis of the samples."""
 
     def __init__(self, stage: PipelineStage, schedule: str, dim: int):
         self.stage, self.module = stage, stage.submod
@@ -26,10 +29,10 @@ class Pipeline:
         self.schedule: ScheduleGPipe | Schedule1F1B | None = None
 
     def step(self, micro_batches: list[MicroBatch], loss: Loss) -> None:
-        """Forward and backward of all micro-batches, which are of one size."""
+        """Run the forward and backward passes of all micro-batches, which must be of one size."""
         self.micro_batches, self.loss = micro_batches, loss
         if self.schedule is None:
-            # The losses are weighted already, so that their gradients are to be added up as they are.
+            # scale_grads=False: the losses are weighted already, so their gradients must be summed, not averaged.
             self.schedule = self.kind(
                 self.stage,
                 len(micro_batches),
@@ -43,7 +46,11 @@ class Pipeline:
         self.schedule.step(*(whole if self.stage.is_first else ()), target=numbers, return_outputs=False)
 
     def _weighted_loss(self, outputs: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
-        """By the number of the micro-batch: the schedule cuts targets along axis 0, which may not be the samples'."""
+        """Return the loss of a micro-batch, given its number as the target.
+
+        The schedule splits targets along axis 0, which need not be the axis of the samples. So it gets numbers to
+        split, and the actual target is looked up by number.
+        """
         _, target, share = self.micro_batches[int(number)]
         return self.loss(outputs, target.to(outputs.device)) * share
 
@@ -57,7 +64,11 @@ def place(
     dim: int = 0,
     group: dist.ProcessGroup | None = None,
 ) -> tuple[Pipeline, Optimizer]:
-    """This rank's stage on its device. `example`: the inputs of one micro-batch, for the shapes between stages."""
+    """Put this rank's stage on its device.
+
+    `example` is the inputs of one micro-batch, from which the shapes between the stages are computed. `group` holds the
+    ranks of the pipeline, by default all.
+    """
     index, count = dist.get_rank(group), dist.get_world_size(group)
     parts = stages(make_model().blocks(), count)
     shapes = boundaries(parts, example)
@@ -68,7 +79,10 @@ def place(
 
 
 def boundaries(parts: list[Stage], example: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, ...]]:
-    """What goes into the first stage, from each to the next, and out of the last: shapes, nothing computed."""
+    """Return the tensors that enter the first stage, pass from each stage to the next, and leave the last one.
+
+    They are fake tensors: they have shape and dtype, and nothing is computed.
+    """
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         tensors = tuple(fake.from_tensor(tensor) for tensor in example)
         passed = [tensors]
@@ -85,7 +99,7 @@ def train(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step on every rank."""
+    """Make one update per step on every rank; then call `on_step`."""
     model.module.train()
     for micro_batches in steps:
         optimizer.zero_grad()
@@ -95,5 +109,5 @@ def train(
 
 
 def evaluate(model: Pipeline, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor | None:
-    """The outputs of a batch of any size, which goes through the stages in one piece."""
+    """Return the outputs on the last rank (None elsewhere), for a batch of any size, not split into micro-batches."""
     return send_recv.evaluate(model.module, inputs, model.stage.group)

@@ -1,4 +1,4 @@
-"""Model parallelism in one process: block i on device i mod n, activations moved from device to device."""
+"""Model parallelism in one process: block i on device i mod n, activations copied from device to device."""
 
 import torch
 from torch import nn
@@ -11,7 +11,7 @@ __all__ = ["RoundRobin", "evaluate", "place", "train"]
 
 
 class RoundRobin(nn.Module):
-    """Blocks dealt out to devices in turn; the output is where the last block is."""
+    """A model whose blocks are on the devices in turn; the output is on the last block's device."""
 
     def __init__(self, blocks: list[Block], devices: list[torch.device]):
         super().__init__()
@@ -30,6 +30,6 @@ class RoundRobin(nn.Module):
 def place(
     make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]
 ) -> tuple[nn.Module, Optimizer]:
-    """The blocks of the model on the devices in turn; one optimizer updates them all where they are."""
+    """Put the blocks of the model on the devices in turn; one optimizer updates them all where they are."""
     model = RoundRobin(make_model().blocks(), devices)
     return model, make_optimizer(model.parameters())

@@ -1,4 +1,4 @@
-"""Model parallelism over processes: a stage per rank; activations are sent on, and gradients sent back."""
+"""Model parallelism over processes: a stage per rank; activations are sent forward, gradients sent back."""
 
 from collections.abc import Callable, Iterable
 
@@ -14,7 +14,7 @@ Activations = tuple[torch.Tensor, ...]
 
 
 def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]) -> tuple[Stage, Optimizer]:
-    """This rank's stage on its device, with an optimizer of its own."""
+    """Put this rank's stage on its device, with an optimizer for it."""
     rank = dist.get_rank()
     stage = stages(make_model().blocks(), dist.get_world_size())[rank].place(devices[rank])
     return stage, make_optimizer(stage.parameters())
@@ -27,7 +27,10 @@ def train(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step on every rank; a micro-batch goes all the way forward and back before the next."""
+    """Make one update per step on every rank; then call `on_step`.
+
+    Each micro-batch goes forward and backward through all stages before the next one starts.
+    """
     model.train()
     _, following = neighbours()
     for micro_batches in steps:
@@ -48,7 +51,7 @@ def train(
 def evaluate(
     model: Stage, inputs: tuple[torch.Tensor, ...], group: dist.ProcessGroup | None = None
 ) -> torch.Tensor | None:
-    """The outputs, on the last rank."""
+    """Return the outputs on the last rank, None on the others."""
     model.eval()
     _, outputs = forward(model, inputs, group)
     return outputs[0] if neighbours(group)[1] is None else None
@@ -57,7 +60,11 @@ def evaluate(
 def forward(
     model: Stage, inputs: tuple[torch.Tensor, ...], group: dist.ProcessGroup | None = None
 ) -> tuple[Activations, Activations]:
-    """What the stage got, from the rank before or from outside, and what it made of it and sent on."""
+    """Run this rank's stage, and send its outputs on.
+
+    Returns what the stage received (from the previous rank, or `inputs` on the first) and its outputs. `group` holds
+    the ranks of the pipeline, by default all.
+    """
     previous, following = neighbours(group)
     if previous is None:
         received = tuple(tensor.to(model.device) for tensor in inputs)
@@ -70,21 +77,28 @@ def forward(
 
 
 def neighbours(group: dist.ProcessGroup | None = None) -> tuple[int | None, int | None]:
-    """The ranks of the stage before and of the one behind; None at the ends."""
+    """Return the ranks of the previous and of the following stage; None at the ends."""
     ranks = dist.get_process_group_ranks(group)
-    here = ranks.index(dist.get_rank())
-    return (ranks[here - 1] if here > 0 else None), (ranks[here + 1] if here + 1 < len(ranks) else None)
+    position = ranks.index(dist.get_rank())
+    return (ranks[position - 1] if position > 0 else None), (ranks[position + 1] if position + 1 < len(ranks) else None)
 
 
 def send(activations: Activations, to: int) -> None:
-    """First what is to come, since the receiver has to make room for it, and what needs a gradient."""
+    """Send tensors to the rank `to`.
+
+    Their shapes, dtypes and requires_grad go first, since the receiver has to allocate buffers.
+    """
     dist.send_object_list([[(tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in activations]], to)
     for tensor in activations:
         dist.send(tensor.detach().contiguous(), to)
 
 
 def receive(source: int, device: torch.device) -> Activations:
-    """What the other rank sent, as the leaves of this rank's graph: dist.send does not differentiate."""
+    """Receive what the rank `source` sent.
+
+    The tensors are leaves of this rank's autograd graph, because dist.send does not differentiate; so the gradients
+    have to be sent back explicitly.
+    """
     announced: list = [None]
     dist.recv_object_list(announced, source)
     received = []
@@ -96,7 +110,7 @@ def receive(source: int, device: torch.device) -> Activations:
 
 
 def send_gradients(received: Activations) -> None:
-    """Back to where the activations came from."""
+    """Send the gradients of the received tensors back to the previous rank, if there is one."""
     previous, _ = neighbours()
     if previous is not None:
         for tensor in differentiable(received):
@@ -104,7 +118,7 @@ def send_gradients(received: Activations) -> None:
 
 
 def receive_gradients(outputs: Activations, source: int) -> None:
-    """Go on with the backward pass from the gradients of what was sent."""
+    """Receive the gradients of the outputs that were sent, and continue the backward pass from them."""
     sent = differentiable(outputs)
     gradients = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in sent]
     for gradient in gradients:
@@ -113,5 +127,5 @@ def receive_gradients(outputs: Activations, source: int) -> None:
 
 
 def differentiable(activations: Activations) -> list[torch.Tensor]:
-    """Those that have a gradient: an input that is only carried along has none."""
+    """Return the tensors that have a gradient; an input that is only passed along has none."""
     return [tensor for tensor in activations if tensor.requires_grad]

@@ -1,4 +1,4 @@
-"""Everything on one device: the plain training loop, with gradient accumulation."""
+"""The whole model on one device: a plain training loop, with gradient accumulation."""
 
 from collections.abc import Callable, Iterable
 
@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from torch_impl.losses import Loss
 
-MicroBatch = tuple[tuple[torch.Tensor, ...], torch.Tensor, float]  # inputs, target, share of the step
+MicroBatch = tuple[tuple[torch.Tensor, ...], torch.Tensor, float]  # inputs, target, share of the step's loss
 MakeModel = Callable[[], nn.Module]
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
@@ -16,7 +16,7 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 def place(
     make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]
 ) -> tuple[nn.Module, Optimizer]:
-    """Every layer on the first device."""
+    """Put the model on the first device."""
     model = make_model().to(devices[0])
     return model, make_optimizer(model.parameters())
 
@@ -28,7 +28,7 @@ def train(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """One update per step, from the gradients of its micro-batches added up; then `on_step()`."""
+    """Make one update per step, from the summed gradients of its micro-batches; then call `on_step`."""
     model.train()
     device = next(model.parameters()).device
     for micro_batches in steps:
@@ -43,7 +43,7 @@ def train(
 
 @torch.no_grad()
 def evaluate(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """The outputs as a user of the trained model gets them."""
+    """Return the model's outputs in inference mode."""
     model.eval()
     device = next(model.parameters()).device
     return model(*(tensor.to(device) for tensor in inputs))

@@ -1,4 +1,8 @@
-"""Tensor parallelism by DTensor: pairs of Linear layers, the first split by columns, the second by rows."""
+"""Tensor parallelism with DTensor: pairs of Linear layers split over the ranks (Shoeybi et al. 2019, Megatron-LM).
+
+The first layer of a pair (`linear1`) is split by output features (columns), the second (`linear2`) by input features
+(rows). So each rank goes from its columns to its part of the output without the other ranks, and the parts are summed.
+"""
 
 import torch
 import torch.distributed as dist
@@ -15,14 +19,10 @@ __all__ = ["evaluate", "place", "train"]
 def place(
     make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]
 ) -> tuple[nn.Module, Optimizer]:
-    """Every rank has the whole model but for `linear1` and `linear2`, of which it has a part each.
-
-    Between the two each rank has some of the hidden features, and needs no others; behind the second
-    the ranks add their parts of the output up.
-    """
+    """Put the model on every rank's device, except that each rank has only its shard of `linear1` and `linear2`."""
     model = make_model().to(devices[dist.get_rank()])
     mesh = init_device_mesh(devices[0].type, (dist.get_world_size(),))
-    # Kept as a DTensor between the two, which knows that the last parts may be smaller.
+    # Between the two layers keep a DTensor, because only a DTensor knows that the last shards may be smaller.
     styles = {"linear1": ColwiseParallel(use_local_output=False), "linear2": RowwiseParallel()}
     linears = [name for name, _ in model.named_modules() if name.rpartition(".")[2] in styles]
     parallelize_module(model, mesh, {name: styles[name.rpartition(".")[2]] for name in linears})

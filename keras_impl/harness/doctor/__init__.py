@@ -1,1 +1,1 @@
-"""What the doctor sees of a user's Keras program, as parity.doctor.evidence."""
+"""The doctor's observers: what a Keras program does while it is built and in a step, as parity.doctor.evidence."""

@@ -1,4 +1,4 @@
-"""What a tf.function is called with, as far as TensorFlow compares it with what was traced, in words."""
+"""The arguments of a tf.function as TensorFlow compares them with earlier traces, in words."""
 
 import inspect
 from collections.abc import Iterator
@@ -7,34 +7,39 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function  # what tf.function returns
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
+    Function,
+)  # the class of what tf.function returns
 
 from keras_impl.harness.pretend import name
 
-ON = "tf.device"  # beside the arguments: where the call stood
+ON = "tf.device"  # recorded beside the arguments: the device scope of the call
 
 
 class Argument(NamedTuple):
-    """`text`: what TensorFlow compares of it. `held`: the object, where TensorFlow compares that."""
+    """What TensorFlow compares of an argument: a text, and the object `held` if it compares identity."""
 
     text: str
     held: object = None
 
 
 def arguments(function: Function, args: tuple, kwargs: dict) -> dict[str, Argument]:
-    """Each tensor and each value, by the name of its parameter and its place in it; and the device of the call."""
+    """Return each tensor and value of a call, by parameter name and position within it.
+
+    The device scope of the call is included.
+    """
     return dict(_arguments(function, args, kwargs))
 
 
 def differences(before: dict[str, Argument], now: dict[str, Argument]) -> dict[str, str]:
-    """By the names of the arguments."""
+    """Return what differs between two calls, by argument name, in words."""
     changes = {}
-    for each in dict.fromkeys((*before, *now)):
-        was, now_is = before.get(each, Argument("missing")), now.get(each, Argument("missing"))
-        if was.text != now_is.text:
-            changes[each] = f"{each}: {was.text} -> {now_is.text}"
-        elif was.held is not now_is.held:
-            changes[each] = f"{each}: another object, {now_is.text}"
+    for argument in dict.fromkeys((*before, *now)):
+        earlier, current = before.get(argument, Argument("missing")), now.get(argument, Argument("missing"))
+        if earlier.text != current.text:
+            changes[argument] = f"{argument}: {earlier.text} -> {current.text}"
+        elif earlier.held is not current.held:
+            changes[argument] = f"{argument}: another object, {current.text}"
     return changes
 
 
@@ -42,12 +47,12 @@ def _arguments(function: Function, args: tuple, kwargs: dict) -> Iterator[tuple[
     yield ON, Argument(name(context.context().device_name or ""))
     for parameter, value in _bound(function, args, kwargs).items():
         leaves = tf.nest.flatten(value)
-        for place, leaf in enumerate(leaves):
-            yield f"{parameter}[{place}]" if len(leaves) > 1 else parameter, _argument(leaf)
+        for position, leaf in enumerate(leaves):
+            yield f"{parameter}[{position}]" if len(leaves) > 1 else parameter, _argument(leaf)
 
 
 def _bound(function: Function, args: tuple, kwargs: dict) -> dict[str, Any]:
-    """A parameter like *batches gives a tuple, one like **options a dict."""
+    """Return the arguments by parameter; *args gives a tuple, **kwargs a dict."""
     return dict(inspect.signature(function.python_function).bind(*args, **kwargs).arguments)
 
 

@@ -1,4 +1,4 @@
-"""What the user's code builds: which line made each layer, what it put where, and what there is afterwards."""
+"""What a program does while it is built: the lines that make layers and optimizers, and that use tf.device."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -21,13 +21,17 @@ Optimizer = keras.optimizers.Optimizer
 
 
 class Building:
-    """A context manager around the user's imports and build. Layers that are made later have their owners' lines."""
+    """Notes where layers, optimizers and losses are made, and within which tf.device.
+
+    Enter it before the user's code is imported. A layer made later (at a first call) gets the line of its owner.
+    """
 
     def __init__(self) -> None:
         self.lines: WeakKeyDictionary[keras.Layer, str] = WeakKeyDictionary()
-        self.trainings: WeakKeyDictionary[keras.Layer, bool] = WeakKeyDictionary()  # when they were first called
+        # Whether each layer was in training mode when it was first called.
+        self.trainings: WeakKeyDictionary[keras.Layer, bool] = WeakKeyDictionary()
         self.optimizers: WeakKeyDictionary[Optimizer, str] = WeakKeyDictionary()  # the line that made each
-        # Where in these lines optimizers and losses were made, and models were compiled.
+        # The expression within these lines that made each optimizer or loss, or compiled the model.
         self.spots: WeakKeyDictionary[Any, Spot | None] = WeakKeyDictionary()
         self.compiled: WeakKeyDictionary[keras.Model, Spot | None] = WeakKeyDictionary()
         self._within: WeakKeyDictionary[keras.Layer, list[Move]] = WeakKeyDictionary()  # the open tf.device scopes
@@ -47,7 +51,7 @@ class Building:
         self._patches.close()
 
     def noting_optimizers(self) -> Any:
-        """A patch: optimizers that are made within it are known."""
+        """Return a patch within which new optimizers are noted."""
         make = Optimizer.__init__
 
         def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
@@ -57,6 +61,7 @@ class Building:
         return mock.patch.object(Optimizer, "__init__", made)
 
     def _noting_losses(self) -> Callable[..., None]:
+        """Return an `__init__` of losses that notes which expression made each."""
         make = keras.losses.Loss.__init__
 
         def made(loss: keras.losses.Loss, *args: Any, **kwargs: Any) -> None:
@@ -66,6 +71,7 @@ class Building:
         return made
 
     def _noting_compile(self) -> Callable[..., Any]:
+        """Return a `compile` that notes which expression compiled the model."""
         compile_ = keras.Model.compile
 
         def compiled(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
@@ -75,36 +81,41 @@ class Building:
         return compiled
 
     def modules(self, model: Any) -> list[Module]:
-        """All layers; after the first step, since Keras makes some when they are first called."""
-        self._names, known = dict(named(model)), registered(model)
-        return [self._module(path, layer, id(layer) in known) for path, layer in self._names.items()]
+        """Return all layers; call it after the first step, because some are made at a first call."""
+        self._names, registered_ids = dict(named(model)), registered(model)
+        return [self._module(path, layer, id(layer) in registered_ids) for path, layer in self._names.items()]
 
     def weights(self, model: Any, optimizers: Sequence[Optimizer]) -> list[Weight]:
-        """The parameters and buffers, and of each optimizer what it keeps beside a parameter."""
-        found = list(variables(model))
-        named_by_id = {id(each.variable): each for each in found}
+        """Return what the model and its optimizers hold: parameters, buffers and slots."""
+        own_variables = list(variables(model))
+        named_by_id = {id(variable.variable): variable for variable in own_variables}
         slots = [
             _weight(named_by_id[id(parameter)], slot._value, "optimizer_state")
-            for optimizer in {id(each): each for each in (*optimizers, *_compiled(model))}.values()
+            for optimizer in {id(candidate): candidate for candidate in (*optimizers, *_compiled(model))}.values()
             for parameter, slot in _slots(optimizer)
             if id(parameter) in named_by_id
         ]
-        return [_weight(each, each.value, "parameter" if each.parameter else "buffer") for each in found] + slots
+        return [
+            _weight(variable, variable.value, "parameter" if variable.parameter else "buffer")
+            for variable in own_variables
+        ] + slots
 
     @property
     def moves(self) -> list[Move]:
-        """The tf.device scopes, each with the layer that was made in it, if that is one with all below it.
+        """The tf.device scopes, each with the layer that was made in it, if that is one with its sublayers only.
 
-        The names are those of the model whose modules were asked for last.
+        `modules` must have been called before.
         """
-        found = {}
+        by_key = {}
         for move in self._scopes.moves:
-            made = [path for path, layer in self._names.items() if _has(self._within.get(layer, ()), move)]
-            told = _told(move, made)
-            found[told.device, told.source, told.module] = told
-        return list(found.values())
+            paths = [path for path, layer in self._names.items() if _has(self._within.get(layer, ()), move)]
+            named_move = _with_module(move, paths)
+            by_key[named_move.device, named_move.source, named_move.module] = named_move
+        return list(by_key.values())
 
     def _making(self, new: Callable[..., keras.Layer]) -> Callable[..., keras.Layer]:
+        """Wrap `keras.Layer.__new__` to note the line and the open tf.device scopes of each new layer."""
+
         def made(kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
             layer = new(kind, *args, **kwargs)
             self.lines[layer], self._within[layer] = source.line(), list(self._scopes.open)
@@ -123,7 +134,7 @@ class Building:
         )
 
     def _line(self, path: str) -> str:
-        """That which made a layer, or the one that made what it is part of."""
+        """Return the line that made a layer, or else that made the layer it is part of."""
         while path:
             if path in self._names and self._names[path] in self.lines:
                 return self.lines[self._names[path]]
@@ -132,12 +143,12 @@ class Building:
 
 
 def _has(scopes: Sequence[Move], move: Move) -> bool:
-    """Moves of the same device and line are equal, but not the same."""
+    """Return whether this very move is among the scopes; moves of one device and line are equal, but not the same."""
     return any(scope is move for scope in scopes)
 
 
-def _told(move: Move, paths: list[str]) -> Move:
-    """The scope with the name of what was made in it."""
+def _with_module(move: Move, paths: list[str]) -> Move:
+    """Return the scope with the name of the layer that was made in it."""
     outermost = [path for path in paths if not any(_is_below(path, other) for other in paths)]
     whole = outermost == [MODEL]
     module = outermost[0] if len(outermost) == 1 and not whole else ""
@@ -149,7 +160,7 @@ def _is_below(path: str, other: str) -> bool:
 
 
 def _facts(layer: keras.Layer) -> dict[str, int | float | bool | str]:
-    """What rules need of a layer's settings."""
+    """Return the settings of a layer that rules ask for."""
     facts: dict[str, int | float | bool | str] = {}
     if isinstance(layer, keras.layers.Embedding):
         facts["rows"] = layer.input_dim
@@ -159,13 +170,13 @@ def _facts(layer: keras.Layer) -> dict[str, int | float | bool | str]:
 
 
 def _compiled(model: Any) -> list[Optimizer]:
-    """The optimizer that compile() hung on the model."""
+    """Return the optimizer that compile() attached to the model, if any."""
     optimizer = getattr(model, "optimizer", None)
     return [optimizer] if isinstance(optimizer, Optimizer) else []
 
 
 def _slots(optimizer: Optimizer) -> Iterator[tuple[keras.Variable, keras.Variable]]:
-    """Each parameter with what the optimizer keeps for it: lists in the order of the parameters."""
+    """Yield each parameter with each of its slots; an optimizer keeps lists in the order of the parameters."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     parameters = getattr(optimizer, "_trainable_variables", [])
     for held in vars(optimizer).values():
@@ -176,7 +187,10 @@ def _slots(optimizer: Optimizer) -> Iterator[tuple[keras.Variable, keras.Variabl
 
 
 def _weight(of: Variable, value: tf.Variable, kind: Any) -> Weight:
-    """`value`: the variable's own, or that of a slot for it. Of one with copies on several devices the first."""
+    """Describe a variable, or an optimizer's slot for it, by its `value`.
+
+    If there are copies on several devices, the first one is described.
+    """
     value = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
     tensor = Tensor(
         device=name(value.device),

@@ -1,4 +1,4 @@
-"""A built-in case as a program to be examined: its strategy trains it, as when it is recorded."""
+"""A built-in case as a program to examine, trained by its strategy as when it is recorded."""
 
 import functools
 import importlib
@@ -15,23 +15,23 @@ from parity.doctor.drive import Program, plain_run
 from parity.runtime.job import DoctorJob
 
 
-def program(job: DoctorJob, places: list[str]) -> Program:
-    """The case of the job, placed on `places`."""
+def program(job: DoctorJob, names: list[str]) -> Program:
+    """Return the job's case as a program, placed on the devices with these names."""
     run = plain_run(job, devices.rank())
     case = run.case
     strategy = importlib.import_module(f"keras_impl.strategies.{case.strategy}")
     make_model = functools.partial(models.build, case.model)
     make_optimizer = functools.partial(optimizers.build, case)
-    model, optimizer = strategy.place(make_model, make_optimizer, places, data.input_shape(run), **options(case))
+    model, optimizer = strategy.place(make_model, make_optimizer, names, data.input_shape(run), **options(case))
     whole = model if isinstance(model, list) else [model]
-    for each in whole:
-        weights.load(each, run.weights)
+    for replica in whole:
+        weights.load(replica, run.weights)
     loss = losses.build(case.loss)
 
     steps = data.steps(run)
 
     def train(batches: Iterator[Any], on_step: Callable[[], None]) -> None:
-        # A tf.data.Dataset is cut and read by TensorFlow.
+        # TensorFlow itself splits and reads a tf.data.Dataset.
         given = steps if case.distribute_dataset else batches
         (strategy.fit if case.fit else strategy.train)(model, optimizer, loss, given, on_step)
 
@@ -39,7 +39,7 @@ def program(job: DoctorJob, places: list[str]) -> Program:
 
 
 def named(batch: Any) -> dict[str, tf.Tensor]:
-    """The tensors of a step's batch by name; of a case's micro-batches by their numbers."""
+    """Return the tensors of a step's batch by name; those of a case's micro-batches by number."""
     if isinstance(batch, dict):
         return batch
     tensors = [leaf for leaf in tf.nest.flatten(batch) if tf.is_tensor(leaf)]

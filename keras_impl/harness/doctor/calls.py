@@ -1,4 +1,4 @@
-"""Where in the program the step is: the layers that are being called, and the phase."""
+"""Where in the program a step currently is: which layers are being called, and in which phase."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from unittest import mock
 
 import keras
 import tensorflow as tf
-from tensorflow.python import pywrap_tfe  # whether a tape records has no public door
+from tensorflow.python import pywrap_tfe  # whether a tape records has no public API
 
 from keras_impl.harness.doctor import names, source
 from keras_impl.harness.doctor.build import Building
@@ -19,41 +19,44 @@ from parity.doctor.evidence import Call, Cut, Phase, Place, Step
 
 
 class _Thread(threading.local):
-    """Each replica of tf.distribute runs in a thread of its own."""
+    """State by thread, since each replica of tf.distribute runs in a thread of its own."""
 
     def __init__(self) -> None:
-        self.modules: list[str] = []  # the paths of those that are being called, the innermost last
-        self.layers: list[keras.Layer] = []  # themselves
+        self.modules: list[str] = []  # paths of the layers being called, the innermost last
+        self.layers: list[keras.Layer] = []  # the layers themselves
         self.phase: Phase = "other"
         self.stopped = False  # within tape.stop_recording
 
 
 class Calls:
-    """Notes every call of a layer of the model; `place()` is where the program is."""
+    """Records every call of a layer of the model; `place` returns the current place."""
 
     def __init__(self, model: Any, building: Building, origins: Origins):
         self.model, self.building, self.origins = model, building, origins
         self.half = ""  # the first layer that computed in float16
-        self.failing: tuple[BaseException, Place] | None = None  # an exception, and where it came from
+        self.failing: tuple[BaseException, Place] | None = None  # an exception, and where it was raised
         self.outside: tuple[Cut, rewrite.Expression | None] | None = None  # the last call that no tape recorded
         self._paths: dict[int, tuple[keras.Layer, str]] = {}
         self._here = _Thread()
 
     @property
     def phase(self) -> Phase:
-        """That of the step."""
+        """The phase that the step is in."""
         return self._here.phase
 
     @property
     def module(self) -> str:
-        """The innermost that is being called."""
+        """The path of the innermost layer that is being called."""
         return self._here.modules[-1] if self._here.modules else ""
 
     @contextmanager
     def watched(
         self, step: Step, given: Callable[[str, Any], None], returned: Callable[[list[Any]], None]
     ) -> Iterator[None]:
-        """Within it, calls are noted in the step; `given` is told what layers take, `returned` what they return."""
+        """Record calls in the step within the block.
+
+        `given` gets the path of each layer and its arguments, `returned` its output tensors.
+        """
         self._here, self.failing = _Thread(), None
         self._learn()
         call, resolve = keras.Layer.__call__, keras.Layer._resolve_and_populate_arg
@@ -64,12 +67,12 @@ class Calls:
             if not path:
                 return call(layer, *args, **kwargs)
             given(path, (args, kwargs))
-            noted = Call(module=path, source=source.line(), inputs=self._described((args, kwargs)))
-            step.calls.append(noted)
+            record = Call(module=path, source=source.line(), inputs=self._described((args, kwargs)))
+            step.calls.append(record)
             with self._inside(path, layer):
                 outputs = call(layer, *args, **kwargs)
                 self.origins.note_output(path, outputs)
-                noted.outputs = self._described(outputs)
+                record.outputs = self._described(outputs)
                 returned(tensors(outputs))
             self._note_layer(layer, step)
             return outputs
@@ -81,12 +84,12 @@ class Calls:
 
         @contextmanager
         def stopped(tape: tf.GradientTape) -> Iterator[None]:
-            before, self._here.stopped = self._here.stopped, True
+            was_stopped, self._here.stopped = self._here.stopped, True
             try:
                 with stop_recording(tape):
                     yield
             finally:
-                self._here.stopped = before
+                self._here.stopped = was_stopped
 
         with ExitStack() as patches:
             patches.enter_context(mock.patch.object(keras.Layer, "__call__", called))
@@ -95,44 +98,47 @@ class Calls:
             yield
 
     def place(self, view: View) -> Place:
-        """Here, with this line of the user's."""
+        """Return the current place, with this line of the user's."""
         return Place(module=self.module, source=view.line, phase="loss" if view.loss else self.phase)
 
     @contextmanager
-    def within(self, phase: Phase, behind: Phase) -> Iterator[None]:
-        """The block is of this phase, and what comes behind it of another."""
+    def within(self, phase: Phase, afterwards: Phase) -> Iterator[None]:
+        """Set the phase within the block, and set it to `afterwards` at its end."""
         self._here.phase = phase
         try:
             with self._failures():
                 yield
         finally:
-            self._here.phase = behind
+            self._here.phase = afterwards
 
     def variable(self, handle: tf.Tensor) -> Known:
-        """What is known of a variable, which the layer that reads it may only just have made."""
+        """Return what is known of a variable; the layer that reads it may have created it only now."""
         if not self.origins.of(handle).origin and self._here.layers:
             self.origins.note_variables(names.variables_of(self.module, self._here.layers[-1]))
         return self.origins.of(handle)
 
     @contextmanager
     def _inside(self, path: str, layer: keras.Layer) -> Iterator[None]:
-        """A call of the layer."""
-        here, before = self._here, self._here.phase
-        forward = before in ("other", "loss")
-        here.phase = "forward" if forward else before
-        here.modules.append(path)
-        here.layers.append(layer)
+        """Enter a call of the layer."""
+        thread, outer_phase = self._here, self._here.phase
+        is_forward = outer_phase in ("other", "loss")
+        thread.phase = "forward" if is_forward else outer_phase
+        thread.modules.append(path)
+        thread.layers.append(layer)
         try:
             with self._failures():
                 yield
         finally:
-            here.modules.pop()
-            here.layers.pop()
-            here.phase = "loss" if forward and not here.modules else before
+            thread.modules.pop()
+            thread.layers.pop()
+            thread.phase = "loss" if is_forward and not thread.modules else outer_phase
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """An exception that comes by is noted where it came by first."""
+        """Record an exception that passes through the block.
+
+        The first place it passes through is where it was raised; later ones are ignored.
+        """
         try:
             yield
         except Exception as error:
@@ -141,7 +147,7 @@ class Calls:
             raise
 
     def _note_layer(self, layer: keras.Layer, step: Step) -> None:
-        """After its call: whether it computed in float16, and whether a tape saw what it trains."""
+        """Note after a call whether it computed in float16, and whether a tape recorded what it trains."""
         if layer.compute_dtype == "float16":
             self.half = self.half or self._path(layer)
         if self._here.modules or self.phase != "loss" or not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
@@ -157,19 +163,19 @@ class Calls:
         return [self.origins.describe(tensor) for tensor in tensors(value)]
 
     def _path(self, layer: keras.Layer) -> str:
-        """ "" of one that is not the model's."""
+        """Return the layer's path, or "" for a layer that is not the model's."""
         if id(layer) not in self._paths:
             self._learn()
             self._paths.setdefault(id(layer), (layer, ""))
         return self._paths[id(layer)][1]
 
     def _learn(self) -> None:
-        """The names of all layers and variables that there are by now."""
+        """Look up the names of all layers and variables that exist by now."""
         self._paths |= {id(layer): (layer, path) for path, layer in names.named(self.model)}
         self.origins.note_variables(names.variables(self.model))
 
 
 def _is_symbolic(given: Any) -> bool:
-    """Whether Keras or TensorFlow only finds out about shapes, or builds a graph."""
+    """Return whether Keras or TensorFlow is only inferring shapes, or building a graph."""
     symbolic = any(isinstance(leaf, keras.KerasTensor) for leaf in tf.nest.flatten(given))
     return symbolic or not tf.executing_eagerly()

@@ -1,4 +1,4 @@
-"""Tensors that go from device to device, and what makes the host wait; one entry for each line and kind."""
+"""What the program copies between devices, and where it makes the host wait; one entry per line and kind."""
 
 from typing import Any
 
@@ -12,22 +12,22 @@ from parity.doctor import rewrite
 from parity.doctor.evidence import Copy, Place, Step, What
 
 HOST = "CPU:0"
-SMALL = 64  # bytes: shapes, learning rates
+SMALL = 64  # bytes; shapes and learning rates are smaller
 NO_NUMBERS = frozenset((tf.resource, tf.variant, tf.string))
 
 
 class Copies:
-    """Notes them in the step."""
+    """Collects the copies of a step."""
 
     def __init__(self, step: Step, calls: Calls, origins: Origins):
         self.step, self.calls, self.origins = step, calls, origins
         self._kinds: dict[tuple[Any, ...], Copy] = {}
 
     def see(self, operation: str, inputs: tuple[tf.Tensor, ...], target: str, view: View) -> None:
-        """An op ran on a device."""
+        """Note one op that ran on a device."""
         if operation in ("StringFormat", "Where") and view.direct:
             self._see_wait(operation, inputs, view)
-        elif not view.strategy:  # replicas exchange gradients: that is no accident
+        elif not view.strategy:  # replicas exchange gradients on purpose
             for tensor in inputs:
                 if self.origins.device(tensor) != target and tensor.dtype not in NO_NUMBERS:
                     self._see_moved(operation, tensor, target, view)
@@ -35,9 +35,13 @@ class Copies:
     def note(
         self, what: What, tensor: tf.Tensor, ways: tuple[str, str], view: View, seconds: float = 0, again: bool = False
     ) -> None:
-        """`ways`: from where to where. What was moved again was there already: TensorFlow keeps what it copied."""
-        known, place = self.origins.of(tensor), self._place(tensor, view)
-        key = (what, *ways, place.source, place.phase, known.origin)
+        """Add a copy to the step's evidence; `ways` holds source and target device.
+
+        `again` says that the tensor was on the target before. Its bytes are not counted then, since TensorFlow keeps
+        its copies.
+        """
+        facts, place = self.origins.of(tensor), self._place(tensor, view)
+        key = (what, *ways, place.source, place.phase, facts.origin)
         if key not in self._kinds:
             described = self.origins.describe(tensor)
             self._kinds[key] = Copy(what=what, source=ways[0], target=ways[1], tensor=described, place=place, count=0)
@@ -51,7 +55,7 @@ class Copies:
         copy.seconds += seconds
 
     def _see_wait(self, operation: str, inputs: tuple[tf.Tensor, ...], view: View) -> None:
-        """tf.print; or an op whose result has as many rows as there are True, which the host has to know."""
+        """Note a wait: tf.print, or an op whose result has as many rows as there are True values."""
         for tensor in inputs:
             home = self.origins.device(tensor)
             if home != HOST and operation == "Where":
@@ -60,17 +64,18 @@ class Copies:
                 self.note("print", tensor, (home, HOST), view)
 
     def _see_moved(self, operation: str, tensor: tf.Tensor, target: str, view: View) -> None:
-        known = self.origins.of(tensor)
-        asked = operation == "Identity" and view.direct
-        again = target in known.copied
-        if _is_small(tensor, known) or (again and not asked):
+        """Note an op's input that is on another device than the op, unless it is small or copied before."""
+        facts = self.origins.of(tensor)
+        is_requested = operation == "Identity" and view.direct
+        is_repeated = target in facts.copied
+        if _is_small(tensor, facts) or (is_repeated and not is_requested):
             return
-        known.copied.add(target)
-        what: What = "to" if asked else "constant" if known.origin == CONSTANT else "implicit"
-        self.note(what, tensor, (self.origins.device(tensor), target), view, again=again)
+        facts.copied.add(target)
+        what: What = "to" if is_requested else "constant" if facts.origin == CONSTANT else "implicit"
+        self.note(what, tensor, (self.origins.device(tensor), target), view, again=is_repeated)
 
     def _place(self, tensor: tf.Tensor, view: View) -> Place:
-        """In the backward pass: the module that had made the tensor."""
+        """Return the current place; in the backward pass, with the module that made the tensor."""
         place = self.calls.place(view)
         if place.phase == "backward":
             place.module = place.module or self.origins.of(tensor).module
@@ -78,6 +83,9 @@ class Copies:
 
 
 def _is_small(tensor: tf.Tensor, known: Known) -> bool:
-    """Of numbers and shapes, and of int32, which ops take from the host, only what has a name is told."""
+    """Return whether a copy is too small to report.
+
+    Scalars, shapes and int32 (which ops take from the host anyway) are, unless they have a name.
+    """
     named = known.origin not in ("", CONSTANT, "loss", "gradient")
     return not named and (size(tensor) < SMALL or tensor.dtype == tf.int32)

@@ -1,4 +1,4 @@
-"""Where the way of a gradient ends in the program's own lines, and how such a line reads without that."""
+"""Gradient cuts: where a gradient's path ends in the program's own lines, and the line without the cut."""
 
 import weakref
 from collections.abc import Callable
@@ -17,14 +17,15 @@ from parity.doctor.rewrite import Expression
 
 
 class Cuts:
-    """Notes them in the step."""
+    """Records the cuts in the step."""
 
     def __init__(self, step: Step, calls: Calls, origins: Origins):
         self.step, self.calls, self.origins = step, calls, origins
-        self._whole: list[tuple[Cut, weakref.ref, tf.TensorShape]] = []  # scores, and a result's shape
+        # Scores of which integers were made, with the cut and the shape of the integers.
+        self._whole: list[tuple[Cut, weakref.ref, tf.TensorShape]] = []
 
     def see(self, operation: str, inputs: tuple, outputs: list, view: View) -> None:
-        """An op of the program's own; the tape is told of it only now."""
+        """Note an op of the program's own; called before the tape learns of its result."""
         if not inputs or not self.origins.of(inputs[0]).recorded:
             return
         if operation == "StopGradient":
@@ -33,7 +34,7 @@ class Cuts:
             self._whole.append((self._note("integers", inputs[0], view), weakref.ref(inputs[0]), outputs[0].shape))
 
     def entered(self, enter: Callable[..., Any]) -> Callable[..., Any]:
-        """A tape begins: what was called outside of it belongs behind this line."""
+        """Wrap the entering of a tape: a call just outside of it should be moved after this line."""
 
         def called(tape: tf.GradientTape) -> Any:
             if self.calls.outside is not None and (frame := source.frame()):
@@ -46,7 +47,10 @@ class Cuts:
         return called
 
     def explain_whole(self, target: tf.Tensor) -> None:
-        """A tape is asked, by which time scores, labels and the loss have names: a loss of scores."""
+        """Find a correction for losses that were made of integers (such as argmax).
+
+        Called when a backward pass begins, because by then scores, labels and loss have names in the user's code.
+        """
         frame = source.frame()
         for cut, scores, shape in self._whole:
             if scores() is not None and frame is not None:
@@ -59,13 +63,13 @@ class Cuts:
 
 
 def _of_scores(frame: FrameType, target: tf.Tensor, scores: str, shape: tf.TensorShape) -> Code | None:
-    """The line that made the loss, as a cross entropy of the scores."""
-    made = rewrite.assigned(frame, rewrite.name(frame, target))
+    """Return the line that made the loss, as a cross entropy of the scores."""
+    expression = rewrite.assigned(frame, rewrite.name(frame, target))
     labels = [name for name, value in frame.f_locals.items() if _are_labels(value, shape)]
-    if made is None or not scores or not labels:
+    if expression is None or not scores or not labels:
         return None
     function = "tf.nn.sparse_softmax_cross_entropy_with_logits"
-    return made.with_text(made.node, f"tf.reduce_mean({function}({labels[0]}, {scores}))")
+    return expression.with_text(expression.node, f"tf.reduce_mean({function}({labels[0]}, {scores}))")
 
 
 def _are_labels(value: Any, shape: tf.TensorShape) -> bool:

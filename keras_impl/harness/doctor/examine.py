@@ -1,4 +1,4 @@
-"""The doctor's part on this side: a program is built, two steps of it are observed, and some more are timed."""
+"""The doctor on this side: builds a program, observes two steps of it, and times some more."""
 
 import contextlib
 import functools
@@ -11,14 +11,14 @@ from unittest import mock
 
 import keras
 import tensorflow as tf
-from tensorflow.python.profiler.internal import _pywrap_profiler_plugin  # the converter has no public door
+from tensorflow.python.profiler.internal import _pywrap_profiler_plugin  # the converter of profiles has no public API
 
 from keras_impl.harness import devices
 from keras_impl.harness.doctor import built_in, source, users
 from keras_impl.harness.doctor.build import Building
 from keras_impl.harness.doctor.functions import Functions
 from keras_impl.harness.doctor.observer import Observer
-from keras_impl.harness.doctor.state import kept
+from keras_impl.harness.doctor.state import changes_undone
 from keras_impl.harness.doctor.timing import timed
 from keras_impl.harness.doctor.training import sizes
 from keras_impl.harness.pretend import pretend
@@ -28,11 +28,14 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.files import Files
 from parity.runtime.job import DoctorJob
 
-Clocked = Callable[[], AbstractContextManager[None]]  # what a timed step runs in
+Clocked = Callable[[], AbstractContextManager[None]]  # the context in which a timed step runs
 
 
 def examine(job: DoctorJob) -> None:
-    """Write what this rank saw. Raises UsageError, and what the program raised while it was built."""
+    """Write what this rank observed.
+
+    Raises UsageError, and any exception that the program raises while it is built.
+    """
     rank = devices.rank()
     files = Files(Path(job.folder), rank.number)
     files.answer_where()
@@ -44,18 +47,19 @@ def examine(job: DoctorJob) -> None:
         files.built()
         observer = Observer(program.model, building, evidence.devices)
         functions = Functions()
-        clock = Clock(tf.test.experimental.sync_devices if rank.of == 1 else lambda: None)  # not for remote devices
+        # With several workers some devices are remote, for which sync_devices does not work.
+        clock = Clock(tf.test.experimental.sync_devices if rank.of == 1 else lambda: None)
         clocked = functools.partial(timed, clock, program.model)
         shapes: set[Any] = set()
-        start: list[float] = []  # the size of each parameter before anything was updated
+        start: list[float] = []  # the size of each parameter before the first update
         context = functools.partial(_context, job, evidence, observer, functions, clocked, shapes, start)
         evidence.later = outcome(Drive(program, context, files, rank.of, steps(job)), source.line_of)
         evidence.changed = sizes(program.model) != start
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, observer.optimizers)
         evidence.moves = building.moves
-        # A batch of another shape, an epoch's last one, is traced anew.
-        evidence.retraces = [each for each in functions.retraces if each.count > len(shapes)]
+        # A batch of another shape, such as the last one of an epoch, is traced again rightly.
+        evidence.retraces = [retrace for retrace in functions.retraces if retrace.count > len(shapes)]
         evidence.eager = functions.eager
         evidence.times += clock.result("CPU" if job.virtual else evidence.physical[0])
     files.write(evidence)
@@ -63,19 +67,22 @@ def examine(job: DoctorJob) -> None:
 
 @contextmanager
 def _machine(job: DoctorJob) -> Iterator[Evidence]:
-    """The devices of the job, real or not; evidence of them alone."""
+    """Provide the devices of the job, real or virtual.
+
+    Yields evidence in which only the devices are filled in.
+    """
     rank = devices.rank()
     evidence = Evidence(side="keras", rank=rank.number, ranks=rank.of, asked=job.asked)
     evidence.own_step = bool(job.case or job.step)
     evidence.devices = [f"GPU:{i}" for i in range(job.devices)]
     with contextlib.ExitStack() as stack:
         if job.virtual and rank.of > 1:
-            # MultiWorkerMirroredStrategy has named the devices of all workers already.
+            # MultiWorkerMirroredStrategy has fixed the devices of all workers already.
             evidence.devices, evidence.physical = [users.HOST], ["CPU (process)"]
         elif job.virtual:
             evidence.physical = ["CPU (virtual)"] * job.devices
             stack.enter_context(pretend(job.devices))
-            # The names of a case's devices, which the built-in strategies are given.
+            # The built-in strategies get the names of a case's devices from here.
             stack.enter_context(mock.patch.object(devices, "names", lambda count: evidence.devices[:count]))
         else:
             evidence.physical = devices.physical(job.devices)
@@ -93,7 +100,10 @@ def _context(
     number: int,
     batch: Any,
 ) -> AbstractContextManager[Any]:
-    """What a step runs in. `shapes`: receives those of its batch; `start`: the sizes of the parameters."""
+    """Return the context in which a step runs: observed, plain, timed or profiled.
+
+    Adds the shapes of the step's batch to `shapes`, and the sizes of the parameters to `start`.
+    """
     if number < OBSERVED:
         return _observed(evidence, observer, start, batch)
     shapes.add(tuple(tuple(tensor.shape) for tensor in built_in.named(batch).values()))
@@ -106,14 +116,14 @@ def _context(
 
 @contextmanager
 def _observed(evidence: Evidence, observer: Observer, start: list[float], batch: Any) -> Iterator[None]:
-    # It runs eagerly, where all can be seen; the program goes on as if it had not.
-    with kept():
+    # The observed step runs eagerly, where everything can be seen; then the program continues as if it had not run.
+    with changes_undone():
         begun = time.perf_counter()
         with observer.step(built_in.named(batch)) as step:
             evidence.steps.append(step)
             yield
             step.seconds = time.perf_counter() - begun
-    start[:] = start or sizes(observer.model)  # which a model may have only now
+    start[:] = start or sizes(observer.model)  # some models have no parameters before their first step
 
 
 @contextmanager
@@ -129,7 +139,7 @@ def _profiled(evidence: Evidence, raw: Path, folder: Path) -> Iterator[None]:
         yield
     finally:
         tf.profiler.experimental.stop()
-    # As JSON, which Perfetto reads as it reads torch's.
+    # Convert to JSON, the format of torch's profile, which Perfetto reads.
     trace, _ = _pywrap_profiler_plugin.xspace_to_tools_data(
         [str(path) for path in raw.rglob("*.xplane.pb")], "trace_viewer@"
     )

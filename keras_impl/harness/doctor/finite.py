@@ -1,4 +1,4 @@
-"""The first op that made a NaN or an infinity of finite numbers, if that reached something that matters."""
+"""The first op that made a NaN or an infinity of finite inputs, if its result reached something that matters."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from keras_impl.harness.doctor.calls import Calls
 from keras_impl.harness.doctor.origins import Origins
 from parity.doctor.evidence import NotFinite, Place, Step
 
-GIVEN = ("ReadVariableOp", "Const", "Fill", "Identity")  # what they give was not finite before, or is meant so
+GIVEN = ("ReadVariableOp", "Const", "Fill", "Identity")  # they pass on what was not finite before, or is intended
 
 
 class Finite:
@@ -19,7 +19,7 @@ class Finite:
         self.step, self.calls, self.origins = step, calls, origins
 
     def see(self, operation: str, inputs: tuple[tf.Tensor, ...], outputs: list[tf.Tensor], place: Place) -> None:
-        """An op ran."""
+        """Handle one op that has run."""
         bad = [tensor for tensor in outputs if not is_finite(tensor)]
         if not bad:
             return
@@ -29,21 +29,24 @@ class Finite:
             self.origins.of(tensor).fault = fault
 
     def reached(self, tensor: tf.Tensor) -> None:
-        """A loss or a gradient."""
+        """Report a loss or a gradient, which may be not finite."""
         self.step.not_finite = self.step.not_finite or self.origins.of(tensor).fault
 
     def returned(self, outputs: list[Any]) -> None:
-        """What a module returned: minus infinity alone is what masks are made of."""
+        """Report a module's outputs; only -inf, of which masks are made, is accepted."""
         for tensor in outputs:
             if isinstance(tensor, tf.Tensor) and self.origins.of(tensor).fault and not (_values(tensor) < np.inf).all():
                 self.reached(tensor)
 
     def _made(self, operation: str, inputs: tuple[tf.Tensor, ...], output: tf.Tensor, place: Place) -> NotFinite | None:
-        """Of finite numbers; or a NaN of infinities that were meant, as in a softmax of a row that is all masked."""
-        values, made = [_values(tensor) for tensor in inputs if tensor.dtype.is_floating], _values(output)
-        nan = bool(np.isnan(made).any())
-        spoilt = [np.isnan(array).any() if nan else not np.isfinite(array).all() for array in values]
-        if any(spoilt) or operation in GIVEN or (operation == "Cast" and bool((made < np.inf).all())):
+        """Return the op as the cause, if its inputs were finite.
+
+        A NaN also has its cause here if the inputs had infinities but no NaN, as a softmax of a row that is all masked.
+        """
+        values, result = [_values(tensor) for tensor in inputs if tensor.dtype.is_floating], _values(output)
+        nan = bool(np.isnan(result).any())
+        not_finite = [np.isnan(array).any() if nan else not np.isfinite(array).all() for array in values]
+        if any(not_finite) or operation in GIVEN or (operation == "Cast" and bool((result < np.inf).all())):
             return None
         return NotFinite(
             operation=operation,
@@ -55,9 +58,9 @@ class Finite:
 
 
 def is_finite(tensor: tf.Tensor) -> bool:
-    """Whether all numbers in it are."""
+    """Return whether all numbers in the tensor are finite."""
     return not tensor.dtype.is_floating or bool(np.isfinite(_values(tensor)).all())
 
 
 def _values(tensor: tf.Tensor) -> Any:
-    return tensor._numpy()  # `numpy` is what the user calls
+    return tensor._numpy()  # not `numpy`, which is observed as the user's own reads

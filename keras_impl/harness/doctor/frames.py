@@ -1,4 +1,4 @@
-"""One look at the stack: the user's line that runs, and what of the libraries' stands between it and an op."""
+"""One look at the call stack of an op: the user's line, and what kinds of library code are in between."""
 
 import re
 import sys
@@ -11,21 +11,21 @@ import tensorflow as tf
 from keras_impl.harness.doctor import source
 
 LOSSES = re.compile(r"/keras/src/losses/loss(es)?\.py|/tensorflow/python/ops/nn_(ops|impl)\.py")
-METRICS = "/keras/src/metrics/"  # which compute with the same functions
+METRICS = "/keras/src/metrics/"  # metrics compute with the functions of losses
 STRATEGIES = "/tensorflow/python/distribute/"
 
 
 class View(NamedTuple):
-    """What the stack says of an op."""
+    """What the call stack says about an op."""
 
-    line: str  # the user's
-    direct: bool  # the op stands in that line, or in a wrapper that does
-    strategy: bool  # it is that of a strategy of tf.distribute, which exchanges what replicas have
-    loss: FrameType | None  # the outermost call of a loss function between the two
+    line: str  # the user's line
+    direct: bool  # the op is in that line, or in a wrapper that it calls
+    strategy: bool  # the op exchanges values between replicas of tf.distribute
+    loss: FrameType | None  # the outermost call of a loss function in between
 
 
 def look() -> View:
-    """Of what is executed now."""
+    """Return the view of what is being executed now."""
     direct, strategy, loss = True, False, None
     frame = sys._getframe(1)
     while frame is not None and source.kind(file := frame.f_code.co_filename) != source.USER:
@@ -39,7 +39,7 @@ def look() -> View:
     return View(_text(file, frame.f_lineno) if frame else "", direct, strategy and tf.distribute.has_strategy(), loss)
 
 
-_text = cache(source.text)  # there are thousands of ops in a step, and a few lines
+_text = cache(source.text)  # a step has thousands of ops, but few lines
 
 
 @cache
@@ -48,6 +48,6 @@ def _may_be_loss(file: str) -> bool:
 
 
 def _is_loss(frame: FrameType) -> bool:
-    """Of the helpers and the other ops in these files, no."""
+    """Return whether the frame is a loss function, rather than a helper or another op of these files."""
     names = frame.f_code.co_varnames
     return "y_pred" in names or ("logits" in names and "cross_entropy" in frame.f_code.co_name)

@@ -1,13 +1,13 @@
-"""tf.functions in steps as they are written: which are traced again and why, and what of them runs in Python after all.
+"""The program's tf.functions: which are traced again and why, and which parts run in Python.
 
     functions = Functions()
     for _ in range(2):
         with functions:
             step(model, inputs)
 
-The first step traces. Afterwards a function of the program, told by its code, is to be traced no more, be it as the
-same object or as a new one with the same code. In the first step different arguments count too, different devices do
-not: each replica has a trace of its own.
+The first step traces. After it, a function of the program, identified by its code, should not be traced again: neither
+as the same object, nor as a new one with the same code. Within the first step, different arguments count as well, but
+not different devices, since each replica has a trace of its own.
 """
 
 import inspect
@@ -19,7 +19,9 @@ from unittest import mock
 
 import keras
 import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function  # what tf.function returns
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
+    Function,
+)  # the class of what tf.function returns
 from tensorflow.python.ops import script_ops
 
 from keras_impl.harness.doctor import source
@@ -28,11 +30,11 @@ from parity.core.names import MODEL
 from parity.doctor.evidence import Eager, Place, Retrace
 
 TRAINER = "keras/src/backend/tensorflow/trainer.py"
-PIPELINE = "tensorflow/python/data/"  # what reads data may well be Python
+PIPELINE = "tensorflow/python/data/"  # reading data may well run in Python
 
 
 class Trace(NamedTuple):
-    """A call that was traced, by its arguments."""
+    """A call that was traced, with its arguments."""
 
     function: Function
     step: int
@@ -41,11 +43,11 @@ class Trace(NamedTuple):
 
 
 class Functions:
-    """A context manager around each step. `retraces`, `eager`: what was found."""
+    """A context manager around each step; `retraces` and `eager` hold what was found."""
 
     def __init__(self) -> None:
         self._eager: dict[tuple[str, str], Eager] = {}
-        self._traces: dict[Any, list[Trace]] = defaultdict(list)  # by code
+        self._traces: dict[Any, list[Trace]] = defaultdict(list)  # by code object
         self._retraced: dict[Any, Retrace] = {}
         self._step = 0
         self._patches = ExitStack()
@@ -68,16 +70,18 @@ class Functions:
 
     @property
     def eager(self) -> list[Eager]:
-        """What ran in Python, once for each line."""
+        """What ran in Python, once per line."""
         return list(self._eager.values())
 
     def _patch(self, place: Any, method: str, around: Callable[..., Any]) -> None:
         self._patches.enter_context(mock.patch.object(place, method, around(getattr(place, method))))
 
     def _watching(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the call of a tf.function to note each call that traces it."""
+
         def watched(function: Function, *args: Any, **kwargs: Any) -> Any:
             if not tf.executing_eagerly() or not _is_programs(function):
-                return call(function, *args, **kwargs)  # within another one, which is traced again if this one is
+                return call(function, *args, **kwargs)  # an inner function is traced again whenever its outer one is
             if function._run_functions_eagerly:
                 self._note_eager("run_eagerly")
                 return call(function, *args, **kwargs)
@@ -90,6 +94,7 @@ class Functions:
         return watched
 
     def _note(self, trace: Trace) -> None:
+        """Note a trace, and why it was needed if the function had been traced before."""
         code = _code(trace.function)
         earlier = self._traces[code]
         if change := _change(earlier, trace):
@@ -99,8 +104,10 @@ class Functions:
         earlier.append(trace)
 
     def _in_python(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the making of py_functions and numpy_functions, which run in Python within a graph."""
+
         def made(*args: Any, **kwargs: Any) -> Any:
-            # A gradient's is made beside its forward's.
+            # The gradient of a py_function is another one, made together with it.
             if not tf.executing_eagerly() and not kwargs.get("is_grad_func") and not source.within(PIPELINE):
                 self._note_eager("py_function" if kwargs.get("use_eager_py_func") else "numpy_function")
             return make(*args, **kwargs)
@@ -108,6 +115,8 @@ class Functions:
         return made
 
     def _trains(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap Keras's training methods to note that the model runs eagerly."""
+
         def trained(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
             if model.run_eagerly:
                 self._note_eager("run_eagerly", MODEL)
@@ -121,18 +130,18 @@ class Functions:
 
 
 def _is_programs(function: Function) -> bool:
-    """The user's own, made of something of Keras's by the user, or what Keras trains with."""
+    """Return whether the function is the user's own, made by the user of Keras's parts, or Keras's train step."""
     file = getattr(_code(function), "co_filename", "")
     return source.kind(file) == source.USER or file.endswith(TRAINER) or source.direct() != ""
 
 
 def _code(function: Function) -> Any:
-    """The code of what was decorated, beneath what TensorFlow wraps methods in."""
+    """Return the code that was decorated, beneath TensorFlow's wrappers of methods."""
     return function._key_for_call_stats
 
 
 def _described(code: Any) -> str:
-    """ "train (train.py:12)"."""
+    """Return the function's name and place, such as "train (train.py:12)"."""
     if not inspect.iscode(code):
         return getattr(code, "__name__", type(code).__name__)
     file = code.co_filename
@@ -141,14 +150,14 @@ def _described(code: Any) -> str:
 
 
 def _change(earlier: list[Trace], now: Trace) -> str:
-    """Against what was traced before, why TensorFlow had to; "" if it is no matter."""
+    """Return why TensorFlow traced again, compared with earlier traces; "" if it does not matter."""
     if not earlier:
         return ""
-    same = [trace for trace in earlier if trace.function is now.function]
-    if not same:
+    same_object = [trace for trace in earlier if trace.function is now.function]
+    if not same_object:
         return "a new tf.function" if now.step > earlier[-1].step else ""
-    changes = differences(same[-1].arguments, now.arguments)
-    if now.step == same[-1].step:
+    changes = differences(same_object[-1].arguments, now.arguments)
+    if now.step == same_object[-1].step:
         changes.pop(ON, None)
         return ", ".join(changes.values())
     return ", ".join(changes.values()) or "a Python object, or what the function closes over"

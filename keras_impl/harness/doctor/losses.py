@@ -1,4 +1,7 @@
-"""Calls of loss functions, Keras's and TensorFlow's, found on the stack of the ops that they run."""
+"""Calls of loss functions, Keras's and TensorFlow's, found on the call stack of the ops that they run.
+
+From what goes in the doctor tells what is wrong, such as a softmax before a loss that expects logits.
+"""
 
 import threading
 from collections.abc import Mapping
@@ -18,72 +21,74 @@ from parity.doctor.evidence import Code, LossCall, Step
 from parity.doctor.rewrite import Expression
 
 MATRIX = ("MatMul", "BatchMatMulV2", "Einsum", "BiasAdd")
-# What leaves the classes where they are.
+# Ops that leave the classes where they are.
 KEPT = ("AddV2", "Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "Softmax", "LogSoftmax")
 RESHAPES = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "ClipByValue")
 ACTIVATIONS = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid"}
 CLASSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "softmax_cross_entropy_with_logits")
-# The classes of Keras's loss functions, whose first argument is from_logits.
+# Keras's loss functions and their classes, whose first argument is from_logits.
 LOGITS = {
     "sparse_categorical_crossentropy": "SparseCategoricalCrossentropy",
     "categorical_crossentropy": "CategoricalCrossentropy",
     "binary_crossentropy": "BinaryCrossentropy",
 }
-LARGE = 2**24  # numbers in a batch that are not compared
+LARGE = 2**24  # elements in a batch: larger ones are not compared
 
 
 class Losses:
-    """Notes each call once, by the first op in it. The step is given these inputs."""
+    """Records each call of a loss once, at its first op; the step has these inputs."""
 
     def __init__(self, step: Step, inputs: Mapping[str, Any], calls: Calls, origins: Origins):
         self.step, self.calls, self.origins = step, calls, origins
-        self._last: dict[int, FrameType] = {}  # the call that runs in each thread
+        self._last: dict[int, FrameType] = {}  # the call that is running in each thread
         self._batch = {name: _rows(tensor) for name, tensor in inputs.items()} if len(inputs) > 1 else {}
-        self._fed: list[tuple[order.Rows, Known]] = []  # what the model got at each call
+        self._fed: list[tuple[order.Rows, Known]] = []  # what the model was given at each call
 
     def fed(self, module: str, given: Any) -> None:
-        """A layer is called with this."""
+        """Note what a layer is called with; only the whole model's inputs count."""
         if module == MODEL and self._batch:
             self._fed += [(_rows(tensor), self.origins.of(tensor)) for tensor in tensors(given)]
 
     def see(self, view: View) -> None:
-        """An op runs."""
+        """Handle one op, which may be the first of a loss."""
         thread = threading.get_ident()
         if view.loss is None or self._last.get(thread) is view.loss:
             return
         self._last[thread] = view.loss
-        given = view.loss.f_locals
+        arguments = view.loss.f_locals
         output, target = (
-            given.get(one, given.get(other)) for one, other in (("y_pred", "logits"), ("y_true", "labels"))
+            arguments.get(keras_name, arguments.get(tf_name))
+            for keras_name, tf_name in (("y_pred", "logits"), ("y_true", "labels"))
         )
         outputs, targets = tf.nest.flatten(output), tf.nest.flatten(target)
         if isinstance(outputs[0], tf.Tensor) and hasattr(targets[0], "dtype"):
             self.step.losses.append(self._loss(view, outputs[0], targets[0]))
 
-    def _loss(self, view: View, given: tf.Tensor, target: Any) -> LossCall:
-        known = self.origins.of(given)
+    def _loss(self, view: View, outputs: tf.Tensor, target: Any) -> LossCall:
+        """Return the evidence of a call of a loss function with these outputs and target."""
+        known = self.origins.of(outputs)
         call = LossCall(
             function=_name(view.loss),
-            input=self.origins.describe(given),
+            input=self.origins.describe(outputs),
             target=self.origins.describe(target),
             place=self.calls.place(view),
             straight=known.straight,
             activation=known.activation,
         )
-        logits = _takes_logits(view.loss)
-        if logits is not None and given.dtype.is_floating and len(given.shape):
-            values = given._numpy().astype("float64")
-            call.takes = "logits" if logits else "probabilities"
+        takes_logits = _takes_logits(view.loss)
+        if takes_logits is not None and outputs.dtype.is_floating and len(outputs.shape):
+            values = outputs._numpy().astype("float64")
+            call.takes = "logits" if takes_logits else "probabilities"
             call.smallest, call.largest = (float(values.min()), float(values.max())) if values.size else (None, None)
             if call.function == "cross_entropy" and values.shape[-1] > 1 and values.size:
                 sums = values.sum(-1)
                 call.sums = float(sums.min()), float(sums.max())
-            call.mended = self._mended(view.loss, not logits) or known.without
+            call.mended = self._mended(view.loss, not takes_logits) or known.without
         call.rows, call.reordered = self._order(target)
         return call
 
     def _mended(self, loss: FrameType, logits: bool) -> Code | None:
-        """The line that made the loss, or named it, with the other value of from_logits."""
+        """Return the line that made or named the loss, with the other value of from_logits."""
         building, own = self.calls.building, loss.f_locals.get("self")
         spots = [building.spots.get(own) if own is not None else None, source.spot()]
         spots.append(building.compiled.get(self.calls.model))
@@ -91,25 +96,27 @@ class Losses:
         return next(filter(None, changed), None)
 
     def _order(self, target: Any) -> tuple[Any, Code | None]:
-        """Whether the target's rows belong to what the model got."""
+        """Return how the target's rows relate to those that the model was given, and a correction."""
         fed = [rows for rows, _ in self._fed]
-        how = order.compared(self._batch, fed, _rows(target)) if fed else ""
-        if how != "apart":
-            return how, None
+        relation = order.compared(self._batch, fed, _rows(target)) if fed else ""
+        if relation != "apart":
+            return relation, None
         spots = [known.picked for _, known in self._fed if known.picked]
         of_target = self.origins.of(target).picked
         mended = order.mended(spots[-1] if spots else None, of_target, "tf.random.shuffle(tf.range(len(x)))")
-        found = rewrite.expression(of_target)
-        return how, mended or Code(source=rewrite.shown(found.file, found.node.lineno) if found else "")
+        expression = rewrite.expression(of_target)
+        return relation, mended or Code(
+            source=rewrite.shown(expression.file, expression.node.lineno) if expression else ""
+        )
 
 
 def is_straight(operation: str, inputs: list[Known]) -> bool:
-    """Whether an op's result is what a linear layer made, reshaped at most."""
+    """Return whether an op's result is a linear layer's output, at most reshaped."""
     return operation in MATRIX or (operation in KEPT and any(known.straight for known in inputs))
 
 
 def note_activation(known: Known, operation: str, inputs: list[Known], direct: bool) -> None:
-    """What an op's result was made by, reshaped at most, and the user's line without that."""
+    """Note the activation whose output an op's result is, at most reshaped, and the user's line without it."""
     known.activation = ACTIVATIONS.get(operation, "")
     if known.activation and direct:
         known.without = rewrite.code(source.spot(), Expression.unwrapped)
@@ -118,6 +125,7 @@ def note_activation(known: Known, operation: str, inputs: list[Known], direct: b
 
 
 def _with_logits(call: Expression, function: str, logits: bool) -> Code | None:
+    """Return the line with `from_logits` set: in the loss, or in the compile() that names the loss."""
     kind = LOGITS.get(function, "")
     if call.function == "compile" and kind:
         node = call.keyword("loss") or (call.node.args[1] if len(call.node.args) > 1 else None)
@@ -130,7 +138,7 @@ def _with_logits(call: Expression, function: str, logits: bool) -> Code | None:
 
 
 def _takes_logits(frame: FrameType) -> bool | None:
-    """Whether a cross entropy takes logits; None if it is no cross entropy."""
+    """Return whether a cross entropy takes logits; None if the loss is not a cross entropy."""
     own, name = frame.f_locals.get("self"), _raw_name(frame)
     if name.endswith("_with_logits"):
         return True
@@ -147,7 +155,7 @@ def _raw_name(frame: FrameType) -> str:
 
 
 def _name(frame: FrameType) -> str:
-    """As PyTorch calls it where it does, else as Keras."""
+    """Return PyTorch's name of the loss if it has one, else Keras's."""
     name = _raw_name(frame)
     if name in ("mean_squared_error", "MeanSquaredError"):
         return "mse_loss"

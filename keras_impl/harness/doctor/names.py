@@ -1,7 +1,8 @@
-"""What the layers and variables of a model are called: by the attributes they hang on, as PyTorch names modules.
+"""Names of a model's layers and variables, from the attributes that hold them, as PyTorch names modules.
 
-"encoder.dense1"; "blocks.0" in a list. Layers of a Sequential or functional model have the names that Keras gave
-them. What hangs in plain objects and closures Keras does not know: it is found here, as "helper.layers[0]".
+Examples: "encoder.dense1"; "blocks.0" in a list. Layers of a Sequential or functional model keep the names that Keras
+gave them. Layers that hang in plain objects and closures, which Keras does not know of, are found as well:
+"helper.layers[0]".
 """
 
 import sys
@@ -16,14 +17,14 @@ import tensorflow as tf
 from keras_impl.harness.doctor import source
 from parity.core.names import MODEL
 
-# Where Keras keeps for itself what hangs on other attributes too.
+# Attributes in which Keras itself keeps what also hangs on other attributes.
 ITS_OWN = ("_layers", "_functional", "_operations", "_metrics", "_self_", "_nodes", "_loss", "_compile", "_tracker")
 
 Parts = tuple[str | int, ...]
 
 
 class Variable(NamedTuple):
-    """A variable of a layer. `module`: the layer's path; `value`: TensorFlow's own."""
+    """A variable of the layer at path `module`; `value` is TensorFlow's own variable."""
 
     name: str
     module: str
@@ -33,49 +34,53 @@ class Variable(NamedTuple):
 
 
 def named(model: Any) -> Iterator[tuple[str, keras.Layer]]:
-    """Every layer by its first path; the model itself is `MODEL`."""
-    known = registered(model)
+    """Yield every layer by its first path; the model itself is `MODEL`."""
+    registered_ids = registered(model)
     for parts, layer in _layers(model, (), set()):
         if not isinstance(layer, keras.layers.InputLayer):
-            yield _path(parts, id(layer) not in known), layer
+            yield _path(parts, id(layer) not in registered_ids), layer
 
 
 def registered(model: Any) -> set[int]:
-    """The ids of the layers that Keras knows; of something that is no layer, all that it has."""
+    """Return the ids of the layers that Keras knows of.
+
+    For an object that is not a layer, return those of all layers in it.
+    """
     if isinstance(model, keras.Layer):
         return {id(layer) for layer in model._flatten_layers()}
     return {id(layer) for _, layer in _layers(model, (), set())}
 
 
 def variables(model: Any) -> Iterator[Variable]:
-    """Those of every layer, but for the seeds of dropout and what is not yet made."""
+    """Yield the variables of every layer, except dropout's seeds and variables that are not made yet."""
     for path, layer in named(model):
         yield from variables_of(path, layer)
 
 
 def variables_of(path: str, layer: keras.Layer) -> Iterator[Variable]:
-    """Those of one layer without its children's."""
+    """Yield the variables of one layer without those of its sublayers."""
     attributes = {id(value): key for key, value in vars(layer).items() if not key.startswith("_")}
     for variable in _own(layer):
         value = variable if isinstance(variable, tf.Variable) else variable._value
         if value is not None:
-            last = attributes.get(id(variable), variable.name.partition(":")[0])
-            name = last if path == MODEL else f"{path}.{last}"
+            own_name = attributes.get(id(variable), variable.name.partition(":")[0])
+            name = own_name if path == MODEL else f"{path}.{own_name}"
             yield Variable(name, path, variable, value, _is_parameter(layer, variable))
 
 
 def _own(layer: keras.Layer) -> list:
-    """The layer's variables without its children's, and TensorFlow's own, which Keras does not see."""
+    """Return the layer's own variables, including plain tf.Variables, which Keras does not see."""
     plain = [value for value in vars(layer).values() if isinstance(value, tf.Variable)]
     return [*layer._trainable_variables, *layer._non_trainable_variables, *plain]
 
 
 def _is_parameter(layer: keras.Layer, variable: Any) -> bool:
-    """Whether it was made to be trained; a frozen layer's still was."""
-    return variable.trainable or any(variable is each for each in layer._trainable_variables)
+    """Return whether the variable was made to be trained, even if its layer is frozen now."""
+    return variable.trainable or any(variable is trained for trained in layer._trainable_variables)
 
 
 def _layers(holder: Any, parts: Parts, seen: set[int]) -> Iterator[tuple[Parts, keras.Layer]]:
+    """Yield every layer within an object once, with the keys and attributes that lead to it."""
     if id(holder) in seen:
         return
     seen.add(id(holder))
@@ -86,7 +91,7 @@ def _layers(holder: Any, parts: Parts, seen: set[int]) -> Iterator[tuple[Parts, 
 
 
 def _items(holder: Any) -> Iterator[tuple[str | int, Any]]:
-    """What hangs on something: on what is the user's, and on layers."""
+    """Yield what hangs on layers, containers and the user's own objects, with the key or attribute."""
     if isinstance(holder, keras.Sequential) or hasattr(holder, "_operations"):
         yield from ((layer.name, layer) for layer in holder.layers)
     if isinstance(holder, Mapping):
@@ -103,12 +108,12 @@ def _items(holder: Any) -> Iterator[tuple[str | int, Any]]:
 
 
 def _closure(function: FunctionType) -> Iterator[tuple[str | int, Any]]:
-    """The variables from around a function of the user's."""
+    """Yield the variables in the closure of a function of the user's."""
     if source.kind(function.__code__.co_filename) == source.USER:
         for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
                 yield key, cell.cell_contents
-            except ValueError:  # it has no value yet
+            except ValueError:  # not set yet
                 continue
 
 
@@ -118,6 +123,6 @@ def _is_users(kind: type) -> bool:
 
 
 def _path(parts: Parts, hidden: bool) -> str:
-    """With dots; numbers in brackets where PyTorch's and Keras's own names could not lead."""
+    """Join the parts with dots; hidden layers have indices in brackets, which no name of Keras's has."""
     texts = [f"[{part}]" if hidden and isinstance(part, int) else f".{part}" for part in parts]
     return "".join(texts).removeprefix(".") or MODEL

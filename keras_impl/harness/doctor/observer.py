@@ -1,4 +1,4 @@
-"""Observes steps of a program: what happens in one becomes evidence, and the step computes what it would have."""
+"""The observer: observes a step of training as the program runs it, without changing any result."""
 
 import re
 import traceback
@@ -24,23 +24,26 @@ from parity.doctor.evidence import Failure, Place, Step
 
 OPERATION = re.compile(r"\[Op:(\w+)\]")
 NOISE = re.compile(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]|\s*name:\s*$")
-GENERATED = "/tensorflow/python/ops/gen_"  # an op's function: its arguments are what the op was given
+GENERATED = "/tensorflow/python/ops/gen_"  # functions of single ops: their arguments are the op's inputs
 
 
 class Observer:
-    """`with observer.step(inputs) as step:` runs one, eagerly; `step` is filled when it is over.
+    """Observes a model that was built within `building`, and its training.
 
-    `devices`: the user's names of those that there are. `optimizers`: those that made an update.
+    `devices` names the devices as the program does ("GPU:0"); `optimizers` collects those that made an update.
     """
 
     def __init__(self, model: Any, building: Building, devices: list[str]):
         self.model, self.building, self.devices = model, building, devices
         self.optimizers: list[keras.Optimizer] = []
-        self._origins = Origins()  # kept: what was copied in one step is there in the next
+        self._origins = Origins()  # kept between steps: a copy made in one step still exists in the next
 
     @contextmanager
     def step(self, inputs: Mapping[str, Any]) -> Iterator[Step]:
-        """One step. An exception of the program's ends it, and is told in `failure`."""
+        """Run a step eagerly within the block, and fill in its evidence when it is over.
+
+        An exception of the program is recorded as the step's failure, and does not propagate.
+        """
         step, calls = Step(distributed=self._strategy()), Calls(self.model, self.building, self._origins)
         copies, finite = Copies(step, calls, self._origins), Finite(step, calls, self._origins)
         losses, cuts = Losses(step, inputs, calls, self._origins), Cuts(step, calls, self._origins)
@@ -64,17 +67,17 @@ class Observer:
         self._take(step, calls, training)
 
     def _strategy(self) -> str:
-        """Whether tf.distribute has a copy of each variable on every device."""
+        """Return "mirrored" if tf.distribute has a copy of each variable on every device, else ""."""
         strategy = getattr(self.model, "distribute_strategy", None)
         return "mirrored" if strategy is not None and strategy.num_replicas_in_sync > 1 else ""
 
     def _take(self, step: Step, calls: Calls, training: Training) -> None:
-        """What is known when the step is over."""
-        known = {id(optimizer) for optimizer in self.optimizers}
-        self.optimizers += [optimizer for optimizer in training.stepped if id(optimizer) not in known]
+        """Add what is known only when the step is over."""
+        seen_ids = {id(optimizer) for optimizer in self.optimizers}
+        self.optimizers += [optimizer for optimizer in training.stepped if id(optimizer) not in seen_ids]
         if calls.half and not step.half:
-            made = {module.name: module.source for module in self.building.modules(self.model)}
-            step.half = made.get(calls.half, "")
+            lines = {module.name: module.source for module in self.building.modules(self.model)}
+            step.half = lines.get(calls.half, "")
 
     def _failure(self, error: Exception, calls: Calls) -> Failure:
         message = str(error)
@@ -92,7 +95,7 @@ class Observer:
 
 @contextmanager
 def _eagerly() -> Iterator[None]:
-    """Functions run op by op, and an exception keeps the whole way that it came."""
+    """Run tf.functions op by op within the block, with full tracebacks of exceptions."""
     eager, tf_filters = tf.config.functions_run_eagerly(), tf.debugging.is_traceback_filtering_enabled()
     keras_filters = keras.config.is_traceback_filtering_enabled()
     tf.config.run_functions_eagerly(True)
@@ -109,12 +112,15 @@ def _eagerly() -> Iterator[None]:
 
 
 def _given(error: Exception) -> list[tf.Tensor]:
-    """What the failing op was given; if it was no op, the innermost function that was given tensors."""
+    """Return the inputs of the failing op.
+
+    If no op failed, return the tensors of the innermost function that was given any.
+    """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     ops = [frame for frame in frames if GENERATED in frame.f_code.co_filename]
     for frame in reversed(ops or frames):
         arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
-        found = tensors([frame.f_locals.get(name) for name in arguments])
-        if found:
-            return found
+        inputs = tensors([frame.f_locals.get(name) for name in arguments])
+        if inputs:
+            return inputs
     return []

@@ -1,4 +1,4 @@
-"""Where the host reads a tensor in the user's lines, and has to wait for it; and what it makes into one."""
+"""Where the user's lines read a tensor on the host, which has to wait for it, and where host values become tensors."""
 
 import sys
 import time
@@ -10,8 +10,10 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function  # what tf.function returns
-from tensorflow.python.framework import constant_op, ops  # where eager tensors are made and read
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
+    Function,
+)  # the class of what tf.function returns
+from tensorflow.python.framework import constant_op, ops  # the functions that make and read eager tensors
 
 from keras_impl.harness.doctor import source
 from keras_impl.harness.doctor.copies import HOST, SMALL, Copies
@@ -34,16 +36,16 @@ THROUGH_KERAS = "convert_to_numpy"
 
 
 class Reads:
-    """Notes them as copies, and where a gradient ends so."""
+    """Records reads as copies, and the cuts of gradients that they make."""
 
     def __init__(self, copies: Copies):
         self.copies, self.step, self.origins = copies, copies.step, copies.origins
-        self._read: list[tuple[tf.Tensor, np.ndarray]] = []  # while a tape recorded
-        self._within_function = False  # one that AutoGraph converts, which runs as it is for once
+        self._read: list[tuple[tf.Tensor, np.ndarray]] = []  # read while a tape recorded
+        self._within_function = False  # in a function that AutoGraph converts, run eagerly for once
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Within it."""
+        """Observe reads within the block."""
         with ExitStack() as patches:
             for name, what in METHODS.items():
                 patches.enter_context(self._patched(ops._EagerTensorBase, name, what))
@@ -56,26 +58,29 @@ class Reads:
             yield
 
     def _patched(self, owner: Any, name: str, what: What) -> Any:
+        """Return a patch of a reading function that notes the user's reads and how long each takes."""
         read = getattr(owner, name)
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            converted = what == "bool" and self._within_function  # an `if` there becomes a tf.cond
-            if converted or not args or not isinstance(args[0], ops.EagerTensor) or not _is_users():
+            is_converted = what == "bool" and self._within_function  # AutoGraph turns an `if` there into a tf.cond
+            if is_converted or not args or not isinstance(args[0], ops.EagerTensor) or not _is_users():
                 return read(*args, **kwargs)
-            begun = time.perf_counter()
+            start = time.perf_counter()
             result = read(*args, **kwargs)
-            self._see(what, args[0], result, time.perf_counter() - begun)
+            self._see(what, args[0], result, time.perf_counter() - start)
             return result
 
         return mock.patch.object(owner, name, called)
 
     def _function(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the call of a tf.function to know when the running code is one that AutoGraph converts."""
+
         def called(function: Function, *args: Any, **kwargs: Any) -> Any:
-            before, self._within_function = self._within_function, self._within_function or function._autograph
+            was_within, self._within_function = self._within_function, self._within_function or function._autograph
             try:
                 return call(function, *args, **kwargs)
             finally:
-                self._within_function = before
+                self._within_function = was_within
 
         return called
 
@@ -87,6 +92,8 @@ class Reads:
             self._read.append((tensor, result))
 
     def _converted(self, convert: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+        """Wrap the conversion of values to tensors, to note constants in the user's lines."""
+
         def converted(value: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
             tensor = convert(value, *args, **kwargs)
             if tensor is not value and size(tensor) >= SMALL and (view := look()).direct:
@@ -96,6 +103,10 @@ class Reads:
         return converted
 
     def _note_constant(self, value: Any, tensor: tf.Tensor, view: View) -> None:
+        """Note a constant, and a cut if its values were read from a tensor that a tape recorded.
+
+        That is so if it shares memory with the array that was read, or has its shape.
+        """
         self.origins.note(tensor, Known(CONSTANT, view.line, self.copies.calls.module))
         home = self.origins.device(tensor)
         if home != HOST:
@@ -108,7 +119,7 @@ class Reads:
 
 
 def _is_users() -> bool:
-    """Whether a line of the user's reads: TensorFlow and Keras do on their own too."""
+    """Return whether a line of the user's reads; TensorFlow and Keras read on their own as well."""
     frame = sys._getframe(2)
     if frame.f_code.co_name == THROUGH_KERAS:
         return look().direct

@@ -1,4 +1,4 @@
-"""The tf.device scopes that the user's lines enter, as they asked for them, and which are open."""
+"""The tf.device scopes that the user's lines enter, and which of them are open."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -6,7 +6,7 @@ from typing import Any
 from unittest import mock
 
 import tensorflow as tf
-from tensorflow.python.eager import context  # what tf.device and keras.device come to
+from tensorflow.python.eager import context  # both tf.device and keras.device end up here
 
 from keras_impl.harness.doctor import source
 from keras_impl.harness.pretend import name
@@ -14,7 +14,7 @@ from parity.doctor.evidence import Move
 
 
 class Scopes:
-    """A context manager. `moves`: those that were entered, in order; `open`: those that are, innermost last."""
+    """A context manager; `moves` lists the scopes that were entered, `open` those that are open, innermost last."""
 
     def __init__(self) -> None:
         self.moves: list[Move] = []
@@ -47,6 +47,6 @@ class Scopes:
 
 
 def _name(asked: Any) -> str:
-    """Of what tf.device takes: a name, a DeviceSpec, a logical device."""
+    """Return the name of what tf.device accepts: a name, a DeviceSpec or a logical device."""
     asked = asked.to_string() if isinstance(asked, tf.DeviceSpec) else getattr(asked, "name", asked)
     return name(asked) if isinstance(asked, str) else ""

@@ -1,7 +1,7 @@
-"""Which line of the user's is running: the innermost frame that is neither of a framework nor of the doctor.
+"""The user's line that is running: the innermost stack frame that belongs neither to a framework nor to the doctor.
 
-The built-in models and strategies count as the user's. In a function that AutoGraph converted, the line is the one
-that it was converted from.
+The built-in models and strategies count as the user's. In a function that AutoGraph has converted, the line is the
+original one.
 """
 
 import os
@@ -13,12 +13,13 @@ from types import FrameType, TracebackType
 
 import keras
 import tensorflow as tf
-from tensorflow.python.util import tf_stack  # AutoGraph's source maps have no public door
+from tensorflow.python.util import tf_stack  # AutoGraph's source maps have no public API
 
 from parity.doctor import ownership, rewrite
 
-ABOVE = tuple(os.path.join(os.path.dirname(os.path.dirname(each.__file__)), "") for each in (tf, keras))  # the packages
-# Of the frameworks, what merely passes a call of the user's on.
+# The folders that contain the packages.
+ABOVE = tuple(os.path.join(os.path.dirname(os.path.dirname(each.__file__)), "") for each in (tf, keras))
+# Files of the frameworks that merely pass a user's call on.
 PASSING = (
     *(f"tensorflow/python/{folder}/" for folder in ("autograph", "eager", "framework", "ops", "util")),
     *(f"keras/src/backend/tensorflow/{file}.py" for file in ("core", "math", "nn", "numpy")),
@@ -30,29 +31,32 @@ PASSING = (
 AUTOGRAPH = "__autograph_generated_file"
 
 USER, PASSED, LIBRARY = range(3)
-Spot = tuple[str, int]  # a file and a line of it
+Spot = tuple[str, int]  # file and line number
 
 
-def line(made: object = None) -> str:
-    """The user's line that is running, "" if there is none. `made`: not one in a method of this object."""
-    found = frame(made)
-    return text(*_spot(found)) if found else ""
+def line(owner: object = None) -> str:
+    """Return the user's line that is running, as "file:line"; "" if there is none.
+
+    With `owner`, methods of that object are skipped: while it is being made, the line is the one that makes it.
+    """
+    frame_ = frame(owner)
+    return text(*_spot(frame_)) if frame_ else ""
 
 
-def frame(made: object = None) -> FrameType | None:
-    """The frame of that line."""
-    users = (each for each in _stack(sys._getframe(1)) if kind(_spot(each)[0]) == USER)
-    return next((each for each in users if made is None or _self(each) is not made), None)
+def frame(owner: object = None) -> FrameType | None:
+    """Return the frame of the user's line that is running."""
+    users = (candidate for candidate in _stack(sys._getframe(1)) if kind(_spot(candidate)[0]) == USER)
+    return next((candidate for candidate in users if owner is None or _self(candidate) is not owner), None)
 
 
-def spot(made: object = None) -> rewrite.Spot | None:
-    """Where in that line the program is; not in one that AutoGraph wrote."""
-    found = frame(made)
-    return rewrite.spot(found) if found and AUTOGRAPH not in found.f_code.co_filename else None
+def spot(owner: object = None) -> rewrite.Spot | None:
+    """Return where within the user's line the program is; None in a line that AutoGraph generated."""
+    frame_ = frame(owner)
+    return rewrite.spot(frame_) if frame_ and AUTOGRAPH not in frame_.f_code.co_filename else None
 
 
 def direct() -> str:
-    """The user's line if it calls what is running by itself, "" if code of a framework does."""
+    """Return the user's line if it calls the current function directly, "" if a framework's code is in between."""
     for frame in _stack(sys._getframe(1)):
         spot = _spot(frame)
         if kind(spot[0]) != PASSED:
@@ -61,29 +65,29 @@ def direct() -> str:
 
 
 def within(path: str) -> bool:
-    """Whether a function of a file or folder, "keras/src/trainers/", is running."""
+    """Return whether a function of this file or folder ("keras/src/trainers/") is running."""
     return any(path in frame.f_code.co_filename for frame in _stack(sys._getframe(1)))
 
 
 def line_of(traceback: TracebackType | None) -> str:
-    """The innermost of the user's lines that an exception went through."""
-    found = ""
+    """Return the innermost of the user's lines in a traceback."""
+    innermost = ""
     while traceback is not None:
         spot = _original(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
         if kind(spot[0]) == USER:
-            found = text(*spot)
+            innermost = text(*spot)
         traceback = traceback.tb_next
-    return found
+    return innermost
 
 
 def text(file: str, number: int) -> str:
-    """ "file:line", from the working directory where the file is below it."""
-    path, here = Path(file).absolute(), Path.cwd()
-    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{number}"
+    """Return "file:line", relative to the working directory if the file is below it."""
+    path, working_directory = Path(file).absolute(), Path.cwd()
+    return f"{path.relative_to(working_directory) if path.is_relative_to(working_directory) else path}:{number}"
 
 
 def kind(file: str) -> int:
-    """Whose a file is: USER's; of a LIBRARY that has an aim of its own; or PASSED over."""
+    """Return whose file it is: USER, LIBRARY (with a purpose of its own) or PASSED (merely passes calls on)."""
     return _judged(file, ownership.programs())
 
 
@@ -97,7 +101,7 @@ def _judged(file: str, _programs: tuple[str, ...]) -> int:
 
 
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:
-    """The innermost first."""
+    """Yield the frames, the innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -108,13 +112,13 @@ def _spot(frame: FrameType) -> Spot:
 
 
 def _self(frame: FrameType) -> object:
-    """The first argument of the function."""
+    """Return the first argument of the frame's function."""
     names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
     return frame.f_locals.get(names[0]) if names else None
 
 
 def _original(file: str, number: int) -> Spot:
-    """Where AutoGraph took a line from, by the source maps of the functions that are running."""
+    """Return the original file and line of a line that AutoGraph generated; any other unchanged."""
     if AUTOGRAPH not in file:
         return file, number
     mapper = tf_stack._source_mapper_stacks[tf_stack._get_thread_key()][-1]

@@ -1,8 +1,8 @@
-"""What a step changes, put back: after steps that were only looked at, the next one is as if there had been none.
+"""Restores what an observed step changes, so that the next step runs as if there had been none.
 
-That is every tf.Variable alive (weights, slots, seeds, metrics), and the sources of random numbers. A variable that a
-step makes, of a layer or an optimizer at its first call, stays, with the value that it was made with. What the
-program keeps in Python's own objects, and how far it has read its data, nobody can know.
+Restored are all tf.Variables alive (weights, slots, seeds, metrics), and the random number generators. A variable that
+a layer or optimizer creates at its first call remains, with its initial value. Not restored is what the program keeps
+in Python objects, and how far it has read its data: that cannot be known.
 """
 
 import copy
@@ -20,46 +20,46 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import stateful_random_ops
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
-Values = dict[int, tuple[tf.Variable, tf.Tensor]]  # by the id of the handle, which several may share
+Values = dict[int, tuple[tf.Variable, tf.Tensor]]  # by id of the handle, which several variables may share
 
 
 @contextmanager
-def kept() -> Iterator[None]:
-    """Whatever is done within leaves no trace in variables and random numbers."""
-    values, put_random_back = _values(_alive()), _random_state()
+def changes_undone() -> Iterator[None]:
+    """Undo at the end of the block what it changed in variables and random number generators."""
+    values, restore_random = _values(_alive()), _random_state()
     with _noting_new(values):
         try:
             yield
         finally:
             for variable, value in values.values():
                 variable.assign(value)
-            put_random_back()
+            restore_random()
 
 
 def _values(variables: Iterator[tf.Variable]) -> Values:
-    """TensorFlow copies a value that is held, as these are, before it changes a variable in place."""
+    """Return the variables' values; TensorFlow copies a value that is held before it changes the variable."""
     return {id(variable.handle): (variable, variable.read_value()) for variable in variables}
 
 
 def _alive() -> Iterator[tf.Variable]:
-    """Every variable that has a value. issubclass would take five times as long."""
+    """Yield every variable that has a value; by type, as issubclass would take five times as long."""
     kinds = set(_kinds(BaseResourceVariable))
-    return (each for each in gc.get_objects() if type(each) in kinds and _has_value(each))
+    return (object_ for object_ in gc.get_objects() if type(object_) in kinds and _has_value(object_))
 
 
 def _kinds(kind: type) -> Iterator[type]:
     yield kind
-    for below in kind.__subclasses__():
-        yield from _kinds(below)
+    for subclass in kind.__subclasses__():
+        yield from _kinds(subclass)
 
 
 def _has_value(variable: tf.Variable) -> bool:
-    """A variable of a graph has none, nor does one that is not made to the end."""
+    """Return whether the variable has a value; those of graphs, and unfinished ones, have none."""
     return isinstance(getattr(variable, "_handle", None), ops.EagerTensor) and bool(variable.is_initialized())
 
 
 def _noting_new(values: Values) -> Any:
-    """A patch: variables that are made within it are added, with their first values."""
+    """Return a patch within which new variables are added, with their initial values."""
     initialize = BaseResourceVariable.__init__
 
     def noted(variable: tf.Variable, *args: Any, **kwargs: Any) -> None:
@@ -71,7 +71,7 @@ def _noting_new(values: Values) -> Any:
 
 
 def _random_state() -> Callable[[], None]:
-    """A function that puts the sources of random numbers back. Keras's seed generators are variables."""
+    """Return a function that restores the random number generators; Keras's seed generators are variables."""
     python, array, generator = random.getstate(), np.random.get_state(), stateful_random_ops.global_generator
     of_ops = copy.deepcopy(_seeds())
 
@@ -82,12 +82,12 @@ def _random_state() -> Callable[[], None]:
         for name in _seeds():
             delattr(context.context(), name)
         vars(context.context()).update(of_ops)
-        # Kernels count the numbers that they have given out.
+        # Kernels keep count of the numbers that they have drawn.
         context.context().clear_kernel_cache()
 
     return put_back
 
 
 def _seeds() -> dict[str, Any]:
-    """The seed that the program set, and what draws each op's from it: there only if it did."""
+    """Return the context's seed, and the generator of op seeds; they exist only if the program has set a seed."""
     return {name: value for name, value in vars(context.context()).items() if name in ("_seed", "_rng")}

@@ -1,4 +1,7 @@
-"""Tells a clock when the parts of a step begin and end; in a tf.function they are not apart."""
+"""Times the parts of a step: reports to a clock when each begins and ends.
+
+Within a tf.function the parts cannot be told apart.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,7 +22,7 @@ PARTS = (
 
 @contextmanager
 def timed(clock: Clock, model: keras.Model) -> Iterator[None]:
-    """One step, timed."""
+    """Time one step, which runs within the block."""
 
     def told(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def called(owner: Any, *args: Any, **kwargs: Any) -> Any:

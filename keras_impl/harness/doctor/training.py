@@ -1,4 +1,4 @@
-"""Backward passes, gradients, and the optimizers that use them."""
+"""How a step trains: its backward passes, their gradients, and the optimizers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
-from tensorflow.python.eager import context  # who sees an op has no public door
+from tensorflow.python.eager import context  # op callbacks have no public API to suspend them
 
 from keras_impl.harness.doctor import names, source
 from keras_impl.harness.doctor.calls import Calls
@@ -21,18 +21,19 @@ from parity.doctor import evidence, rewrite
 
 
 class Training:
-    """Notes them in the step."""
+    """Observes the training in a step."""
 
     def __init__(self, step: evidence.Step, calls: Calls, origins: Origins, finite: Finite, cuts: Cuts):
         self.step, self.calls, self.origins, self.finite, self.cuts = step, calls, origins, finite, cuts
-        self._gradients: dict[int, Any] = {}  # by the id of TensorFlow's variable: what the last tape gave
+        self._gradients: dict[int, Any] = {}  # the last tape's gradient, by id of TensorFlow's variable
         self._stepped: dict[int, tuple[keras.Optimizer, list[Any]]] = {}
-        self._growth: dict[int, tuple[float, float, float]] = {}  # rates, and parameters before and after
+        # By optimizer: the learning rate, and the size of the parameters before and after the update that grew most.
+        self._growth: dict[int, tuple[float, float, float]] = {}
         self._updates = 0
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Within it."""
+        """Record in the step what happens within the block."""
         with self.calls.building.noting_optimizers(), ExitStack() as patches:
             gradient = self._differentiated(tf.GradientTape.gradient)
             patches.enter_context(mock.patch.object(tf.GradientTape, "gradient", gradient))
@@ -43,16 +44,16 @@ class Training:
             yield
 
     def end(self) -> None:
-        """The step is over: what became of each parameter, and of each optimizer."""
+        """Record the state of each parameter's gradient and of each optimizer, when the step is over."""
         variables = list(names.variables(self.calls.model))
         own = {id(variable) for variable in getattr(self.calls.model, "trainable_variables", ())}
-        trained = [each for each in variables if id(each.variable) in own]
-        self.step.gradients = [evidence.Gradient(parameter=each.name, state=self._state(each)) for each in trained]
-        named = {id(each.variable): each.name for each in variables}
-        known = {id(optimizer): optimizer for optimizer in (*self.calls.building.optimizers, *self.stepped)}
-        inner = {id(getattr(optimizer, "inner_optimizer", None)) for optimizer in known.values()}
+        trained = [entry for entry in variables if id(entry.variable) in own]
+        self.step.gradients = [evidence.Gradient(parameter=entry.name, state=self._state(entry)) for entry in trained]
+        named = {id(entry.variable): entry.name for entry in variables}
+        by_id = {id(optimizer): optimizer for optimizer in (*self.calls.building.optimizers, *self.stepped)}
+        inner = {id(getattr(optimizer, "inner_optimizer", None)) for optimizer in by_id.values()}
         self.step.optimizers = [
-            self._optimizer(optimizer, named) for key, optimizer in known.items() if key not in inner
+            self._optimizer(optimizer, named) for key, optimizer in by_id.items() if key not in inner
         ]
 
     @property
@@ -61,6 +62,8 @@ class Training:
         return [optimizer for optimizer, _ in self._stepped.values()]
 
     def _differentiated(self, gradient: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap GradientTape.gradient to record backward passes and gradients."""
+
         def called(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             given = bool(args and args[0] is not None) or kwargs.get("output_gradients") is not None
             is_root = not given and self.calls.phase != "backward" and _is_first_replica()
@@ -75,26 +78,26 @@ class Training:
         return called
 
     def _begin(self, targets: list[tf.Tensor]) -> None:
-        """A pass from a loss; one that goes on where another ended is part of that."""
+        """Record a backward pass from a loss; a pass that continues another one belongs to that."""
         known = [self.origins.of(tensor) for tensor in targets]
-        for tensor, each in zip(targets, known, strict=True):
-            each.origin = each.origin or "loss"
+        for tensor, facts in zip(targets, known, strict=True):
+            facts.origin = facts.origin or "loss"
             self.finite.reached(tensor)
-        scaled = any(each.scaled for each in known)
-        noted = evidence.Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
-        noted.optimizer = self._called()
-        noted.update = _update(noted.optimizer)
-        self.step.backwards.append(noted)
+        scaled = any(facts.scaled for facts in known)
+        record = evidence.Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
+        record.optimizer = self._called()
+        record.update = _update(record.optimizer)
+        self.step.backwards.append(record)
         for target in targets:
             self.cuts.explain_whole(target)
 
     def _called(self) -> str:
-        """What the user's line may call the optimizer by."""
+        """Return the name by which the user's line can refer to the optimizer."""
         names = (rewrite.name(source.frame(), optimizer) for optimizer in self.calls.building.optimizers)
         return next(filter(None, names), "optimizer")
 
     def _note(self, variable: Any, value: Any) -> None:
-        """A gradient, if it is a variable's; that of an embedding has rows only."""
+        """Note a gradient if it is a variable's; an embedding's consists of its rows only."""
         dense = value.values if isinstance(value, tf.IndexedSlices) else value
         if dense is None or not isinstance(variable, (keras.Variable, tf.Variable, tf.distribute.DistributedValues)):
             return
@@ -104,19 +107,22 @@ class Training:
         for copy in copies(variable):
             self._gradients[id(copy)] = dense
 
-    def _state(self, each: names.Variable) -> Any:
-        found = [self._gradients[id(copy)] for copy in copies(each.variable) if id(copy) in self._gradients]
-        if not found:
+    def _state(self, variable: names.Variable) -> Any:
+        """Return the state of a parameter's gradient over all replicas: none, not_finite, finite or zero."""
+        gradients = [self._gradients[id(copy)] for copy in copies(variable.variable) if id(copy) in self._gradients]
+        if not gradients:
             return "none"
-        if not all(is_finite(tensor) for tensor in found):
+        if not all(is_finite(tensor) for tensor in gradients):
             return "not_finite"
-        return "finite" if any(np.any(tensor._numpy()) for tensor in found) else "zero"
+        return "finite" if any(np.any(tensor._numpy()) for tensor in gradients) else "zero"
 
     def _applied(self, apply: Callable[..., None]) -> Callable[..., None]:
+        """Wrap an optimizer's apply to record the update, and how much it changes the parameters' size."""
+
         def called(optimizer: keras.Optimizer, grads: Any, trainable_variables: Any = None) -> None:
             self.step.loss_scaled = self.step.loss_scaled or isinstance(optimizer, LossScaleOptimizer)
-            behind = "update" if self.calls.phase == "update" else "other"
-            with self.calls.within("update", behind):
+            afterwards = "update" if self.calls.phase == "update" else "other"
+            with self.calls.within("update", afterwards):
                 held = _held(optimizer, trainable_variables) if tf.executing_eagerly() else []
                 before = root_mean_square(held)
                 apply(optimizer, grads, trainable_variables)
@@ -126,10 +132,10 @@ class Training:
 
         return called
 
-    def _note_growth(self, optimizer: keras.Optimizer, before: float, after: float) -> None:
+    def _note_growth(self, optimizer: keras.Optimizer, size_before: float, size_after: float) -> None:
         _, least, most = self._growth.get(id(optimizer), (0.0, 1.0, 0.0))
-        if before and not after * least <= most * before:  # also if it is not a number
-            self._growth[id(optimizer)] = float(_value(optimizer.learning_rate)), before, after
+        if size_before and not size_after * least <= most * size_before:  # written so that NaN counts as growth
+            self._growth[id(optimizer)] = float(_value(optimizer.learning_rate)), size_before, size_after
 
     def _optimizer(self, optimizer: keras.Optimizer, named: dict[int, str]) -> evidence.Optimizer:
         _, given = self._stepped.get(id(optimizer), (None, []))
@@ -149,7 +155,10 @@ class Training:
 
 
 def _update(optimizer: str) -> str:
-    """The line behind the user's that applies the gradients which that one computes; "" if they have no name."""
+    """Return the line that would apply the gradients, to be put after the user's line that computes them.
+
+    Empty if the line gives the gradients no name.
+    """
     call, statement = rewrite.expression(source.spot()), rewrite.statement(source.spot())
     if call is None or statement is None or call.function != "gradient" or len(call.node.args) < 2:
         return ""
@@ -158,16 +167,16 @@ def _update(optimizer: str) -> str:
 
 
 def root_mean_square(variables: Any) -> float:
-    """Of all numbers in them together."""
+    """Return the root mean square of all numbers in these variables together."""
     arrays = [_value(variable).astype("float64") for variable in variables]
     total = sum(array.size for array in arrays)
     return float(np.sqrt(sum(float(np.square(array).sum()) for array in arrays) / max(total, 1)))
 
 
 def _value(variable: Any) -> np.ndarray:
-    """The numbers, without a read that the program could have made: of several copies those of the first."""
+    """Return a variable's numbers, unseen by the observers; of several copies the first."""
     first, thread = copies(variable)[0], context.context()._thread_local_data
-    callbacks, thread.op_callbacks = thread.op_callbacks, []  # nobody sees it
+    callbacks, thread.op_callbacks = thread.op_callbacks, []  # hide this read from the op callbacks
     try:
         return (first if isinstance(first, tf.Tensor) else first._read_variable_op())._numpy()
     finally:
@@ -175,7 +184,7 @@ def _value(variable: Any) -> np.ndarray:
 
 
 def sizes(model: Any) -> list[float]:
-    """The root mean square of each parameter that is to be trained."""
+    """Return the root mean square of each trainable parameter."""
     return [root_mean_square([variable]) for variable in getattr(model, "trainable_variables", ())]
 
 
@@ -184,6 +193,6 @@ def _held(optimizer: keras.Optimizer, given: Any) -> list[Any]:
 
 
 def _is_first_replica() -> bool:
-    """One replica tells of the passes that all of them make."""
+    """Return whether this is the first replica; all make the same passes, and one records them."""
     replica = tf.distribute.get_replica_context()
     return replica is None or tf.get_static_value(replica.replica_id_in_sync_group) == 0

@@ -1,4 +1,4 @@
-"""A user's program: the functions that the flags name, or a plain step where there is none."""
+"""The user's program: the functions that the flags name, or a default step."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -17,7 +17,10 @@ HOST = "CPU:0"
 
 
 def program(job: DoctorJob) -> Program:
-    """What `build` returns, trained by `step`. Raises UsageError."""
+    """Return the program: what `build` returns, trained by `step`.
+
+    Raises UsageError if the flags name no functions, or `build` returns no model.
+    """
     build = load("--keras", job.build)
     step = load("--step", job.step, "model", "inputs") if job.step else _step
     model = build()
@@ -33,7 +36,7 @@ def program(job: DoctorJob) -> Program:
 
 
 def _batches(job: DoctorJob) -> Iterator[Inputs]:
-    """As a data loader gives them: on the host, new ones for each step."""
+    """Yield batches as a data loader does: on the host, new ones for each step."""
     for number in range(steps(job)):
         with tf.device(HOST):
             batch = {given.name: tf.constant(given.values(number)) for given in job.inputs}
@@ -41,7 +44,10 @@ def _batches(job: DoctorJob) -> Iterator[Inputs]:
 
 
 def _step(model: keras.Model, inputs: Inputs) -> None:
-    """Where no step is given: forward, the sum of the outputs, backward."""
+    """Make a default step: forward, sum of the outputs, backward.
+
+    Used if the user gives no step.
+    """
     with tf.GradientTape() as tape:
         outputs = tf.nest.flatten(_call(model, inputs))
         total = tf.add_n([tf.reduce_sum(output) for output in outputs if output.dtype.is_floating])
@@ -49,7 +55,7 @@ def _step(model: keras.Model, inputs: Inputs) -> None:
 
 
 def _call(model: keras.Model, inputs: Inputs) -> Any:
-    """With one tensor, a dict, arguments by name, or a list: as the model takes its inputs."""
+    """Call the model with one tensor, a dict, arguments by name, or a list, whichever it takes."""
     if isinstance(getattr(model, "input", None), dict):
         return model(inputs, training=True)
     if len(inputs) == 1:

@@ -1,4 +1,4 @@
-"""Attention that computes something else."""
+"""Faults of attention."""
 
 import math
 from collections.abc import Callable
@@ -14,38 +14,38 @@ Call = Callable[..., tf.Tensor]
 
 
 def _key_dim_of_all_heads(make: Callable[..., None]) -> Callable[..., None]:
-    """1 / sqrt(d) for 1 / sqrt(d / heads)."""
+    """Scale by 1 / sqrt(d) instead of 1 / sqrt(d / heads)."""
 
-    def other(self: MultiheadAttention, d_model: int, heads: int, dropout: float, name: str) -> None:
+    def changed(self: MultiheadAttention, d_model: int, heads: int, dropout: float, name: str) -> None:
         make(self, d_model, heads, dropout, name)
         self.scale = 1 / math.sqrt(d_model)
 
-    return other
+    return changed
 
 
 def _interleaved_heads(call: Call) -> Call:
-    """d = (head size, heads), where it is (heads, head size)."""
+    """Split d as (head size, heads) instead of (heads, head size)."""
 
-    def other(
+    def changed(
         self: MultiheadAttention, x: tf.Tensor, memory: tf.Tensor, attention_mask: tf.Tensor | None = None, **_: object
     ) -> tf.Tensor:
         projected = self.query(x) * self.scale, self.key(memory), self.value(memory)
-        query, key, value = (rearrange(each, "n t (k h) -> n t h k", h=self.heads) for each in projected)
+        query, key, value = (rearrange(tensor, "n t (k h) -> n t h k", h=self.heads) for tensor in projected)
         scores = tf.einsum("nthk,nshk->nhts", query, key)
         weights = tf.nn.softmax(scores if attention_mask is None else scores + attention_mask)
         return self.out_proj(rearrange(tf.einsum("nhts,nshk->nthk", weights, value), "n t h k -> n t (k h)"))
 
-    return other
+    return changed
 
 
 def _sequence_first(call: Call) -> Call:
-    """Samples attend to samples, each word by itself."""
+    """Let samples attend to samples, separately for each word."""
 
-    def other(self: MultiheadAttention, x: tf.Tensor, memory: tf.Tensor, **kwargs: object) -> tf.Tensor:
+    def changed(self: MultiheadAttention, x: tf.Tensor, memory: tf.Tensor, **kwargs: object) -> tf.Tensor:
         x, memory = tf.transpose(x, (1, 0, 2)), tf.transpose(memory, (1, 0, 2))
         return tf.transpose(call(self, x, memory, **kwargs), (1, 0, 2))
 
-    return other
+    return changed
 
 
 def _no_mask(mask: Call) -> Call:
@@ -53,7 +53,7 @@ def _no_mask(mask: Call) -> Call:
 
 
 def _one_word_ahead(mask: Call) -> Call:
-    """Every word sees the next one too."""
+    """Let every word see the next one too."""
     return lambda size, dtype: mask(size + 1, dtype)[1:, :-1]
 
 

@@ -1,4 +1,4 @@
-"""What happens between layers that are right themselves."""
+"""Faults between layers that are correct by themselves."""
 
 from collections.abc import Callable
 
@@ -14,31 +14,31 @@ Call = Callable[..., tf.Tensor]
 
 
 def _skipped_final_norm(call: Call) -> Call:
-    def other(self: keras.layers.LayerNormalization, x: tf.Tensor) -> tf.Tensor:
+    def changed(self: keras.layers.LayerNormalization, x: tf.Tensor) -> tf.Tensor:
         return x + unused(self.gamma, self.beta) if self.name == "norm" else call(self, x)
 
-    return other
+    return changed
 
 
 def _norm_first(call: Call) -> Call:
-    def other(self: EncoderLayer, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+    def changed(self: EncoderLayer, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         normed = self.norm1(x)
         x = x + self.dropout1(self.self_attn(normed, normed, training=training), training=training)
         return x + self.dropout2(self.feed_forward(self.norm2(x), training), training=training)
 
-    return other
+    return changed
 
 
 def _no_shortcut_around_attention(call: Call) -> Call:
-    def other(self: EncoderLayer, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+    def changed(self: EncoderLayer, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         x = self.norm1(self.dropout1(self.self_attn(x, x, training=training), training=training))
         return self.norm2(x + self.dropout2(self.feed_forward(x, training), training=training))
 
-    return other
+    return changed
 
 
 def _with_positions(call: Call) -> Call:
-    """Each layer adds sinusoids (Vaswani et al. 2017, section 3.5) to what it gets."""
+    """Let each layer add sinusoids (Vaswani et al. 2017, section 3.5) to its input."""
     return lambda self, x, training=False: call(self, x + _sinusoids(x), training=training)
 
 
@@ -49,21 +49,21 @@ def _sinusoids(x: tf.Tensor) -> tf.Tensor:
 
 
 def _no_shortcut(call: Call) -> Call:
-    def other(self: ResidualBlock, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+    def changed(self: ResidualBlock, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         main = self.relu(self.bn1(self.conv1(x), training=training))
         main = self.bn2(self.conv2(main), training=training)
         return self.relu(main + 0 * self.shortcut(x, training=training))
 
-    return other
+    return changed
 
 
-def _norm_behind_relu(call: Call) -> Call:
-    def other(self: ResidualBlock, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+def _norm_after_relu(call: Call) -> Call:
+    def changed(self: ResidualBlock, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         main = self.bn1(self.relu(self.conv1(x)), training=training)
         main = self.bn2(self.conv2(main), training=training)
         return self.relu(main + self.shortcut(x, training=training))
 
-    return other
+    return changed
 
 
 FAULTS: dict[str, Patches] = {
@@ -72,5 +72,5 @@ FAULTS: dict[str, Patches] = {
     "transformer.shortcut": replaced(EncoderLayer, "call", _no_shortcut_around_attention),
     "transformer.position": replaced(EncoderLayer, "call", _with_positions),
     "residual.shortcut": replaced(ResidualBlock, "call", _no_shortcut),
-    "residual.order": replaced(ResidualBlock, "call", _norm_behind_relu),
+    "residual.order": replaced(ResidualBlock, "call", _norm_after_relu),
 }

@@ -1,4 +1,4 @@
-"""Other samples, or samples that look otherwise."""
+"""Faults of the data: other samples, or samples that are changed."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -19,13 +19,13 @@ Sampler = Callable[[int, int, int, int], list[list[int]]]
 
 
 def _rotated(split: Callable[..., list[Indices]]) -> Callable[..., list[Indices]]:
-    """Replica 1 trains on replica 0's samples."""
+    """Give replica 1 the samples of replica 0."""
 
-    def other(batch: Any, case: schema.Case) -> list[Indices]:
+    def changed(batch: Any, case: schema.Case) -> list[Indices]:
         parts = split(batch, case)
         return [parts[0], parts[0][: len(parts[1])], *parts[2:]] if len(parts) > 1 else parts
 
-    return other
+    return changed
 
 
 def _same_epoch(sampler: Sampler) -> Sampler:
@@ -33,19 +33,19 @@ def _same_epoch(sampler: Sampler) -> Sampler:
 
 
 def _contiguous(sampler: Sampler) -> Sampler:
-    """The order cut into parts, where it is to be dealt out in turn."""
+    """Cut the shuffled order into contiguous shards, instead of dealing it out in turn."""
 
-    def other(size: int, replicas: int, seed: int, epoch: int) -> list[list[int]]:
+    def changed(size: int, replicas: int, seed: int, epoch: int) -> list[list[int]]:
         dealt = sampler(size, replicas, seed, epoch)
         order = list(chain.from_iterable(zip(*dealt, strict=True)))
-        each = len(dealt[0])
-        return [order[i * each : (i + 1) * each] for i in range(replicas)]
+        size_of_shard = len(dealt[0])
+        return [order[i * size_of_shard : (i + 1) * size_of_shard] for i in range(replicas)]
 
-    return other
+    return changed
 
 
 def _next_batch(order: Order) -> Order:
-    """The batch that is to come next, in place of this one."""
+    """Draw the next batch instead of this one."""
     return lambda case, size, start, count: order(case, size, start + count, count)
 
 
@@ -57,7 +57,7 @@ def _inputs(change: Callable[[tf.Tensor], tf.Tensor]) -> Patches:
     def other(tensors: Tensors) -> Tensors:
         def changed(*args: Any) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
             inputs, target = tensors(*args)
-            return tuple(change(each) for each in inputs), target
+            return tuple(change(tensor) for tensor in inputs), target
 
         return changed
 
@@ -65,13 +65,13 @@ def _inputs(change: Callable[[tf.Tensor], tf.Tensor]) -> Patches:
 
 
 def _shifted_target(tensors: Tensors) -> Tensors:
-    """(N, T): each word is compared with the one behind the right one."""
+    """Compare each word of (N, T) with the one after the right one."""
 
-    def other(*args: Any) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
+    def changed(*args: Any) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
         inputs, target = tensors(*args)
         return inputs, tf.roll(target, -1, axis=1)
 
-    return other
+    return changed
 
 
 FAULTS: dict[str, Patches] = {

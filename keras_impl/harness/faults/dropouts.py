@@ -1,4 +1,4 @@
-"""Dropout by other masks, at another rate, or where there should be none."""
+"""Faults of dropout: other masks, another rate, or dropout where there should be none."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,17 +27,17 @@ def _as_step_0(on_step: Callable[[Masks], None]) -> Callable[[Masks], None]:
 
 
 def _unscaled(dropout: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    def other(x: tf.Tensor, numbers: tf.Tensor, rate: float, key: Key) -> tf.Tensor:
+    def changed(x: tf.Tensor, numbers: tf.Tensor, rate: float, key: Key) -> tf.Tensor:
         return x * tf.cast(keep(numbers, rate, key), x.dtype)
 
-    return other
+    return changed
 
 
 def _in_training(evaluate: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    def other(model: keras.Model, inputs: tuple[Any, ...]) -> tf.Tensor:
+    def changed(model: keras.Model, inputs: tuple[Any, ...]) -> tf.Tensor:
         return model(single.unpacked(inputs), training=True)
 
-    return other
+    return changed
 
 
 FAULTS: dict[str, Patches] = {

@@ -1,4 +1,4 @@
-"""Parameters that start as something else."""
+"""Faults of the initial parameters."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from parity.core.arrays import Floats
 
 
 def _of(ending: str, change: Callable[[Floats], Floats]) -> Patches:
-    """The parameters whose names end so are loaded in another form."""
+    """Change the parameters whose names have this ending when they are loaded."""
     return loaded(lambda name, values: change(values) if name.endswith(ending) else values)
 
 
@@ -21,7 +21,7 @@ def _query_for_key(packed: Floats) -> Floats:
 
 
 def _not_loaded(name: str, values: Floats) -> Floats:
-    """linear2 keeps a start of Keras's kind: Glorot's, and a bias of zeros."""
+    """Leave linear2 at an initialization like Keras's: Glorot uniform, and a bias of zeros."""
     if name == "linear2.weight":
         bound = math.sqrt(6 / sum(values.shape))
         return random.representable(random.uniform(1, "glorot", values.shape, bound), "float32")

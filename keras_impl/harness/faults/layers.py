@@ -1,4 +1,4 @@
-"""Layers that compute something else."""
+"""Faults of layers."""
 
 import math
 from collections.abc import Callable
@@ -22,37 +22,37 @@ def _running_statistics(call: Call) -> Call:
 
 
 def _biased_variance(call: Call) -> Call:
-    """Keras's own."""
+    """Use Keras's own batch norm, whose running variance is the biased one."""
     return keras.layers.BatchNormalization.call
 
 
 def _synchronised(call: Call) -> Call:
-    """Statistics of the batches of all replicas."""
+    """Use the statistics of the batches of all replicas together."""
 
-    def other(self: BatchNorm2d, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+    def changed(self: BatchNorm2d, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         replica = tf.distribute.get_replica_context()
         samples = tf.shape(x)[0]
         start = replica.replica_id_in_sync_group * samples
         return call(self, replica.all_gather(x, axis=0), training=training)[start : start + samples]
 
-    return other
+    return changed
 
 
 # Dense and convolutions.
 
 
 def _transposed_product(call: Call) -> Call:
-    def other(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+    def changed(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         return tf.matmul(x, self.kernel.value, transpose_b=True) + self.bias.value
 
-    return other
+    return changed
 
 
 def _no_bias(call: Call) -> Call:
-    def other(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+    def changed(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         return tf.matmul(x, self.kernel.value) + unused(self.bias)
 
-    return other
+    return changed
 
 
 def _activated(call: Call) -> Call:
@@ -60,10 +60,10 @@ def _activated(call: Call) -> Call:
 
 
 def _padded_same(call: Call) -> Call:
-    def other(self: specimen.Conv2d, x: tf.Tensor) -> tf.Tensor:
+    def changed(self: specimen.Conv2d, x: tf.Tensor) -> tf.Tensor:
         return tf.nn.conv2d(x, self.kernel.value, self.strides, "SAME") + self.bias.value
 
-    return other
+    return changed
 
 
 def _pooled_same(call: Call) -> Call:
@@ -82,10 +82,10 @@ def _leaky(call: Call) -> Call:
 
 
 def _by_tanh(call: Call) -> Call:
-    def other(self: specimen.GELU, x: tf.Tensor) -> tf.Tensor:
+    def changed(self: specimen.GELU, x: tf.Tensor) -> tf.Tensor:
         return x * 0.5 * (1 + tf.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
-    return other
+    return changed
 
 
 def _over_samples(call: Call) -> Call:
@@ -100,20 +100,20 @@ def _next_ids(call: Call) -> Call:
 
 
 def _scaled_embedding(call: Call) -> Call:
-    def other(self: keras.layers.Embedding, ids: tf.Tensor) -> tf.Tensor:
+    def changed(self: keras.layers.Embedding, ids: tf.Tensor) -> tf.Tensor:
         return call(self, ids) * math.sqrt(self.output_dim)
 
-    return other
+    return changed
 
 
 def _padding(call: Call) -> Call:
-    """The row of word 0 does not train."""
+    """Keep the row of word 0 from training."""
 
-    def other(self: keras.layers.Embedding, ids: tf.Tensor) -> tf.Tensor:
+    def changed(self: keras.layers.Embedding, ids: tf.Tensor) -> tf.Tensor:
         rows = call(self, ids)
         return tf.where(tf.equal(ids, 0)[..., None], tf.stop_gradient(rows), rows)
 
-    return other
+    return changed
 
 
 FAULTS: dict[str, Patches] = {

@@ -1,4 +1,4 @@
-"""Losses that compute something else."""
+"""Faults of losses."""
 
 from collections.abc import Callable
 
@@ -15,14 +15,14 @@ def _summed(reduce: Loss) -> Loss:
 
 
 def _sum_of_each_sample(loss: Loss) -> Loss:
-    def other(outputs: tf.Tensor, target: tf.Tensor, reduction: str = "mean") -> tf.Tensor:
+    def changed(outputs: tf.Tensor, target: tf.Tensor, reduction: str = "mean") -> tf.Tensor:
         return tf.reduce_mean(tf.reduce_sum(tf.math.squared_difference(outputs, target), axis=-1))
 
-    return other
+    return changed
 
 
 def _broadcast(loss: Loss) -> Loss:
-    """(N, 1) against (N,)."""
+    """Compare outputs (N, 1) with a target (N,), which broadcasts to (N, N)."""
     return lambda outputs, target, reduction="mean": loss(outputs, tf.squeeze(target, axis=-1), reduction)
 
 
@@ -35,7 +35,7 @@ def _softmax_before(loss: Loss) -> Loss:
 
 
 def _of_probabilities(outputs: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-    """Keras's formula with from_logits=False."""
+    """Compute Keras's cross entropy with from_logits=False."""
     probabilities = tf.clip_by_value(outputs, 1e-7, 1 - 1e-7)
     ids = tf.cast(target, tf.int64)
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(ids, tf.math.log(probabilities)))
@@ -50,17 +50,17 @@ def _clipped_probabilities(loss: Loss) -> Loss:
 
 
 def _masked_by_hand(loss: Loss) -> Loss:
-    """Class 0 does not count, but is counted."""
+    """Set the losses of class 0 to zero, but still divide by the number of all samples."""
 
-    def other(outputs: tf.Tensor, target: tf.Tensor, reduction: str = "mean") -> tf.Tensor:
-        each = tf.nn.sparse_softmax_cross_entropy_with_logits(target, outputs)
-        return tf.reduce_mean(tf.where(tf.equal(target, 0), tf.zeros_like(each), each))
+    def changed(outputs: tf.Tensor, target: tf.Tensor, reduction: str = "mean") -> tf.Tensor:
+        losses_ = tf.nn.sparse_softmax_cross_entropy_with_logits(target, outputs)
+        return tf.reduce_mean(tf.where(tf.equal(target, 0), tf.zeros_like(losses_), losses_))
 
-    return other
+    return changed
 
 
 def _over_samples(loss: Loss) -> Loss:
-    """With as many samples as classes."""
+    """Take the softmax over the samples; this needs as many samples as classes."""
     return lambda outputs, target, reduction="mean": loss(tf.transpose(outputs), target, reduction)
 
 

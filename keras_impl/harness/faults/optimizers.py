@@ -1,4 +1,4 @@
-"""Optimizers, schedules and clipping that do something else."""
+"""Faults of optimizers, schedules and clipping."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,42 +17,42 @@ Update = Callable[[Any, tf.Tensor, tf.Variable, tf.Tensor], None]
 
 
 def _epsilon_hat(update: Update) -> Update:
-    """Keras's own: epsilon is added before the bias correction of the second moment."""
+    """Add epsilon before the bias correction of the second moment, as Keras's Adam does."""
 
-    def other(self: Adam, gradient: tf.Tensor, variable: tf.Variable, rate: tf.Tensor) -> None:
+    def changed(self: Adam, gradient: tf.Tensor, variable: tf.Variable, rate: tf.Tensor) -> None:
         root = tf.cast(tf.sqrt(self._correction(self.beta_2)), variable.dtype)
         with mock.patch.object(self, "epsilon", self.epsilon / root):
             update(self, gradient, variable, rate)
 
-    return other
+    return changed
 
 
 def _rate_in_velocity(update: Update) -> Update:
-    """v = momentum v - rate g; p = p + v."""
+    """Multiply the rate into the velocity: v = momentum v - rate g; p = p + v."""
 
     @on_device_of_variable
-    def other(self: SGD, gradient: tf.Tensor, variable: tf.Variable, rate: tf.Tensor) -> None:
+    def changed(self: SGD, gradient: tf.Tensor, variable: tf.Variable, rate: tf.Tensor) -> None:
         velocity = self.momentums[self._get_variable_index(variable)]
         velocity.assign(velocity.value * self.momentum - gradient * tf.cast(rate, variable.dtype))
         variable.assign_add(velocity.value)
 
-    return other
+    return changed
 
 
 def _biases_do_not_decay(update: Update) -> Update:
-    def other(self: SGD, gradient: tf.Tensor, variable: tf.Variable, rate: tf.Tensor) -> None:
+    def changed(self: SGD, gradient: tf.Tensor, variable: tf.Variable, rate: tf.Tensor) -> None:
         with mock.patch.object(self, "decay", self.decay if len(variable.shape) > 1 else 0.0):
             update(self, gradient, variable, rate)
 
-    return other
+    return changed
 
 
 def _first_is_frozen(update: Update) -> Update:
-    def other(self: SGD, gradient: tf.Tensor, variable: tf.Variable, rate: tf.Tensor) -> None:
+    def changed(self: SGD, gradient: tf.Tensor, variable: tf.Variable, rate: tf.Tensor) -> None:
         if self._get_variable_index(variable):
             update(self, gradient, variable, rate)
 
-    return other
+    return changed
 
 
 def _one_step_early(call: Callable) -> Callable:
@@ -60,11 +60,11 @@ def _one_step_early(call: Callable) -> Callable:
 
 
 def _powers_in_float32(correction: Callable) -> Callable:
-    def other(self: Adam, beta: float) -> tf.Tensor:
+    def changed(self: Adam, beta: float) -> tf.Tensor:
         power = tf.pow(tf.constant(beta, tf.float32), tf.cast(self.iterations.value + 1, tf.float32))
         return tf.cast(1 - power, tf.float64)
 
-    return other
+    return changed
 
 
 def _rate_in_float32(make: Callable) -> Callable:
@@ -72,7 +72,7 @@ def _rate_in_float32(make: Callable) -> Callable:
 
 
 def _norm_of_each(clip: Callable) -> Callable:
-    """Keras's clipnorm for its global_clipnorm."""
+    """Clip each gradient by its own norm, as Keras's clipnorm does."""
     return lambda gradients, norm: [clipped for gradient in gradients for clipped in clip([gradient], norm)]
 
 
@@ -81,12 +81,12 @@ def _without_epsilon(clip: Callable) -> Callable:
 
 
 def _each_replicas_own(clip: Callable) -> Callable:
-    """Each replica clips its own gradients, and they are summed then."""
+    """Clip the gradients of each replica separately, before they are summed."""
 
-    def other(self: Any, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+    def changed(self: Any, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         return optimizers.clip_by_global_norm(gradients, self.global_clipnorm) if self.global_clipnorm else gradients
 
-    return other
+    return changed
 
 
 FAULTS: dict[str, Patches] = {

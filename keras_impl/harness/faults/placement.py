@@ -1,4 +1,4 @@
-"""The right values in the wrong places."""
+"""Faults of placement: correct values on wrong devices."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,33 +12,33 @@ from keras_impl.strategies import branch_parallel, send_recv, tensor_parallel
 
 
 def _moved(place: Callable) -> Callable:
-    """The last block on another device."""
+    """Put the last block on another device."""
 
-    def other(make_model: Any, make_optimizer: Any, devices: list[str], input_shape: tuple) -> tuple:
+    def changed(make_model: Any, make_optimizer: Any, devices: list[str], input_shape: tuple) -> tuple:
         elsewhere = next(device for device in devices if device != devices[-1])
         return place(make_model, make_optimizer, [*devices[:-1], elsewhere], input_shape)
 
-    return other
+    return changed
 
 
 def _moved_branch(branches: Callable) -> Callable:
-    """The first of the branches on another device."""
+    """Put the first of the branches on another device."""
 
-    def other(model: keras.Model) -> Iterator[tuple[int, keras.Layer]]:
+    def changed(model: keras.Model) -> Iterator[tuple[int, keras.Layer]]:
         (number, layer), *others = branches(model)
         yield from ((number + 1, layer), *others)
 
-    return other
+    return changed
 
 
 def _backward_on_device_0(backward: Callable) -> Callable:
-    """As TensorFlow does it if not told: wherever the program stands."""
+    """Run the backward pass on device 0, where TensorFlow runs it by default."""
 
-    def other(self: send_recv.Chain, *args: Any) -> tuple:
+    def changed(self: send_recv.Chain, *args: Any) -> tuple:
         with mock.patch.object(self, "devices", self.devices[:1] * len(self.devices)):
             return backward(self, *args)
 
-    return other
+    return changed
 
 
 def _forward_alone(on: Callable) -> Callable:

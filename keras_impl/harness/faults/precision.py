@@ -1,4 +1,4 @@
-"""What float32 runs alone do: their float64 runs are right."""
+"""Faults of precision, in float32 runs only: the float64 runs are correct."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,17 +20,17 @@ def _rounded(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 def _product_in(dtype: tf.DType) -> Callable[[Call], Call]:
     def change(call: Call) -> Call:
-        def other(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        def changed(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
             product = tf.matmul(tf.cast(x, dtype), tf.cast(self.kernel.value, dtype))
             return tf.cast(product, x.dtype) + self.bias.value
 
-        return other
+        return changed
 
     return change
 
 
 def _ten_bits(x: tf.Tensor) -> tf.Tensor:
-    """As TF32 rounds the factors of a product."""
+    """Round x to 10 bits, as TF32 rounds the factors of a product."""
 
     @tf.custom_gradient
     def rounded(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
@@ -41,20 +41,20 @@ def _ten_bits(x: tf.Tensor) -> tf.Tensor:
 
 
 def _factors_of_ten_bits(call: Call) -> Call:
-    def other(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+    def changed(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         return tf.matmul(_ten_bits(x), _ten_bits(self.kernel.value)) + self.bias.value
 
-    return other
+    return changed
 
 
 def _sums_in_float16(call: Call) -> Call:
-    """Products in float32, added up in float16."""
+    """Multiply in float32, but sum the products in float16."""
 
-    def other(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+    def changed(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         products = tf.cast(x[..., None] * self.kernel.value, tf.float16)
         return tf.cast(tf.reduce_sum(products, axis=-2), x.dtype) + self.bias.value
 
-    return other
+    return changed
 
 
 def _outputs_in(dtype: tf.DType) -> Callable[[Call], Call]:
@@ -67,7 +67,7 @@ def _softmax_in_bfloat16(softmax: Call) -> Call:
 
 @contextmanager
 def _tf32() -> Iterator[None]:
-    """Products on GPUs may round their factors to 10 bits."""
+    """Allow TF32 on GPUs within the block, which rounds factors of products to 10 bits."""
     tf.config.experimental.enable_tensor_float_32_execution(True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A rank that raises, hangs or is gone."""
+"""Faults of processes: a rank that raises, hangs or exits."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from parity.data.batches import Dataset
 
 
 def _in_rank_1(misbehave: Callable[[], None]) -> Patches:
-    """As rank 1 draws its first batch."""
+    """Misbehave in rank 1 when it draws its first batch."""
 
     def change(steps: Callable[[Dataset], Iterator]) -> Callable[[Dataset], Iterator]:
         def drawn(self: Dataset) -> Iterator:

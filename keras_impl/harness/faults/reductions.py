@@ -1,4 +1,4 @@
-"""Gradients that are put together otherwise, or do not get where they belong."""
+"""Faults of reductions: gradients that are combined in another way, or do not arrive."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,14 +19,14 @@ def _replicas() -> int:
 
 
 def _scaled(factor: Callable[[], float]) -> Callable[[Reduce], Reduce]:
-    """What an optimizer has summed over the replicas, times a factor."""
+    """Multiply what an optimizer has summed over the replicas by a factor."""
 
     def change(reduce: Reduce) -> Reduce:
-        def other(self: Any, pairs: list) -> list:
+        def changed(self: Any, pairs: list) -> list:
             times = 1 if self.gradients_are_reduced else factor()
             return [(gradient * times, variable) for gradient, variable in reduce(self, pairs)]
 
-        return other
+        return changed
 
     return change
 
@@ -36,10 +36,10 @@ def _summed_in_replica(reduce: Callable) -> Callable:
 
 
 def _summed_between_chains(reduce: Callable) -> Callable:
-    def other(chains: list, gradients: list) -> list:
+    def changed(chains: list, gradients: list) -> list:
         return tf.nest.map_structure(lambda gradient: gradient * len(chains), reduce(chains, gradients))
 
-    return other
+    return changed
 
 
 def _unreduced(reduce: Reduce) -> Reduce:
@@ -47,38 +47,38 @@ def _unreduced(reduce: Reduce) -> Reduce:
 
 
 def _reduced_again(place: Callable) -> Callable:
-    """By the optimizer, once they are reduced."""
+    """Let the optimizer reduce the gradients once more."""
 
-    def other(*args: Any) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+    def changed(*args: Any) -> tuple[keras.Model, keras.optimizers.Optimizer]:
         model, optimizer = place(*args)
         optimizer.gradients_are_reduced = False
         return model, optimizer
 
-    return other
+    return changed
 
 
 def _mean_of_means(batch: Callable[..., Batch]) -> Callable[..., Batch]:
-    """Every part of a batch weighs the same, whatever its size."""
+    """Give every part of a batch the same share, whatever its size."""
 
-    def other(self: Dataset, indices: Any, whole: int = 0) -> Batch:
+    def changed(self: Dataset, indices: Any, whole: int = 0) -> Batch:
         return batch(self, indices, whole)._replace(share=1 / (self.case.replicas * self.case.accumulate))
 
-    return other
+    return changed
 
 
 def _added_up(batch: Callable[..., Batch]) -> Callable[..., Batch]:
-    """Micro-batches are not averaged."""
+    """Sum over the micro-batches instead of averaging."""
     return lambda self, indices, whole=0: batch(self, indices)
 
 
 def _stopped(call: Callable) -> Callable:
-    """Nothing comes back through linear1."""
+    """Let no gradient flow back through linear1."""
 
-    def other(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+    def changed(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         outputs = call(self, x)
         return tf.stop_gradient(outputs) + outputs * 0 if self.name == "linear1" else outputs
 
-    return other
+    return changed
 
 
 def _negative(gradients: Callable) -> Callable:

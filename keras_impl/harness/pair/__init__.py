@@ -1,1 +1,1 @@
-"""A user's own Keras model: built, surveyed, recorded in the canonical form of its torch counterpart."""
+"""The Keras half of a user's own pair of models: built, surveyed, and recorded in torch's canonical form."""

@@ -1,6 +1,7 @@
-"""Shows an observer the values at the kinks, masks and embeddings of a model while it is called.
+"""Reports to an observer the values at which a model branches: at kinks, in masks, and as ids of embeddings.
 
-Keras's own activations are made of TensorFlow's functions, which a user's layers may call as well: these are wrapped.
+From them the report says which branches of the model the inputs have reached. Keras's activations are made of
+TensorFlow's functions, which a user's layers may call directly as well: so these are wrapped.
 """
 
 import functools
@@ -19,7 +20,7 @@ from keras_impl.harness.pair.values import array
 from parity.core.names import MODEL
 from parity.pairs.coverage import Observer
 
-# Functions with kinks at fixed places: the lower and the upper one.
+# Functions with kinks at fixed values: the lower and the upper one.
 KINKS: dict[str, tuple[float | None, float | None]] = {
     "relu": (0.0, None),
     "relu6": (0.0, 6.0),
@@ -27,18 +28,18 @@ KINKS: dict[str, tuple[float | None, float | None]] = {
     "elu": (0.0, None),
     "selu": (0.0, None),
 }
-# Of TensorFlow's functions of two arguments, the end at which the second one clamps the first.
+# Functions of two arguments: the end at which the second argument clamps the first.
 ENDS = {"maximum": "lower", "minimum": "upper"}
 
 
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
-    """Within the block the observer is shown what the functions of a model that branch are given."""
+    """Report within the block the arguments of the model's branching functions."""
     with ExitStack() as stack:
         for name, limits in KINKS.items():
             stack.enter_context(_seen(tf.nn, name, functools.partial(_at_kinks, observer, name, limits)))
         stack.enter_context(_seen(tf, "clip_by_value", functools.partial(_at_clip, observer)))
-        # Keras's own functions choose by tf.where within themselves: what a model chooses by goes through ops.where.
+        # Not tf.where, which Keras's own functions use internally; a model's own choices go through ops.where.
         stack.enter_context(_seen(backend.numpy, "where", functools.partial(_at_where, observer)))
         for name, end in ENDS.items():
             stack.enter_context(_seen(tf, name, functools.partial(_at_end, observer, end)))
@@ -46,14 +47,14 @@ def observed(observer: Observer) -> Iterator[None]:
 
 
 def embeddings(layer: Any, called: Called, observer: Observer) -> None:
-    """Show the ids that an embedding was given; of any other layer nothing."""
+    """Report the ids that an embedding was given; does nothing for any other layer."""
     if isinstance(layer, keras.layers.Embedding) and called.inputs:
         padding = 0 if layer.mask_zero else None
         observer.ids(called.path, array(called.inputs[0]), layer.input_dim, padding)
 
 
 def _seen(owner: Any, name: str, see: Callable[..., None]) -> Any:
-    """A patch by which `see` is given the arguments of a function before it is called."""
+    """Return a patch of a function, by which `see` gets the arguments before each call."""
     function = getattr(owner, name)
 
     @functools.wraps(function)
@@ -72,14 +73,16 @@ def _at_kinks(observer: Observer, name: str, limits: tuple[float | None, float |
 
 def _at_clip(observer: Observer, *args: Any, **kwargs: Any) -> None:
     names = ("t", "clip_value_min", "clip_value_max")
-    x, lower, upper = (args[place] if len(args) > place else kwargs.get(name) for place, name in enumerate(names))
+    x, lower, upper = (
+        args[position] if len(args) > position else kwargs.get(name) for position, name in enumerate(names)
+    )
     limits = [_number(limit) for limit in (lower, upper)]
     if _has_values(x) and any(limit is not None for limit in limits):
         observer.kinks("clamp", _where(), array(x), *limits)
 
 
 def _at_end(observer: Observer, end: str, *args: Any, **kwargs: Any) -> None:
-    x, limit = (args[place] if len(args) > place else kwargs.get(name) for place, name in enumerate("xy"))
+    x, limit = (args[position] if len(args) > position else kwargs.get(name) for position, name in enumerate("xy"))
     number = _number(limit)
     if _has_values(x) and number is not None:
         observer.kinks("clamp", _where(), array(x), *((number, None) if end == "lower" else (None, number)))
@@ -92,18 +95,18 @@ def _at_where(observer: Observer, *args: Any, **kwargs: Any) -> None:
 
 
 def _has_values(x: Any) -> bool:
-    """Whether it is a tensor with axes whose values are known: not the size of something, nor a graph's."""
+    """Return whether x is an eager tensor with axes; scalars are mostly sizes."""
     return isinstance(x, tf.Tensor) and x.shape.rank not in (None, 0) and tf.executing_eagerly()
 
 
 def _number(limit: Any) -> float | None:
-    """A limit that is one number."""
+    """Return a limit as a number; None if it is not a single number."""
     if isinstance(limit, tf.Tensor) and limit.shape.rank == 0 and tf.executing_eagerly():
         return float(limit)
     return float(limit) if isinstance(limit, (int, float)) else None
 
 
 def _where() -> str:
-    """The path of the layer that is being called, "" for the whole model."""
+    """Return the path of the layer that is being called; "" for the whole model."""
     path = promotion.running[-1] if promotion.running else ""
     return "" if path == MODEL else path

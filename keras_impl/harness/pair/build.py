@@ -1,7 +1,7 @@
-"""A user's model: built by their function, and called with inputs as it takes them.
+"""The user's Keras model: builds it with their function, and calls it with the pair's inputs.
 
-Inputs reach a functional model by the structure of its own inputs, any other by the names of its arguments, as one
-dict where it takes one argument and there are several inputs, else by position.
+A functional model gets the inputs in the structure of its own inputs. Any other model gets them by the names of its
+arguments, as one dict if it has one argument and there are several inputs, else by position.
 """
 
 import inspect
@@ -21,12 +21,12 @@ from parity.config.pair import Pair
 from parity.core.errors import BackendError, UsageError, nearest
 from parity.doctor.program import load
 
-CONTEXT = ("training", "mask")  # arguments that Keras fills in
+CONTEXT = ("training", "mask")  # arguments of `call` that Keras fills in itself
 EMPTY = inspect.Parameter.empty
 
 
 class Given(NamedTuple):
-    """An input under this side's name; `explicit`: the pair's file says that name for this side."""
+    """An input under its name on this side; `explicit` if the pair's file gives that name for this side."""
 
     name: str
     explicit: bool
@@ -34,7 +34,10 @@ class Given(NamedTuple):
 
 
 def build(pair: Pair, at: str, search: list[str]) -> Any:
-    """The model, its float policy set beforehand. Raises UsageError and BackendError."""
+    """Build the model at a precision with the user's function.
+
+    Raises UsageError if the function does not return a model, and BackendError if it raises.
+    """
     kwargs = pair.kwargs | pair.keras_kwargs
     with precision.policy(at), user_errors(f"keras={pair.keras} cannot be built"):
         model = load("keras", pair.keras, search=search, named=kwargs)(**kwargs)
@@ -46,7 +49,10 @@ def build(pair: Pair, at: str, search: list[str]) -> Any:
 
 
 def call(model: Any, pair: Pair, inputs: dict[str, tf.Tensor], training: bool = False) -> Any:
-    """What the model returns for inputs by their canonical names. Raises UsageError and BackendError."""
+    """Return what the model returns for inputs under their canonical names.
+
+    Raises UsageError if the model does not take them, and BackendError if it raises.
+    """
     given = [_given(pair, name, tensor) for name, tensor in inputs.items()]
     args, kwargs = _arguments(model, f"keras={pair.keras}", given)
     if isinstance(model, keras.Layer) or "training" in inspect.signature(_function(model)).parameters:
@@ -56,12 +62,12 @@ def call(model: Any, pair: Pair, inputs: dict[str, tf.Tensor], training: bool = 
 
 
 def tensors(pair: Pair, arrays: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
-    """Canonical inputs in this side's axes, floats in the precision that the run has."""
+    """Convert canonical inputs to tensors in this side's axis order; floats get the run's dtype."""
     return {name: tensor(array, pair.inputs[name].keras_layout) for name, array in arrays.items()}
 
 
 def tensor(array: np.ndarray, layout: str = "") -> tf.Tensor:
-    """`layout`: from canonical axes to this side's."""
+    """Convert an array to a tensor; `layout` changes its canonical axis order to this side's."""
     values = rearrange(array, layout) if layout else array
     floating = np.issubdtype(array.dtype, np.floating)
     return tf.constant(values, keras.config.floatx() if floating else array.dtype)
@@ -69,9 +75,12 @@ def tensor(array: np.ndarray, layout: str = "") -> tf.Tensor:
 
 @contextmanager
 def user_errors(what: str) -> Iterator[None]:
-    """What the user's code raises is told in a line, with theirs. Raises BackendError."""
+    """Turn exceptions of the user's code into a BackendError of one line, with the line of their file.
+
+    `what` says what failed. UsageError and BackendError pass through.
+    """
     filtered = keras.config.is_traceback_filtering_enabled()
-    keras.config.disable_traceback_filtering()  # it writes many lines around a message
+    keras.config.disable_traceback_filtering()  # it wraps many lines around a message
     try:
         yield
     except (UsageError, BackendError):
@@ -88,17 +97,17 @@ def user_errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def _eagerly() -> Iterator[None]:
-    """What is seen of a function of TensorFlow's own has values too."""
-    before = tf.config.functions_run_eagerly()
+    """Run tf.functions eagerly within the block, so that values within them can be seen too."""
+    was_eager = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
         yield
     finally:
-        tf.config.run_functions_eagerly(before)
+        tf.config.run_functions_eagerly(was_eager)
 
 
 def _function(model: Any) -> Any:
-    """What takes the inputs; layers, of other versions of Keras too, have a `call`."""
+    """Return the method that takes the inputs; every layer has `call`, even if it is of another version of Keras."""
     return getattr(model, "call", model.__call__)
 
 
@@ -108,7 +117,7 @@ def _given(pair: Pair, name: str, tensor: tf.Tensor) -> Given:
 
 
 def _arguments(model: Any, what: str, given: list[Given]) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and named ones."""
+    """Return the positional and keyword arguments with which the model gets the inputs."""
     if isinstance(model, Functional) and type(model).call is Functional.call:
         return [_structured(model._inputs_struct, what, given)], {}
     if isinstance(model, keras.Sequential):
@@ -118,7 +127,7 @@ def _arguments(model: Any, what: str, given: list[Given]) -> tuple[list[Any], di
 
 
 def _structured(struct: Any, what: str, given: list[Given]) -> Any:
-    """As a functional model's inputs are structured."""
+    """Return the inputs in the structure of a functional model's inputs."""
     if isinstance(struct, dict):
         nested = _nested(given)
         _check_names(what, set(nested), set(struct), "inputs")
@@ -126,19 +135,19 @@ def _structured(struct: Any, what: str, given: list[Given]) -> Any:
     if not isinstance(struct, (list, tuple)):
         _check_explicit(what, given, [struct.name])
         return _only(what, given)
-    names = [each.name for each in keras.tree.flatten(struct)]
+    names = [entry.name for entry in keras.tree.flatten(struct)]
     if len(names) != len(given):
         raise UsageError(f"{what}: received {len(given)} inputs, expected {len(names)}: {', '.join(names)}")
-    by_name = {each.name: each.tensor for each in given}
+    by_name = {entry.name: entry.tensor for entry in given}
     if set(by_name) != set(names):
         _check_explicit(what, given, names)
-        by_name = dict(zip(names, (each.tensor for each in given), strict=True))
+        by_name = dict(zip(names, (entry.tensor for entry in given), strict=True))
     return keras.tree.pack_sequence_as(struct, [by_name[name] for name in names])
 
 
 def _only(what: str, given: list[Given]) -> tf.Tensor:
     if len(given) != 1:
-        names = ", ".join(each.name for each in given)
+        names = ", ".join(entry.name for entry in given)
         raise UsageError(f"{what}: received {len(given)} inputs ({names}), expected 1: the model takes one tensor")
     return given[0].tensor
 
@@ -146,15 +155,16 @@ def _only(what: str, given: list[Given]) -> tf.Tensor:
 def _by_signature(
     parameters: dict[str, inspect.Parameter], what: str, given: list[Given]
 ) -> tuple[list[Any], dict[str, Any]]:
-    kinds = {each.kind for each in parameters.values()}
+    """Return the arguments for a model with an ordinary `call`: by name as far as possible, else in order."""
+    kinds = {item.kind for item in parameters.values()}
     own = {k: v for k, v in parameters.items() if v.kind not in (v.VAR_KEYWORD, v.VAR_POSITIONAL)}
     nested = _nested(given)
     named = {name: value for name, value in nested.items() if name in own}
-    required = [name for name, each in own.items() if each.default is EMPTY]
+    required = [name for name, item in own.items() if item.default is EMPTY]
     if not named and len(nested) > 1 and len(required) == 1 and inspect.Parameter.VAR_POSITIONAL not in kinds:
         return [], {required[0]: nested}
     if inspect.Parameter.VAR_KEYWORD in kinds:
-        named |= {each.name: each.tensor for each in given if each.explicit and "." not in each.name}
+        named |= {item.name: item.tensor for item in given if item.explicit and "." not in item.name}
     else:
         _check_explicit(what, given, list(own))
     return _placed(own, named, {name: value for name, value in nested.items() if name not in named}, what, kinds)
@@ -163,7 +173,7 @@ def _by_signature(
 def _placed(
     own: dict[str, inspect.Parameter], named: dict[str, Any], rest: dict[str, Any], what: str, kinds: set[Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The named ones by name, the others in the order of the arguments that are free."""
+    """Return positional and keyword arguments: named inputs by name, the rest in the order of the free arguments."""
     free = [name for name in own if name not in named]
     if len(rest) > len(free):
         if inspect.Parameter.VAR_POSITIONAL in kinds and not named:
@@ -178,23 +188,25 @@ def _placed(
 
 
 def _nested(given: list[Given]) -> dict[str, Any]:
-    """Names with dots as dicts within dicts."""
-    whole: dict[str, Any] = {}
+    """Turn dotted names into nested dicts."""
+    tree: dict[str, Any] = {}
     for name, _, value in given:
         *outer, last = name.split(".")
-        place = whole
+        branch = tree
         for part in outer:
-            place = place.setdefault(part, {})
-        place[last] = value
-    return whole
+            branch = branch.setdefault(part, {})
+        branch[last] = value
+    return tree
 
 
-def _check_explicit(what: str, given: list[Given], known: list[str]) -> None:
-    """Raises UsageError for a name of the file's that the model does not take."""
-    for each in given:
-        name = each.name.partition(".")[0]
-        if each.explicit and name not in known:
-            raise UsageError(f"{what}: takes no input {name!r}{nearest(name, known)}; it takes {', '.join(known)}")
+def _check_explicit(what: str, given: list[Given], accepted: list[str]) -> None:
+    """Raise UsageError if the pair's file names an input that the model does not take."""
+    for entry in given:
+        name = entry.name.partition(".")[0]
+        if entry.explicit and name not in accepted:
+            raise UsageError(
+                f"{what}: takes no input {name!r}{nearest(name, accepted)}; it takes {', '.join(accepted)}"
+            )
 
 
 def _check_names(what: str, received: set[str], expected: set[str], kind: str) -> None:

@@ -1,4 +1,4 @@
-"""What the layers of a model are given and return, seen from outside: their `call` is wrapped."""
+"""Observes what a model's layers are given and return, by wrapping their `call`."""
 
 import functools
 import inspect
@@ -22,13 +22,13 @@ class Called(NamedTuple):
 
 
 def watch(model: Any, see: Callable[[Called], None]) -> None:
-    """From now on `see` is told of every call within the model, when it returns."""
+    """Let `see` be called after every call of a layer in the model, from now on."""
     for path, layer in layers.called(model).items():
         layer.call = _watched(path, layer.call, see)
 
 
 def whole(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A call of the whole model, which is told of where something is lifted."""
+    """Call the whole model, so that promotions in it are attributed to the model."""
     return _within(MODEL, function, *args, **kwargs)
 
 
@@ -39,7 +39,7 @@ def _watched(path: str, call: Callable[..., Any], see: Callable[[Called], None])
     def watched(*args: Any, **kwargs: Any) -> Any:
         given = list(flat(list(signature.bind(*args, **kwargs).arguments.values())))
         outputs = _within(path, call, *args, **kwargs)
-        if tf.executing_eagerly():  # where a graph is traced there are no values
+        if tf.executing_eagerly():  # while a graph is traced there are no values
             see(Called(path, given, list(flat(outputs))))
         return outputs
 

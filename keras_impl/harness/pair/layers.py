@@ -1,8 +1,8 @@
-"""The layers of a user's model by path, and their variables by name; what each is.
+"""The layers of a user's model by path, and its variables by name.
 
-A path is the names of the layers from below the model, joined by slashes, and made unique among siblings. Where Keras
-made a name by counting (dense_1), the attribute that holds the layer or variable is told beside it. What is within a
-recurrent layer has no calls that are seen; the variables of its cell are the layer's own.
+A path consists of the names of the layers below the model, joined by slashes; equal names of siblings get a number.
+Where Keras numbered a name (dense_1), the attribute that holds the layer or variable is given as well. Calls within a
+recurrent layer cannot be observed, and the variables of its cell count as the layer's own.
 """
 
 from collections import Counter
@@ -20,8 +20,8 @@ from parity.trace import survey
 STATISTICS = ("moving_mean", "moving_variance")
 
 
-class _Place(NamedTuple):
-    """A layer at a path; `label`, `chosen`: as a survey tells them."""
+class _Node(NamedTuple):
+    """A layer and its path; `label` and `chosen` as in the survey."""
 
     path: str
     label: str
@@ -30,52 +30,52 @@ class _Place(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A variable of a model: `told` says what it is."""
+    """A variable of a model, and its description."""
 
-    told: survey.Weight
+    description: survey.Weight
     variable: Any
 
 
 def named(model: Any) -> dict[str, Any]:
-    """Every layer or module by its first path; the model has ""."""
-    return {place.path: place.layer for place in _first(model)}
+    """Return every layer or module by its first path; the model's is ""."""
+    return {node.path: node.layer for node in _first(model)}
 
 
 def modules(model: Any) -> list[survey.Module]:
-    """All of them, told."""
+    """Return the descriptions of all layers."""
     return [
         survey.Module(
-            path=place.path,
-            kind=kinds.kind(place.layer),
-            facts=kinds.facts(place.layer),
-            label=place.label,
-            chosen=place.chosen,
+            path=node.path,
+            kind=kinds.kind(node.layer),
+            facts=kinds.facts(node.layer),
+            label=node.label,
+            chosen=node.chosen,
         )
-        for place in _first(model)
+        for node in _first(model)
     ]
 
 
 def called(model: Any) -> dict[str, keras.Layer]:
-    """The layers whose calls can be seen: not the model's own, and none within a recurrent layer."""
-    known = named(model)
-    recurrent = [f"{path}/" if path else "" for path, layer in known.items() if isinstance(layer, keras.layers.RNN)]
+    """Return the layers whose calls can be observed: neither the model itself, nor those within a recurrent layer."""
+    by_path = named(model)
+    recurrent = [f"{path}/" if path else "" for path, layer in by_path.items() if isinstance(layer, keras.layers.RNN)]
     return {
         path: layer
-        for path, layer in known.items()
+        for path, layer in by_path.items()
         if path and isinstance(layer, keras.Layer) and not path.startswith(tuple(recurrent))
     }
 
 
 def leaves(model: Any) -> set[str]:
-    """The paths of those that have none within them, as far as calls are seen."""
+    """Return the paths of the layers whose calls are observed and that contain no other such layer."""
     paths = called(model)
     outer = {path[:end] for path in paths for end, sign in enumerate(path) if sign == "/"}
     return set(paths) - outer
 
 
 def variables(model: Any) -> list[Held]:
-    """Every weight once; random states and metrics are none."""
-    found: dict[int, Held] = {}
+    """Return every weight once; random states and metrics are not weights."""
+    by_id: dict[int, Held] = {}
     layers = named(model)
     for path, layer in layers.items():
         names: Counter[str] = Counter()
@@ -83,25 +83,25 @@ def variables(model: Any) -> list[Held]:
         for role, variable in _own(layer):
             names[role] += 1
             name = role if names[role] == 1 else f"{role}_{names[role] - 1}"
-            told = _told(layers, path, name, variable)
-            found.setdefault(id(variable), Held(replace(told, role=role_of(variable, name, held)), variable))
-    return list(found.values())
+            description = _described(layers, path, name, variable)
+            by_id.setdefault(id(variable), Held(replace(description, role=role_of(variable, name, held)), variable))
+    return list(by_id.values())
 
 
 def tied(model: Any) -> dict[str, str]:
-    """Further names of variables that several layers hold, or of layers that stand in several places."""
-    first = {id(held.variable): held.told.name for held in variables(model)}
+    """Map each further name of a shared variable (or of a variable of a shared layer) to its first name."""
+    first = {id(held.variable): held.description.name for held in variables(model)}
     further = {}
-    for place in _placed(model):
-        for role, variable in _own(place.layer):
-            name = _join(place.path, role)
-            if (known := first[id(variable)]) != name and not known.startswith(f"{name}_"):
-                further[name] = known
+    for node in _placed(model):
+        for role, variable in _own(node.layer):
+            name = _join(node.path, role)
+            if (first_name := first[id(variable)]) != name and not first_name.startswith(f"{name}_"):
+                further[name] = first_name
     return further
 
 
-def _told(layers: dict[str, Any], path: str, role: str, variable: Any) -> survey.Weight:
-    """A cell's weights belong to the recurrent layer that has it."""
+def _described(layers: dict[str, Any], path: str, role: str, variable: Any) -> survey.Weight:
+    """Describe a variable; the weights of a cell belong to its recurrent layer."""
     outer, _, _ = path.rpartition("/")
     owner = layers.get(outer)
     is_cell = path and isinstance(owner, keras.layers.RNN) and owner.cell is layers[path]
@@ -121,25 +121,26 @@ def _told(layers: dict[str, Any], path: str, role: str, variable: Any) -> survey
 
 
 def _is_untracked(layer: Any, variable: Any) -> bool:
-    """Whether Keras does not know of a variable, and so never trains it."""
+    """Return whether Keras does not know of the variable, and so never trains it."""
     return isinstance(layer, keras.Layer) and isinstance(variable, tf.Variable)
 
 
 def _is_frozen(layer: Any) -> bool:
-    """Whether a layer that has statistics keeps them: Keras's does where it is not trained."""
+    """Return whether a layer keeps its statistics unchanged: in Keras, when it is not trainable."""
     return not getattr(layer, "trainable", True)
 
 
-def _first(model: Any) -> list[_Place]:
-    """Every layer or module once, at its first path."""
-    found: dict[int, _Place] = {}
-    for place in _placed(model):
-        found.setdefault(id(place.layer), place)
-    return list(found.values())
+def _first(model: Any) -> list[_Node]:
+    """Return every layer or module once, at its first path."""
+    by_id: dict[int, _Node] = {}
+    for node in _placed(model):
+        by_id.setdefault(id(node.layer), node)
+    return list(by_id.values())
 
 
-def _placed(layer: Any, path: str = "", label: str = "", own: str = "") -> Iterator[_Place]:
-    yield _Place(path, label, own, layer)
+def _placed(layer: Any, path: str = "", label: str = "", own: str = "") -> Iterator[_Node]:
+    """Yield a layer and all layers below it, with paths that are made unique among siblings."""
+    yield _Node(path, label, own, layer)
     counts: Counter[str] = Counter()
     held = attributes(layer)
     for name, child in _children(layer):
@@ -150,13 +151,14 @@ def _placed(layer: Any, path: str = "", label: str = "", own: str = "") -> Itera
 
 
 def _children(layer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, layer) for the layers directly below; a tf.Module's are named by their attributes."""
     if isinstance(layer, keras.Layer):
         for child in {id(child): child for child in layer._layers}.values():
             if not isinstance(child, keras.layers.InputLayer):
                 yield child.name, child
     elif isinstance(layer, tf.Module):
         inner = layer._flatten(recursive=False, predicate=_is_module, with_path=True)
-        yield from {id(child): ("/".join(map(str, place)), child) for place, child in inner}.values()
+        yield from {id(child): ("/".join(map(str, attribute_path)), child) for attribute_path, child in inner}.values()
 
 
 def _is_module(value: Any) -> bool:
@@ -164,17 +166,17 @@ def _is_module(value: Any) -> bool:
 
 
 def _own(layer: Any) -> Iterator[tuple[str, Any]]:
-    """The variables that a layer itself holds, by their names in it; plain ones of TensorFlow's too."""
+    """Yield (name, variable) for the variables that a layer itself holds, including plain tf.Variables."""
     if isinstance(layer, keras.Layer):
         tracked = (*layer._trainable_variables, *layer._non_trainable_variables)
         yield from ((variable.name, variable) for variable in tracked)
-        known = {id(getattr(variable, "value", variable)) for variable in tracked}
+        tracked_ids = {id(getattr(variable, "value", variable)) for variable in tracked}
         for name, value in vars(layer).items():
-            if isinstance(value, tf.Variable) and id(value) not in known:
+            if isinstance(value, tf.Variable) and id(value) not in tracked_ids:
                 yield name, value
     elif isinstance(layer, tf.Module):
-        for place, variable in layer._flatten(recursive=False, predicate=_is_variable, with_path=True):
-            yield "/".join(map(str, place)), variable
+        for attribute_path, variable in layer._flatten(recursive=False, predicate=_is_variable, with_path=True):
+            yield "/".join(map(str, attribute_path)), variable
 
 
 def _is_variable(value: Any) -> bool:

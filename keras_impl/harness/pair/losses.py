@@ -1,6 +1,7 @@
-"""What is differentiated: a loss of the file's or of the user's own, or where nothing is trained a fixed scalar.
+"""The scalar that is differentiated: a loss in training, else a fixed weighted sum of the outputs.
 
-What a model's layers add by themselves (`add_loss`, regularizers) is part of a training's loss, as it is in fit.
+The loss is a built-in one that the pair's file names, or the user's own function. Losses that layers add themselves
+(`add_loss`, regularizers) are part of a training loss, as they are in fit.
 """
 
 from typing import Any, NamedTuple
@@ -19,14 +20,17 @@ from parity.doctor.program import load
 
 
 class Scalar(NamedTuple):
-    """`target`: what the outputs were compared with, in canonical axes; None without a loss."""
+    """A scalar to differentiate, with the target of the outputs, if any, in canonical axis order."""
 
     value: tf.Tensor
     target: tf.Tensor | None = None
 
 
 def probe(outputs: list[tf.Tensor], data: PairData) -> Scalar:
-    """Canonical outputs weighed with fixed numbers: the mean of each, added up."""
+    """Return the sum over the outputs of mean(output * weights), with fixed random weights.
+
+    Gradients of it depend on every output; it needs no loss or target.
+    """
     total = tf.zeros((), keras.config.floatx())
     for number, output in enumerate(outputs):
         if output.dtype.is_floating:
@@ -36,33 +40,41 @@ def probe(outputs: list[tf.Tensor], data: PairData) -> Scalar:
 
 
 def training(pair: Pair, outputs: Any, canonical: list[Output], data: PairData, step: int, search: list[str]) -> Scalar:
-    """The loss of a step. `canonical`: the outputs with their layouts. Raises UsageError and BackendError."""
+    """Return the loss of a training step; `canonical` lists the outputs with their layouts.
+
+    Raises UsageError if no float output or no matching target exists, and BackendError if the user's loss raises.
+    """
     train = pair.train
     assert train
-    first = next((one for one in canonical if one.tensor.dtype.is_floating and not one.is_number), None)
+    first = next(
+        (candidate for candidate in canonical if candidate.tensor.dtype.is_floating and not candidate.is_number), None
+    )
     if first is None:
-        raise UsageError(f"keras={pair.keras}: the model returns whole numbers only, which have no loss")
+        raise UsageError(f"keras={pair.keras}: no output is float, which leaves nothing to train; leave out [train]")
     if train.keras_loss:
         return _user_loss(pair, train, outputs, first, data, step, search)
     output = first.canonical
     if train.loss == "cross_entropy" and first.name and pair.outputs[first.name].keras_layout:
-        output = first.tensor  # the classes stand last there
+        output = first.tensor  # in Keras's own axis order the classes are last
     target = build.tensor(data.target(step, tuple(output.shape), train.loss == "cross_entropy"))
-    wanted = output.shape[:-1] if train.loss == "cross_entropy" else output.shape
-    if target.shape != wanted:
-        raise UsageError(f"inputs.{TARGET}: shape {target.shape.as_list()}, expected {wanted.as_list()}, the output's")
+    expected = output.shape[:-1] if train.loss == "cross_entropy" else output.shape
+    if target.shape != expected:
+        raise UsageError(
+            f"inputs.{TARGET}: shape {target.shape.as_list()}, expected {expected.as_list()} to match the output"
+        )
     return Scalar(getattr(losses, train.loss)(output, target), target)
 
 
 def with_added(scalar: Scalar, model: Any) -> Scalar:
-    """With the losses that the model's layers have added in their last call."""
-    added = [tf.cast(tf.reduce_sum(one), scalar.value.dtype) for one in getattr(model, "losses", [])]
+    """Add the losses that the model's layers have added in their last call."""
+    added = [tf.cast(tf.reduce_sum(loss), scalar.value.dtype) for loss in getattr(model, "losses", [])]
     return scalar._replace(value=tf.add_n([scalar.value, *added]))
 
 
 def _user_loss(
     pair: Pair, train: Train, outputs: Any, first: Output, data: PairData, step: int, search: list[str]
 ) -> Scalar:
+    """Return the user's own loss of the outputs and of a target in this side's layout."""
     ids = train.loss == "cross_entropy"
     target = build.tensor(data.target(step, tuple(first.canonical.shape), ids))
     given = pair.inputs.get(TARGET)
@@ -78,8 +90,11 @@ def _user_loss(
 
 
 def _for_user(pair: Pair, outputs: Any) -> Any:
-    """Outputs as the model returned them, or by the names of the file."""
+    """Return the outputs in the form that the user's loss function takes.
+
+    That is what the model returned or, with [outputs] in the pair's file, a dict by name; a single output by itself.
+    """
     if not pair.outputs:
         return outputs
-    by_name = {one.name: one.tensor for one in found(pair, outputs)}
+    by_name = {output.name: output.tensor for output in found(pair, outputs)}
     return by_name if len(by_name) > 1 else next(iter(by_name.values()))

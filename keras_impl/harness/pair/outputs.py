@@ -1,4 +1,4 @@
-"""What a model returned, as tensors under canonical names: those that [outputs] names, or all in their order."""
+"""A model's outputs as tensors under canonical names: those that [outputs] names, or all in order."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,9 +15,10 @@ from parity.trace.returned import Leaf, Path, Returned
 
 
 class Output(NamedTuple):
-    """A tensor in this side's axes; `layout`: from canonical axes to these. `name`: by which [outputs] has it.
+    """An output tensor in this side's axis order.
 
-    `is_number`: it was a number or an array of them, which has no gradient.
+    `layout` is the einops pattern from the canonical axis order to this one, and `name` the name in [outputs].
+    `is_number` if it was a number or an array of numbers, which has no gradient.
     """
 
     key: str
@@ -28,34 +29,44 @@ class Output(NamedTuple):
 
     @property
     def canonical(self) -> tf.Tensor:
-        """In canonical axes."""
+        """The tensor in canonical axis order."""
         if not self.layout:
             return self.tensor
         return rearrange(self.tensor, " -> ".join(reversed([side.strip() for side in self.layout.split("->")])))
 
 
 def ordered(outputs: Any, keys: Sequence[Path]) -> Any:
-    """In torch's order, one by one, if there are `keys`: those of its survey. Raises UsageError for other keys."""
+    """Return the outputs in torch's order, if `keys` gives that order; else as they are.
+
+    Raises UsageError if Keras's outputs have other keys.
+    """
     return [leaf.value for leaf in returned.in_order(keys, _compared(outputs))] if keys else outputs
 
 
 def named(pair: Pair, outputs: Any) -> list[tuple[str, tf.Tensor]]:
-    """By [outputs], or every tensor and number in order: "(model)", "(model)#1"... Raises UsageError."""
-    return [(one.key, one.canonical) for one in found(pair, outputs)]
+    """Return (name, tensor) for each output that [outputs] names, else for all in order.
+
+    Without [outputs] the names are "(model)", "(model)#1", and so on, and numbers are included. Raises UsageError if a
+    named output does not exist, or if there is no tensor at all.
+    """
+    return [(output.key, output.canonical) for output in found(pair, outputs)]
 
 
-def told(pair: Pair, outputs: Any) -> Returned:
-    """What the report has to know of them; nothing where [outputs] names those to compare."""
+def describe_returned(pair: Pair, outputs: Any) -> Returned:
+    """Return what the report needs to know about the outputs; empty if [outputs] names them."""
     return Returned() if pair.outputs else returned.returned(outputs, _is_tensor)
 
 
 def found(pair: Pair, outputs: Any) -> list[Output]:
-    """The tensors and numbers of what the model returned. Raises UsageError where there are none."""
+    """Return the tensors and numbers that the model returned.
+
+    Raises UsageError if a named output does not exist, or if there is no tensor at all.
+    """
     if pair.outputs:
         what = f"keras={pair.keras}"
         return [
-            _output(f"{MODEL}.{name}", _dug(what, name, outputs, one.keras), name, one.keras_layout)
-            for name, one in pair.outputs.items()
+            _output(f"{MODEL}.{name}", _at_path(what, name, outputs, spec.keras), name, spec.keras_layout)
+            for name, spec in pair.outputs.items()
         ]
     leaves = _compared(outputs)
     if not leaves:
@@ -64,12 +75,15 @@ def found(pair: Pair, outputs: Any) -> list[Output]:
 
 
 def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str]) -> list[Output]:
-    """The same, also with the layouts that the file does not say, by key. Raises UsageError where there are none."""
-    return [one._replace(layout=one.layout or layouts.get(one.key, "")) for one in found(pair, outputs)]
+    """Return the outputs like `found`, with layouts by key for those that the pair's file gives none.
+
+    Raises UsageError if there are none.
+    """
+    return [output._replace(layout=output.layout or layouts.get(output.key, "")) for output in found(pair, outputs)]
 
 
 def flat(value: Any) -> Iterator[tf.Tensor]:
-    """Every tensor of a structure in its own order; what is None is passed over."""
+    """Yield every tensor of a structure in its own order, skipping None."""
     return (_tensor(leaf.value) for leaf in returned.leaves(value, _is_tensor) if _is_tensor(leaf.value))
 
 
@@ -82,7 +96,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _tensor(value: Any) -> tf.Tensor:
-    """Numbers have the precision of the run."""
+    """Convert to a tensor; numbers get the run's precision."""
     if _is_tensor(value):
         return value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
     array = returned.numbers(value)
@@ -93,8 +107,11 @@ def _output(key: str, value: Any, name: str = "", layout: str = "") -> Output:
     return Output(key, name, _tensor(value), layout, not _is_tensor(value))
 
 
-def _dug(what: str, name: str, outputs: Any, path: str | int) -> Any:
-    """The tensor or number at a key, attribute or index, or at a path of them with dots."""
+def _at_path(what: str, name: str, outputs: Any, path: str | int) -> Any:
+    """Return the tensor or number at a key, attribute or index, or at a dotted path of them.
+
+    Raises UsageError if there is not exactly one.
+    """
     value = outputs
     if path != "":
         for part in str(path).split("."):
@@ -107,6 +124,7 @@ def _dug(what: str, name: str, outputs: Any, path: str | int) -> Any:
 
 
 def _item(what: str, value: Any, part: str) -> Any:
+    """Return the member of a container at a key, attribute or index, or raise UsageError."""
     if isinstance(value, Mapping):
         if part in value:
             return value[part]
@@ -114,12 +132,12 @@ def _item(what: str, value: Any, part: str) -> Any:
         return getattr(value, part)
     elif isinstance(value, (list, tuple)) and part.lstrip("-").isdecimal() and -len(value) <= int(part) < len(value):
         return value[int(part)]
-    known = [str(key) for key in value] if isinstance(value, Mapping) else []
-    raise UsageError(f"{what}: the output has no {part!r}{nearest(part, known)}{_keys(value)}")
+    keys = [str(key) for key in value] if isinstance(value, Mapping) else []
+    raise UsageError(f"{what}: the output has no {part!r}{nearest(part, keys)}{_keys(value)}")
 
 
 def _keys(value: Any) -> str:
-    """What there is instead."""
+    """Return the end of an error message, which says what there is instead."""
     if isinstance(value, Mapping):
         return f"; it has {', '.join(map(str, value))}"
     return f"; it has {len(value)} parts" if isinstance(value, (list, tuple)) else f"; it is {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""Records what a user's model does, in the canonical form of its torch counterpart, as far as there is one."""
+"""The probe of a user's model: records it from outside, in the canonical form of its torch counterpart."""
 
 from collections import Counter
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from parity.trace.mapping import Match
 
 
 class _Stored(NamedTuple):
-    """A tensor of this forward pass that was recorded, in which form, and the key that it has got."""
+    """A tensor recorded in this forward pass, its axis order and shape in the record, and the key of the record."""
 
     tensor: tf.Tensor
     axes: tuple[int, ...]
@@ -28,7 +28,10 @@ class _Stored(NamedTuple):
 
 
 class Probe:
-    """Attached to a built model for the rest of its life. `modules`: kinds of the matched ones, by torch's path."""
+    """Records a built model for as long as it lives.
+
+    Only layers with a counterpart in torch's model are recorded; `modules` holds their kinds, by torch's path.
+    """
 
     def __init__(self, run: Run, model: Any, torch: survey.Survey):
         self.recorder, self.initial = run.recorders[0], run.weights
@@ -39,15 +42,15 @@ class Probe:
         matches = run.pair.matching.matches if run.pair and run.pair.matching else []
         self._matches = {match.keras: match for match in matches}
         self._kinds = {path: kinds.computed(layer) for path, layer in layers.called(model).items()}
-        self._outputs: Counter[str] = Counter()  # of this forward pass, by the path of Keras's layer
-        self._inputs: Counter[str] = Counter()  # calls, by the path of torch's module
+        self._outputs: Counter[str] = Counter()  # outputs seen in this forward pass, by the path of Keras's layer
+        self._inputs: Counter[str] = Counter()  # calls seen in this forward pass, by the path of torch's module
         self._stored: dict[int, _Stored] = {}
         self._axes: dict[tuple[int, ...], list[int]] = {}
         self._usual = usual(run.case.model, matches)
         watch(model, self._see)
 
     def inputs(self, tensors: list[np.ndarray]) -> None:
-        """A forward pass begins, with these in canonical axes."""
+        """Begin a forward pass, and record the model's inputs, which are in canonical axis order."""
         self._outputs.clear()
         self._inputs.clear()
         self._stored.clear()
@@ -55,26 +58,28 @@ class Probe:
             self._add("input", "input", values.array(array))
 
     def outputs(self, named: list[tuple[str, tf.Tensor]]) -> None:
-        """What the whole model returned, in canonical axes."""
+        """Record what the whole model returned, in canonical axis order."""
         for name, tensor in named:
             self._add("activation", name, values.array(tensor))
 
     def loss(self, value: tf.Tensor, target: tf.Tensor | None) -> None:
-        """What is differentiated."""
+        """Record the scalar that is differentiated, and the target."""
         if target is not None:
             self._add("input", "target", values.array(target))
         self._add("loss", "loss", values.array(value))
 
-    def gradients(self, weights: values.Weights, found: dict[str, tf.Tensor], of_inputs: dict[str, np.ndarray]) -> None:
-        """Those of variables, by their names, and those of inputs, by theirs, in canonical axes."""
+    def gradients(
+        self, weights: values.Weights, by_variable: dict[str, tf.Tensor], of_inputs: dict[str, np.ndarray]
+    ) -> None:
+        """Record the gradients of variables and of inputs, both by name, in canonical axis order."""
         if self.recorder.wants("gradient"):
-            for name, array in weights.gradients(found):
+            for name, array in weights.gradients(by_variable):
                 self._add("gradient", name, array)
             for name, array in of_inputs.items():
                 self._add("gradient", f"(input).{name}", array)
 
     def state(self, weights: values.Weights, optimizer: keras.optimizers.Optimizer | None) -> None:
-        """Parameters, statistics and the optimizer's state."""
+        """Record parameters, statistics and the optimizer's state."""
         if self.recorder.wants("parameter"):
             for kind, name, array in weights.state(self.initial):
                 self._add(kind, name, array)
@@ -83,10 +88,10 @@ class Probe:
                 self._add("optimizer_state", name, array)
 
     def axes(self, shape: tuple[int, ...]) -> list[int] | None:
-        """Of a tensor of this shape in the layer that is being called: its axes in torch's order, if that is known.
+        """Return the axes in torch's order of a tensor of this shape in the layer that is being called.
 
-        Those of what the layer returns, or else of the last tensor of this shape that corresponds to one of torch's, or
-        of most tensors with as many axes.
+        They are those of the layer's matched output, else those of the last matched tensor of this shape, else the most
+        common order for that number of axes; None if nothing is known.
         """
         running = promotion.running[-1] if promotion.running else MODEL
         match = self._matches.get(running) if running != MODEL else None
@@ -95,7 +100,7 @@ class Probe:
         return self._axes.get(shape) or self._usual.get(len(shape))
 
     def _see(self, call: Called) -> None:
-        """One call of a layer: what corresponds to something of torch's."""
+        """Record one call of a layer: those outputs and inputs that correspond to something of torch's."""
         first = self._outputs[call.path]
         self._outputs[call.path] += len(call.outputs)
         for number, tensor in enumerate(call.outputs, first):
@@ -111,7 +116,10 @@ class Probe:
             self._put("activation", match.torch, tensor, match.axes, self._shapes[match.torch])
 
     def _see_inputs(self, match: Match, call: Called) -> None:
-        """In torch's order of arguments; those that have its number of axes and its size."""
+        """Record a layer's inputs in torch's order of arguments.
+
+        Inputs whose number of axes or size differs from torch's are left out.
+        """
         module = self._owners[match.torch]
         expected = self.torch.arguments.get(module, [])
         first = self._inputs[module] * len(expected)
@@ -122,13 +130,16 @@ class Probe:
                 self._put("input", name, tensor, match.inputs, shape)
 
     def _put(self, kind: str, name: str, tensor: tf.Tensor, axes: list[int], shape: tuple[int, ...]) -> None:
-        """Record a tensor in torch's form, or that it is what was recorded in this forward pass already."""
-        known = self._stored.get(id(tensor))
-        if known and kind == "input" and (known.axes, known.shape) == (tuple(axes), shape):
-            self.recorder.alias(kind, name, known.key)
+        """Record a tensor in torch's form.
+
+        An input that was recorded in this forward pass already in the same form becomes an alias of that record.
+        """
+        stored = self._stored.get(id(tensor))
+        if stored and kind == "input" and (stored.axes, stored.shape) == (tuple(axes), shape):
+            self.recorder.alias(kind, name, stored.key)
             return
         key = self.recorder.add(kind, name, _moved(values.array(tensor), axes, shape))
-        if key and not known:
+        if key and not stored:
             self._stored[id(tensor)] = _Stored(tensor, tuple(axes), shape, key)
 
     def _add(self, kind: str, name: str, array: np.ndarray) -> None:
@@ -137,13 +148,16 @@ class Probe:
 
 
 def usual(pair: Pair, matches: list[Match]) -> dict[int, list[int]]:
-    """By the number of axes of a tensor of Keras's the order that makes most of them torch's; the inputs' count too."""
-    seen = [tuple(match.axes) for match in matches if not is_output(match.torch)]
-    for one in pair.inputs.values():
-        canonical, _, own = (side.split() for side in one.keras_layout.partition("->"))
+    """Return, by number of axes, the axis order that most Keras tensors need to become torch's.
+
+    The matched activations count, and the layouts of the pair's inputs.
+    """
+    orders = [tuple(match.axes) for match in matches if not is_output(match.torch)]
+    for spec in pair.inputs.values():
+        canonical, _, own = (side.split() for side in spec.keras_layout.partition("->"))
         if sorted(own) == sorted(canonical):
-            seen.append(tuple(own.index(axis) for axis in canonical))
-    return {len(axes): list(axes) for axes, _ in reversed(Counter(seen).most_common())}
+            orders.append(tuple(own.index(axis) for axis in canonical))
+    return {len(axes): list(axes) for axes, _ in reversed(Counter(orders).most_common())}
 
 
 def _moved(array: np.ndarray, axes: list[int], shape: tuple[int, ...]) -> np.ndarray:

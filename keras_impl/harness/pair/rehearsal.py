@@ -1,4 +1,4 @@
-"""Forward passes in training mode that drop nothing: where masks would be drawn, and which variables they change."""
+"""Trial passes in training mode without dropping: which masks would be drawn, and which variables change."""
 
 from collections import Counter
 from typing import Any
@@ -16,22 +16,25 @@ from parity.trace.survey import Rehearsal
 
 
 class Rehearsing:
-    """`see` is to be told of every call of a layer while `rehearse` runs."""
+    """A rehearsal; `see` must be called with every call of a layer while `rehearse` runs."""
 
     def __init__(self, case: Case):
-        self._counted = _Counted(case.seed, lambda shape: None)
+        self._counted = _CountingMasks(case.seed, lambda shape: None)
         self._drawn: dict[str, int] = {}
         self._repeats: Counter[str] = Counter()
 
     def see(self, call: Called) -> None:
-        """One call of a layer."""
+        """Note one call of a layer."""
         for _ in call.outputs:
             number = self._repeats[call.path]
             self._repeats[call.path] += 1
             self._drawn[f"{call.path}#{number}" if number else call.path] = len(self._counted.sizes)
 
     def rehearse(self, model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:
-        """What training would draw and change. Nothing of a model that cannot run in training mode: training tells."""
+        """Return what training would draw and change.
+
+        The result is empty for a model that cannot run in training mode; a training run reports why.
+        """
         states = [_untrained(model)]
         try:
             with self._counted.drawn(layers.named(model).items()):
@@ -46,8 +49,8 @@ class Rehearsing:
         return Rehearsal(drawn=drawn, masks=masks, changing=changing(states), counting=counting(states))
 
 
-class _Counted(OrderedMasks):
-    """Masks that drop nothing. `sizes`: for each the elements of the tensor that it is for."""
+class _CountingMasks(OrderedMasks):
+    """Masks that drop nothing; `sizes` lists the number of elements of each mask."""
 
     def __init__(self, seed: int, axes: Any):
         super().__init__(seed, axes)
@@ -59,6 +62,8 @@ class _Counted(OrderedMasks):
 
 
 def _untrained(model: Any) -> dict[str, np.ndarray]:
-    """The variables that are neither trained nor a norm's statistics, as they are now."""
-    held = (one for one in layers.variables(model) if not one.told.trainable and not one.told.statistic)
-    return {one.told.name: values.array(one.variable).copy() for one in held}
+    """Return copies of the variables that are neither trained nor running statistics."""
+    untrained = (
+        item for item in layers.variables(model) if not item.description.trainable and not item.description.statistic
+    )
+    return {item.description.name: values.array(item.variable).copy() for item in untrained}

@@ -1,4 +1,4 @@
-"""One run of a user's model, recorded: a forward and a backward pass, or some steps of training. It runs eagerly."""
+"""One recorded run of a user's model: a forward and a backward pass, or some steps of training. All runs eagerly."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from keras_impl.harness.pair.calls import whole
 from keras_impl.harness.pair.outputs import Output, laid_out, ordered
 from keras_impl.harness.pair.probe import Probe
 from keras_impl.harness.pair.values import Weights
-from keras_impl.harness.promotion import lifted
+from keras_impl.harness.promotion import promoted
 from parity.core.errors import UsageError
 from parity.doctor.program import load
 from parity.runtime.drive import Account, Run
@@ -25,14 +25,14 @@ from parity.trace.layout import Layout
 
 
 def run(run: Run) -> Account:
-    """Build the user's model anew, give it the weights of the run, and record what it does."""
+    """Build the user's model anew, load the run's weights into it, and record what it does."""
     pair, halves = run.case.model, run.pair
     assert halves and halves.mapping
     keras.utils.clear_session()
     keras.utils.set_random_seed(run.case.seed)
-    with precision.policy(run.at), lifted(run.at) as places:
+    with precision.policy(run.at), promoted(run.at) as promotions:
         model = build.build(pair, run.at, halves.search)
-        # Makes the weights of layers that wait for a first call.
+        # Layers without an input shape make their weights at the first call.
         build.call(model, pair, build.tensors(pair, run.dataset.step(0)))
         torch = survey.read(Path(halves.survey))
         weights = Weights(model, halves.mapping, torch)
@@ -41,11 +41,11 @@ def run(run: Run) -> Account:
         probe = Probe(run, model, torch)
         _Course(run, model, weights, probe, torch).run()
     parameters = {name: [0] for name in weights.canonical_trained()}
-    return Account(Layout(devices=devices.physical(1), parameters=parameters), probe.modules, places)
+    return Account(Layout(devices=devices.physical(1), parameters=parameters), probe.modules, promotions)
 
 
 class _Course:
-    """What happens to a model in a run."""
+    """The sequence of passes and updates that one run consists of."""
 
     def __init__(self, run: Run, model: Any, weights: Weights, probe: Probe, torch: survey.Survey):
         self.model, self.weights, self.probe = model, weights, probe
@@ -56,7 +56,10 @@ class _Course:
         self.layouts = run.pair.matching.layouts if run.pair.matching else {}
 
     def run(self) -> None:
-        """With [train] its steps and an evaluation, else a forward and a backward pass in inference."""
+        """Run the training steps and an evaluation if the pair has [train], else one pass in inference mode.
+
+        The single pass is forward and backward.
+        """
         self.probe.state(self.weights, None)
         self.recorder.next_step()
         if self.pair.train is None:
@@ -71,9 +74,9 @@ class _Course:
         optimizer = self._optimizer()
         optimizer.build([held.variable for held in self.variables])
         masks = OrderedMasks(self.case.seed, self.probe.axes)
-        for number in range(self.case.steps):
+        for step in range(self.case.steps):
             with masks.drawn(layers.named(self.model).items()):
-                gradients = self._gradients(number, training=True)
+                gradients = self._gradients(step, training=True)
             pairs = [(g, held.variable) for g, held in zip(gradients, self.variables, strict=True) if g is not None]
             with build.user_errors("the optimizer's step fails"):
                 optimizer.apply([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
@@ -81,54 +84,58 @@ class _Course:
             self.recorder.next_step()
             masks.on_step()
 
-    def _inputs(self, number: int) -> dict[str, tf.Tensor]:
-        arrays = self.data.step(number)
+    def _inputs(self, step: int) -> dict[str, tf.Tensor]:
+        arrays = self.data.step(step)
         inputs = build.tensors(self.pair, arrays)
-        own = {name: inputs[name].dtype.as_numpy_dtype for name in arrays}
-        self.probe.inputs([array.astype(own[name]) for name, array in arrays.items()])
+        dtypes = {name: inputs[name].dtype.as_numpy_dtype for name in arrays}
+        self.probe.inputs([array.astype(dtypes[name]) for name, array in arrays.items()])
         return inputs
 
     def _forward(self, inputs: dict[str, tf.Tensor], training: bool) -> tuple[Any, list[Output]]:
-        """What the model returned, and its tensors with their layouts."""
+        """Return the outputs as the model returned them, and as a list of tensors with their layouts."""
         outputs = whole(build.call, self.model, self.pair, inputs, training)
         canonical = laid_out(self.pair, ordered(outputs, self.torch.keys(training)), self.layouts)
-        self.probe.outputs([(one.key, one.canonical) for one in canonical])
+        self.probe.outputs([(output.key, output.canonical) for output in canonical])
         return outputs, canonical
 
-    def _gradients(self, number: int, training: bool) -> list[tf.Tensor | None]:
-        """Forward, loss and backward of a step."""
-        inputs = self._inputs(number)
+    def _gradients(self, step: int, training: bool) -> list[tf.Tensor | None]:
+        """Run the forward pass, loss and backward pass of one step."""
+        inputs = self._inputs(step)
         floats = {name: tensor for name, tensor in inputs.items() if tensor.dtype.is_floating}
         with tf.GradientTape() as tape:
             tape.watch(list(floats.values()))
             outputs, canonical = self._forward(inputs, training)
-            scalar = self._scalar(outputs, canonical, number)
+            scalar = self._scalar(outputs, canonical, step)
         self.probe.loss(scalar.value, scalar.target)
         variables = [held.variable for held in self.variables]
         with build.user_errors(f"keras={self.pair.keras}: backward fails"):
             gradients, of_inputs = tape.gradient(scalar.value, (variables, list(floats.values())))
-        by_name = zip((held.told.name for held in self.variables), gradients, strict=True)
-        found = {name: gradient for name, gradient in by_name if gradient is not None}
+        by_name = zip((held.description.name for held in self.variables), gradients, strict=True)
+        by_variable = {name: gradient for name, gradient in by_name if gradient is not None}
         named_inputs = zip(floats, of_inputs, strict=True)
-        own = {
-            name: self._canonical_input(name, tf.zeros_like(floats[name]) if each is None else each)
-            for name, each in named_inputs
+        canonical_inputs = {
+            name: self._canonical_input(name, tf.zeros_like(floats[name]) if value is None else value)
+            for name, value in named_inputs
         }
-        self.probe.gradients(self.weights, found, own)
+        self.probe.gradients(self.weights, by_variable, canonical_inputs)
         return gradients
 
-    def _scalar(self, outputs: Any, canonical: list[Output], number: int) -> losses.Scalar:
+    def _scalar(self, outputs: Any, canonical: list[Output], step: int) -> losses.Scalar:
         if self.pair.train is None:
-            return losses.probe([one.canonical for one in canonical], self.data)
-        own = losses.training(self.pair, outputs, canonical, self.data, number, self.search)
-        return losses.with_added(own, self.model)
+            return losses.probe([output.canonical for output in canonical], self.data)
+        scalar = losses.training(self.pair, outputs, canonical, self.data, step, self.search)
+        return losses.with_added(scalar, self.model)
 
     def _canonical_input(self, name: str, gradient: Any) -> np.ndarray:
         array = tf.convert_to_tensor(gradient).numpy()
-        here, _, there = self.pair.inputs[name].keras_layout.partition("->")
-        return rearrange(array, f"{there} -> {here}") if here else array
+        canonical_axes, _, own_axes = self.pair.inputs[name].keras_layout.partition("->")
+        return rearrange(array, f"{own_axes} -> {canonical_axes}") if canonical_axes else array
 
     def _optimizer(self) -> keras.optimizers.Optimizer:
+        """Return the built-in optimizer, or the one that the user's function makes.
+
+        Raises UsageError if that function returns something else.
+        """
         name = self.pair.train.keras_optimizer
         if not name:
             return optimizers.build(self.case)

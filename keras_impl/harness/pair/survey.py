@@ -1,4 +1,7 @@
-"""Tells what a user's model is made of, and what one forward pass gives: with torch's weights where they are mapped."""
+"""Surveys the user's Keras model: its layers and weights, and what each layer returns in one pass.
+
+Once a mapping is known, the pass runs with torch's weights in the mapped variables.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -12,9 +15,9 @@ from msgspec.structs import replace
 from keras_impl.harness import precision
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.calls import Called, watch
-from keras_impl.harness.pair.outputs import named, ordered, told
+from keras_impl.harness.pair.outputs import describe_returned, named, ordered
 from keras_impl.harness.pair.rehearsal import Rehearsing
-from keras_impl.harness.promotion import lifted
+from keras_impl.harness.promotion import promoted
 from parity.config.pair import Pair
 from parity.core.names import MODEL
 from parity.core.precision import HIGH
@@ -28,15 +31,18 @@ ROOM = 1 << 16
 
 
 def survey(job: SurveyJob) -> None:
-    """Leave the survey in the job's folder. Raises UsageError and BackendError."""
+    """Write the survey of Keras's half into the job's folder.
+
+    Raises UsageError and BackendError for a model that cannot be built or called.
+    """
     pair, halves, folder = job.case.model, job.pair, Path(job.folder)
     assert isinstance(pair, Pair)
     keras.utils.clear_session()
     keras.utils.set_random_seed(job.case.seed)
-    with precision.policy(HIGH), lifted(HIGH):
+    with precision.policy(HIGH), promoted(HIGH):
         model = build.build(pair, HIGH, halves.search)
         inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
-        build.call(model, pair, inputs)  # makes the weights of layers that wait for a first call
+        build.call(model, pair, inputs)  # layers without an input shape make their weights at the first call
         keys: list[Keys] = []
         if halves.mapping:
             torch = Path(halves.survey)
@@ -50,22 +56,25 @@ def survey(job: SurveyJob) -> None:
         activations.see_outputs(named(pair, ordered(outputs, keys)))
         watchers.append(rehearsing.see)
         rehearsal = rehearsing.rehearse(model, job.case, inputs)
-    surveys.write(folder, replace(activations.close(model), rehearsal=rehearsal, returned=told(pair, outputs)))
+    surveys.write(
+        folder, replace(activations.close(model), rehearsal=rehearsal, returned=describe_returned(pair, outputs))
+    )
 
 
 class _Activations:
-    """Written as they come."""
+    """Writes the layers' outputs to a file as they come."""
 
     def __init__(self, folder: Path):
         file = folder / surveys.ACTIVATIONS
-        file.unlink(missing_ok=True)  # an earlier survey's may be in use: a new file leaves that as it is
+        # An earlier survey's file may still be mapped into memory, where it stays intact if it is unlinked first.
+        file.unlink(missing_ok=True)
         self.writer = Writer(file, ROOM)
         self.seen: list[surveys.Seen] = []
-        self.called: dict[str, list[tuple[int, ...]]] = {}  # in the order of first calls
+        self.called: dict[str, list[tuple[int, ...]]] = {}  # in the order of the first calls
         self._counts: Counter[str] = Counter()
 
     def see(self, call: Called) -> None:
-        """One call of a layer."""
+        """Record one call of a layer."""
         self.called.setdefault(call.path, [tuple(tensor.shape) for tensor in call.inputs])
         for tensor in call.outputs:
             number = self._counts[call.path]
@@ -73,18 +82,18 @@ class _Activations:
             self._add(f"{call.path}#{number}" if number else call.path, call.path, tensor)
 
     def see_outputs(self, outputs: list[tuple[str, tf.Tensor]]) -> None:
-        """What the whole model returned."""
+        """Record what the whole model returned."""
         for name, tensor in outputs:
             self._add(name, MODEL, tensor)
 
     def close(self, model: Any) -> surveys.Survey:
-        """All that is known now."""
+        """Finish the file, and return the survey."""
         self.writer.close()
         leaves = layers.leaves(model)
         return surveys.Survey(
             side="keras",
             modules=layers.modules(model),
-            weights=[held.told for held in layers.variables(model)],
+            weights=[held.description for held in layers.variables(model)],
             called=list(self.called),
             tied=layers.tied(model),
             outputs=self.seen,

@@ -1,4 +1,4 @@
-"""A user's model built once and called many times, on inputs that vary, in inference or training mode."""
+"""A user's model that is built once and called many times, on varied inputs, in inference or training mode."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,7 +16,7 @@ from keras_impl.harness.pair.branches import embeddings, observed
 from keras_impl.harness.pair.calls import Called, watch, whole
 from keras_impl.harness.pair.outputs import laid_out, ordered
 from keras_impl.harness.pair.probe import usual
-from keras_impl.harness.promotion import lifted
+from keras_impl.harness.promotion import promoted
 from parity.core.arrays import Floats
 from parity.pairs.coverage import Draw, Observer
 from parity.runtime.job import VaryJob
@@ -25,14 +25,14 @@ from parity.trace import survey
 
 @contextmanager
 def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str, np.ndarray]) -> Iterator["Instance"]:
-    """Build the model at a precision with these weights, as for a recorded run; within the block it can be called.
+    """Build the model with these weights, as for a recorded run, and yield an Instance that can be called.
 
-    `given`: the inputs of the pair, with which the weights of layers that wait for a first call are made.
+    `given` holds the pair's inputs, with which layers make their weights at a first call.
     """
     pair, halves = job.case.model, job.pair
     keras.utils.clear_session()
     keras.utils.set_random_seed(job.case.seed)
-    with precision.policy(at), lifted(at):
+    with precision.policy(at), promoted(at):
         model = build.build(pair, at, halves.search)
         build.call(model, pair, build.tensors(pair, given))
         torch = survey.read(Path(halves.survey))
@@ -43,41 +43,44 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
 
 
 class Instance:
-    """The model, and the values of what is not trained before the first call."""
+    """A built model, with the values that its untrained variables had before the first call."""
 
     def __init__(self, job: VaryJob, model: Any, weights: values.Weights, torch: survey.Survey) -> None:
         self.torch, self.case, self.pair, self.model = torch, job.case, job.case.model, model
         matches = job.pair.matching.matches if job.pair.matching else []
         self._layouts = job.pair.matching.layouts if job.pair.matching else {}
         self._axes, self._usual = {match.keras: match.axes for match in matches}, usual(self.pair, matches)
-        buffers = [one.variable for one in weights.variables if not one.told.trainable]
+        buffers = [item.variable for item in weights.variables if not item.description.trainable]
         self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
         self._layers = layers.called(model)
         self._observer: Observer | None = None
         watch(model, self._see)
 
     def call(self, inputs: dict[str, np.ndarray], training: bool, observer: Observer) -> list[tuple[str, np.ndarray]]:
-        """Return the model's outputs by name, dropped by shared masks in training mode.
+        """Return the model's outputs by name; in training mode its dropout draws shared masks.
 
-        Raises UsageError and BackendError for what the model does not take.
+        Raises UsageError and BackendError for inputs that the model does not take.
         """
         self._observer = observer
         with ExitStack() as stack:
             if training:
-                masks = _Told(self.case.seed, self._axes_here, observer)
+                masks = _NotifyingMasks(self.case.seed, self._axes_here, observer)
                 stack.enter_context(masks.drawn(layers.named(self.model).items()))
             stack.enter_context(observed(observer))
             outputs = whole(build.call, self.model, self.pair, build.tensors(self.pair, inputs), training)
-        found = laid_out(self.pair, ordered(outputs, self.torch.keys(training)), self._layouts)
-        return [(output.key, values.array(output.canonical)) for output in found]
+        laid = laid_out(self.pair, ordered(outputs, self.torch.keys(training)), self._layouts)
+        return [(output.key, values.array(output.canonical)) for output in laid]
 
     def reset(self) -> None:
-        """Give its buffers the values that they had before the first call."""
+        """Restore the untrained variables to their values before the first call."""
         for variable, value in self._buffers:
             variable.assign(value)
 
     def _axes_here(self, shape: tuple[int, ...]) -> list[int] | None:
-        """Of a tensor of this shape in the layer that is being called: its axes in torch's order, if that is known."""
+        """Return the axes in torch's order of a tensor of this shape in the layer that is being called.
+
+        None if nothing is known.
+        """
         axes = self._axes.get(promotion.running[-1]) if promotion.running else None
         return axes if axes and len(axes) == len(shape) else self._usual.get(len(shape))
 
@@ -86,8 +89,8 @@ class Instance:
             embeddings(self._layers.get(called.path), called, self._observer)
 
 
-class _Told(OrderedMasks):
-    """Shared masks in the order of their draws, of each of which the observer is told."""
+class _NotifyingMasks(OrderedMasks):
+    """Shared masks, with the observer notified of each draw."""
 
     def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], list[int] | None], observer: Observer) -> None:
         super().__init__(seed, axes)

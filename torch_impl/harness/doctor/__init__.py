@@ -1,1 +1,1 @@
-"""What a user's program does while it is built and in a step: the facts of parity.doctor.evidence."""
+"""The doctor's observers: what a PyTorch program does while it is built and in a step, as parity.doctor.evidence."""

@@ -1,7 +1,7 @@
-"""What a program does while it builds: where each module and optimizer was made, what was put on which device.
+"""What a program does while it is built: the lines that make modules and optimizers, and that place things on devices.
 
-A `Building` is entered before the user's code is imported; asked afterwards, it knows the model's modules by
-their paths, also those that hang in plain lists or dicts, which PyTorch knows nothing of.
+Enter a `Building` before the user's code is imported. Afterwards it knows the model's modules by their paths, even
+those that hang in plain lists or dicts, where PyTorch itself does not see them.
 """
 
 from contextlib import ExitStack
@@ -25,18 +25,19 @@ SEQUENCES += (nn.TransformerDecoderLayer, nn.MultiheadAttention, nn.RNNBase)
 
 
 class Building:
-    """Notes where modules and optimizers are made, and what is put on a device."""
+    """Notes where modules and optimizers are made, and what is moved to a device."""
 
     def __init__(self) -> None:
         self.lines: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
-        self.trainings: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # when they were first called
+        # Whether each module was in training mode when it was called.
+        self.trainings: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
         self.optimizers: dict[Optimizer, str] = {}  # the line that made each
-        # Where in these lines each was made.
+        # The expression within these lines that made each.
         self.spots: WeakKeyDictionary[nn.Module | Optimizer, Spot | None] = WeakKeyDictionary()
         self.half = ""  # the line that made parameters float16
         self._moves: list[tuple[nn.Module, str, str]] = []  # module, device, line
         self._names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
-        # The line that made each parameter and buffer, or gave it its type, by its name in its module.
+        # By parameter and buffer name in its module: the line that created it, or that last changed its dtype.
         self._made: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
         self._moving = False
 
@@ -56,7 +57,7 @@ class Building:
         self._patches.close()
 
     def noting_optimizers(self) -> Any:
-        """A patch: optimizers that are made within it are known."""
+        """Return a patch within which new optimizers are noted."""
         make = Optimizer.__init__
 
         def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
@@ -66,49 +67,49 @@ class Building:
         return mock.patch.object(Optimizer, "__init__", made)
 
     def names(self, model: nn.Module) -> "WeakKeyDictionary[nn.Module, str]":
-        """The path of each module; of a hidden one's parts too."""
+        """Return the path of each module, including hidden modules and their parts."""
         named = WeakKeyDictionary()
         for path, module in inner(model).named_modules():
             named[module] = path or MODEL
         for path, unknown in hidden(model):
-            for below, module in unknown.named_modules():
-                named.setdefault(module, f"{path}.{below}" if below else path)
+            for inner_path, module in unknown.named_modules():
+                named.setdefault(module, f"{path}.{inner_path}" if inner_path else path)
         self._names = named
         return named
 
     def origins(self, model: nn.Module) -> Origins:
-        """Which tensors are the model's."""
+        """Return an Origins that knows the model's parameters and buffers."""
         origins, registered = Origins(), set(inner(model).modules())
         for module, path in self.names(model).items():
             origins.note_weights(module, path, module in registered, self._made.get(module, {}))
         return origins
 
     def modules(self, model: nn.Module) -> list[Module]:
-        """All modules of the model, and the hidden ones that hold something."""
+        """Return all modules of the model, and hidden ones that hold parameters or buffers."""
         registered = [(path or MODEL, module, True) for path, module in inner(model).named_modules()]
         unknown = [(path, module, False) for path, module in hidden(model)]
-        return [self._module(*each) for each in (*registered, *unknown)]
+        return [self._module(*entry) for entry in (*registered, *unknown)]
 
     def weights(self, model: nn.Module, optimizers: list[Optimizer]) -> list[Weight]:
-        """What the model and its optimizers hold."""
+        """Return what the model and its optimizers hold: parameters, buffers and slots."""
         origins, model = self.origins(model), inner(model)
         parameters = dict(model.named_parameters())
-        found = [_weight(origins, "parameter", name, tensor) for name, tensor in parameters.items()]
-        found += [_weight(origins, "buffer", name, tensor) for name, tensor in model.named_buffers()]
+        held = [_weight(origins, "parameter", name, tensor) for name, tensor in parameters.items()]
+        held += [_weight(origins, "buffer", name, tensor) for name, tensor in model.named_buffers()]
         for name, parameter in parameters.items():
             for optimizer in optimizers:
                 for slot in tensors(list(optimizer.state.get(parameter, {}).values())):
-                    found.append(_weight(origins, "optimizer_state", name, slot))
-        return found
+                    held.append(_weight(origins, "optimizer_state", name, slot))
+        return held
 
     @property
     def moves(self) -> list[Move]:
-        """What was put where, once for each line, device and module, by the `names` that were asked for last."""
-        found = {}
-        for module, where, line in self._moves:
+        """What was put on which device, once per line, device and module; `names` must have been called before."""
+        by_key = {}
+        for module, target, line in self._moves:
             path = self._names.get(inner(module), "")
-            found[path, where, line] = Move(device=where, source=line, module=path, whole=path == MODEL)
-        return list(found.values())
+            by_key[path, target, line] = Move(device=target, source=line, module=path, whole=path == MODEL)
+        return list(by_key.values())
 
     def _making(self, make: Any) -> Any:
         def made(module: nn.Module, *args: Any, **kwargs: Any) -> None:
@@ -118,6 +119,8 @@ class Building:
         return made
 
     def _registering(self, register: Any) -> Any:
+        """Wrap the registration of parameters and buffers to note the line, and the device if it is not the CPU."""
+
         def registered(module: nn.Module, name: str, *args: Any, **kwargs: Any) -> None:
             register(module, name, *args, **kwargs)
             line, tensor = source.line(), getattr(module, name)
@@ -128,22 +131,23 @@ class Building:
         return registered
 
     def _applying(self, apply: Any) -> Any:
-        """Module.to, .cuda, .half and their like are all made of this."""
+        """Wrap `_apply`, which Module.to, .cuda, .half and the like all call."""
 
         def applied(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
             if self._moving:
                 return apply(module, *args, **kwargs)
-            self._moving, before = True, first(module)
+            self._moving, tensor_before = True, first(module)
             try:
                 apply(module, *args, **kwargs)
             finally:
                 self._moving = False
-            self._note_change(module, before)
+            self._note_change(module, tensor_before)
             return module
 
         return applied
 
     def _note_change(self, module: nn.Module, before: torch.Tensor | None) -> None:
+        """Note that a module was moved to another device, or got another dtype."""
         after = first(module)
         if before is None or after is None:
             return
@@ -173,16 +177,16 @@ def _weight(origins: Origins, kind: Any, name: str, tensor: torch.Tensor) -> Wei
 
 
 def _frozen(module: nn.Module) -> dict[str, bool]:
-    """Whether it has parameters and none is to be trained."""
+    """Return {"frozen": True} if the module has parameters and none of them is trainable."""
     own = list(module.parameters())
     return {"frozen": True} if own and not any(parameter.requires_grad for parameter in own) else {}
 
 
 def _facts(module: nn.Module) -> dict[str, int | float | bool | str]:
-    """What its settings say of what it takes."""
+    """Return the settings of a module that rules ask for."""
     if isinstance(module, nn.Embedding):
         return {"rows": module.num_embeddings}
     if isinstance(module, SEQUENCES):
-        found = [part.batch_first for part in module.modules() if hasattr(part, "batch_first")]
-        return {"batch_first": found[0]} if found else {}
+        settings = [part.batch_first for part in module.modules() if hasattr(part, "batch_first")]
+        return {"batch_first": settings[0]} if settings else {}
     return {}

@@ -1,4 +1,4 @@
-"""A built-in case as a program to be examined: its strategy trains it, as when it is recorded."""
+"""A built-in case as a program to examine, trained by its strategy as when it is recorded."""
 
 import functools
 import importlib
@@ -16,10 +16,10 @@ from torch_impl.harness import data, devices, precision, weights
 from torch_impl.harness.run import options
 
 
-def program(job: DoctorJob, places: list[str]) -> Program:
-    """The case of the job, placed on `places`."""
+def program(job: DoctorJob, names: list[str]) -> Program:
+    """Return the job's case as a program, placed on the devices with these names."""
     run = plain_run(job, devices.rank())
-    case, logical = run.case, [torch.device(place) for place in places]
+    case, logical = run.case, [torch.device(name) for name in names]
     strategy = importlib.import_module(f"torch_impl.strategies.{case.strategy}")
     whole = []
 
@@ -35,13 +35,13 @@ def program(job: DoctorJob, places: list[str]) -> Program:
     def train(batches: Iterator[Any], on_step: Callable[[], None]) -> None:
         strategy.train(model, optimizer, loss, batches, on_step)
 
-    # A stage is all that this rank has of the model.
+    # With pipeline stages, a stage is all that this rank has of the model.
     part = getattr(model, "module", model) if case.strategy in STAGED else whole[0]
     return Program(part, data.steps(run), train)
 
 
 def named(batch: Any) -> dict[str, torch.Tensor]:
-    """The tensors of a step's batch by name; of a case's micro-batches by their numbers."""
+    """Return the tensors of a step's batch by name; those of a case's micro-batches by number."""
     if isinstance(batch, dict):
         return batch
     tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]

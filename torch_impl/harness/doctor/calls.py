@@ -1,4 +1,4 @@
-"""Where in the program the step is: the modules that are being called, and the phase."""
+"""Where in the program a step currently is: which modules are being called, and in which phase."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -20,22 +20,25 @@ from torch_impl.harness.doctor.structure import distributed, inner
 
 
 class Calls:
-    """Notes every call of a module of the model; `place()` is where the program is."""
+    """Records every call of a module of the model; `place` returns the current place."""
 
     def __init__(self, model: nn.Module, building: Building, origins: Origins):
         self.model, self.building, self.origins = inner(model), building, origins
         self.names = building.names(model)
         self.phase: Phase = "other"
-        self.modules: list[str] = []  # that are being called, the innermost last
-        self.running: list[nn.Module] = []  # themselves
+        self.modules: list[str] = []  # names of the modules being called, the innermost last
+        self.running: list[nn.Module] = []  # the modules themselves
         self.failing: tuple[BaseException, Failure] | None = None
-        self._cut = False  # the module that is being called makes no graph
-        self._called: WeakSet[nn.Module] = WeakSet()  # in this step, making a graph
-        self._graphed: WeakSet[nn.Module] = WeakSet()  # in any step
+        self._cut = False  # whether the enclosing call builds no graph
+        self._called: WeakSet[nn.Module] = WeakSet()  # in this step, with a graph
+        self._graphed: WeakSet[nn.Module] = WeakSet()  # in any step, with a graph
 
     @contextmanager
     def watched(self, step: Step, given: Callable[[str, Any], None], returned: Callable[[Any], None]) -> Iterator[None]:
-        """Within it, calls are noted in the step; `given` gets what each module takes, `returned` what it returns."""
+        """Record calls in the step within the block.
+
+        `given` gets the name of each module and its arguments, `returned` its outputs.
+        """
         self.phase, self.failing, self._cut = "other", None, False
         self.modules.clear()
         self.running.clear()
@@ -49,11 +52,11 @@ class Calls:
             if name is None or threading.get_ident() != thread:
                 return call(module, *args, **kwargs)
             given(name, (args, kwargs))
-            with self._inside(name, step, module, (args, kwargs)) as noted:
+            with self._inside(name, step, module, (args, kwargs)) as record:
                 outputs = call(module, *args, **kwargs)
                 self.origins.note_output(name, outputs)
                 returned(outputs)
-                noted.outputs = [self.origins.describe(tensor) for tensor in tensors(outputs)]
+                record.outputs = [self.origins.describe(tensor) for tensor in tensors(outputs)]
             return outputs
 
         def replicated(parallel: nn.DataParallel, module: nn.Module, *args: Any) -> list[nn.Module]:
@@ -69,20 +72,23 @@ class Calls:
             yield
 
     def place(self, line: str) -> Place:
-        """Here, with this line of the user's."""
+        """Return the current place, with this line of the user's."""
         return Place(module=self.modules[-1] if self.modules else "", source=line, phase=self.phase)
 
     @contextmanager
-    def within(self, phase: Phase, behind: Phase) -> Iterator[None]:
-        """The block is of this phase, and what comes behind it of another."""
+    def within(self, phase: Phase, afterwards: Phase) -> Iterator[None]:
+        """Set the phase within the block, and set it to `afterwards` at its end."""
         self.phase = phase
         try:
             yield
         finally:
-            self.phase = behind
+            self.phase = afterwards
 
     def failed(self, error: Exception, operation: str, given: list[Tensor], place: Place) -> None:
-        """An exception comes by; where it came by first is where it was raised."""
+        """Record an exception that passes through.
+
+        The first place it passes through is where it was raised; later ones are ignored.
+        """
         if self.failing is None or self.failing[0] is not error:
             message = (str(error).splitlines() or [""])[0]
             kind = type(error).__name__
@@ -91,33 +97,37 @@ class Calls:
 
     @contextmanager
     def _inside(self, name: str, step: Step, module: nn.Module, given: Any) -> Iterator[Call]:
-        """A call of the module; the evidence of it."""
+        """Enter a call of the module, and yield its record."""
         self._note_mode(module)
         inputs = [self.origins.describe(tensor) for tensor in tensors(given)]
-        noted = Call(module=name, source=source.line(), inputs=inputs)
-        step.calls.append(noted)
-        before = self.phase
-        forward = before in ("other", "loss")
-        self.phase = "forward" if forward else before
+        record = Call(module=name, source=source.line(), inputs=inputs)
+        step.calls.append(record)
+        outer_phase = self.phase
+        is_forward = outer_phase in ("other", "loss")
+        self.phase = "forward" if is_forward else outer_phase
         if not torch.is_grad_enabled() and not self._cut and self.phase == "forward":
             self._note_cut(step, module, given)
-        cut, self._cut = self._cut, not torch.is_grad_enabled()
+        outer_cut, self._cut = self._cut, not torch.is_grad_enabled()
         self.modules.append(name)
         self.running.append(module)
         try:
-            yield noted
+            yield record
         except Exception as error:
             self.failed(error, "", [], self.place(""))
             raise
         finally:
             self.modules.pop()
             self.running.pop()
-            self._cut = cut
-            if forward and not self.modules:
+            self._cut = outer_cut
+            if is_forward and not self.modules:
                 self.phase = "loss"
 
     def _note_mode(self, module: nn.Module) -> None:
-        """In the first call of a step that makes a graph; one in eval mode counts. Others if there is no such call."""
+        """Note whether the module is called in training mode.
+
+        What counts is the first call of a step that builds a graph; once in eval mode, it stays so. Without such a
+        call, the first call counts.
+        """
         trainings = self.building.trainings
         if not torch.is_grad_enabled():
             trainings.setdefault(module, module.training)
@@ -127,7 +137,10 @@ class Calls:
             self._graphed.add(module)
 
     def _note_cut(self, step: Step, module: nn.Module, given: Any) -> None:
-        """The call makes no graph, though there is something to be trained. (A checkpoint makes one later.)"""
+        """Record that a call builds no graph although something in it is to be trained.
+
+        A call within a checkpoint is exempt: the graph is built when it is recomputed.
+        """
         trained = [tensor for tensor in (*tensors(given), *module.parameters()) if tensor.requires_grad]
         if trained and not source.within("torch/utils/checkpoint.py"):
             step.cuts.append(
@@ -140,7 +153,7 @@ class Calls:
             )
 
     def _note_replica(self, module: nn.Module, replica: nn.Module) -> None:
-        """A copy by nn.DataParallel is called as what it is a copy of."""
+        """Register a copy that nn.DataParallel makes under the name of its original."""
         for original, copy in zip(module.modules(), replica.modules(), strict=True):
             name = self.names.get(original)
             if name is not None:
@@ -150,9 +163,9 @@ class Calls:
 
 
 def _with_gradients() -> Code | None:
-    """The user's line within enable_grad."""
-    found = rewrite.statement(source.spot())
-    if found is None:
+    """Return the user's line put into torch.enable_grad()."""
+    statement = rewrite.statement(source.spot())
+    if statement is None:
         return None
-    home = next((name for name, value in found.names.items() if value is torch), "torch")
-    return found.with_text(found.node, f"with {home}.enable_grad(): {found.text()}")
+    home = next((name for name, value in statement.names.items() if value is torch), "torch")
+    return statement.with_text(statement.node, f"with {home}.enable_grad(): {statement.text()}")

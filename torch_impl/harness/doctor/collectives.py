@@ -1,4 +1,7 @@
-"""The calls that wait for other ranks, noted before they are made: what is on file when a rank hangs."""
+"""Records calls that wait for other ranks, before they are made.
+
+If a rank hangs, the file says in which call.
+"""
 
 from typing import Any
 
@@ -12,7 +15,7 @@ from parity.doctor.files import Files
 from torch_impl.harness.doctor import source
 
 PEERS = ("send", "recv")
-# What the program calls.
+# The names under which the program calls them.
 NAMES = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
@@ -25,25 +28,27 @@ NAMES = {
 
 
 class Collectives(TorchDispatchMode):
-    """Within it, every call of torch.distributed is noted."""
+    """The mode that records every call of torch.distributed within it."""
 
     def __init__(self, files: Files):
         super().__init__()
         self.files = files
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if func.namespace in ("c10d", "_c10d_functional") and (noted := _described(func, args)):
-            self.files.note(noted)
+        if func.namespace in ("c10d", "_c10d_functional") and (collective := _described(func, args)):
+            self.files.note(collective)
         return func(*args, **(kwargs or {}))
 
 
 def _described(func: Any, args: tuple) -> Collective | None:
-    """The call; None for one that does not wait by itself."""
+    """Describe the call; None for one that does not wait itself."""
     name = func.overloadpacket.__name__.rstrip("_")
     tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
     if name in ("wait_tensor", "_wrap_tensor_autograd") or not tensors:
         return None
-    group = next((dist.ProcessGroup.unbox(given) for given in args if isinstance(given, torch.ScriptObject)), None)
+    group = next(
+        (dist.ProcessGroup.unbox(argument) for argument in args if isinstance(argument, torch.ScriptObject)), None
+    )
     return Collective(
         operation=NAMES.get(name, name),
         shape=list(tensors[0].shape),

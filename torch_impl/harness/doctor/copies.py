@@ -1,4 +1,4 @@
-"""What the program copies from device to device, and where it makes the host wait for a GPU."""
+"""What the program copies between devices, and where it makes the host wait for a GPU."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,40 +14,40 @@ from torch_impl.harness.doctor.calls import Calls
 from torch_impl.harness.doctor.origins import CONSTANT, Origins, device
 
 HOST = "cpu"
-# What reads a tensor on the host, by the function's name.
+# Functions that read a tensor on the host.
 READS: dict[str, What] = {
     **dict.fromkeys(("item", "tolist", "__float__", "__int__", "__index__", "__complex__"), "item"),
     **dict.fromkeys(("__bool__", "is_nonzero", "equal", "allclose", "__contains__"), "bool"),
     **dict.fromkeys(("__repr__", "__str__", "__format__"), "print"),
     **dict.fromkeys(("numpy", "__array__"), "numpy"),
 }
-# What makes a result whose size depends on the numbers.
+# Functions whose result's size depends on the values, which the host must wait for.
 COUNTS = ("masked_select", "nonzero", "argwhere", "unique", "unique_consecutive")
 MOVES = ("to", "cuda", "cpu", "type")
 FACTORIES = ("tensor", "as_tensor", "asarray")
 
 
 class Copies:
-    """Gathers the copies of a step."""
+    """Collects the copies of a step."""
 
     def __init__(self, calls: Calls, origins: Origins, gpus: list[str]):
         self.calls, self.origins, self.gpus = calls, origins, gpus
-        # Which part of a tensor went to which device, and in which step that was.
+        # Which part of a tensor was copied to which device, and in which step.
         self._moved: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._number = 0
         self._found: dict[tuple, Copy] = {}
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._number += 1
         self._found.clear()
 
     def finish(self, step: Step) -> None:
-        """Into the evidence."""
+        """Add the copies to the step's evidence."""
         step.copies += self._found.values()
 
     def note(self, function: str, args: tuple, given: list[torch.Tensor], results: Any, seconds: float) -> None:
-        """The program called a function, `given` being the tensors among its arguments, which took so long."""
+        """Note a function call; `given` holds the tensors among its arguments, `seconds` is its duration."""
         if function in FACTORIES:
             self._note_made(args, given, results, seconds)
         elif not given:
@@ -63,64 +63,69 @@ class Copies:
                 self._add("boolean_index", given[0], device(given[0]), seconds)
 
     def _note_move(self, tensor: torch.Tensor, result: Any, seconds: float) -> None:
-        there = device(result) if isinstance(result, torch.Tensor) else device(tensor)  # x.type() is a text
-        if device(tensor) == there:
+        """Note a copy from one device to another."""
+        # The result is no tensor if it was x.type() without arguments, which returns a string.
+        target = device(result) if isinstance(result, torch.Tensor) else device(tensor)
+        if device(tensor) == target:
             return
         what: What = "to"
-        if there == HOST:
+        if target == HOST:
             what = "cpu"
         elif device(tensor) == HOST and self.origins.of(tensor).origin == CONSTANT:
             what = "constant"
-        self._add(what, tensor, there, seconds, self._again(tensor, there))
+        self._add(what, tensor, target, seconds, self._again(tensor, target))
 
     def _note_made(self, args: tuple, given: list[torch.Tensor], result: torch.Tensor, seconds: float) -> None:
-        """Of Python's numbers, or of NumPy's, or of a tensor."""
+        """Note a tensor made from Python or NumPy values, or from another tensor."""
         if given and args and given[0] is args[0]:
             self._note_move(given[0], result, seconds)
         elif device(result) in self.gpus:
             self._add("constant", result, device(result), seconds)
 
-    def _again(self, tensor: torch.Tensor, there: str) -> bool:
-        """Whether it was moved there before; each batch of inputs is another."""
+    def _again(self, tensor: torch.Tensor, target: str) -> bool:
+        """Return whether the tensor was copied there before; each batch of inputs is a new tensor."""
         base = tensor if tensor._base is None else tensor._base
-        key = (there, tensor.storage_offset(), tensor.shape)
+        key = (target, tensor.storage_offset(), tensor.shape)
         moved = self._moved.setdefault(base, {})
-        before, moved[key] = moved.get(key, -1), self._number
+        last_step, moved[key] = moved.get(key, -1), self._number
         is_input = self.origins.of(tensor).origin.startswith("input ")
-        return before == self._number or (before == self._number - 1 and not is_input)
+        return last_step == self._number or (last_step == self._number - 1 and not is_input)
 
-    def _add(self, what: What, tensor: torch.Tensor, there: str, seconds: float, again: bool = False) -> None:
+    def _add(self, what: What, tensor: torch.Tensor, target: str, seconds: float, is_repeated: bool = False) -> None:
+        """Add a copy to that of the same kind, line and devices, if it is in a line of the user's."""
         line = source.direct(modules=True)
         if not line:
-            return  # a library's own: an optimizer's, a GradScaler's
-        seen = self.origins.describe(tensor)
+            return  # a library's own copy, such as an optimizer's or a GradScaler's
+        described = self.origins.describe(tensor)
         if what == "constant":
-            seen.device = HOST
-        uploaded = seen.device == HOST and isinstance(tensor, torch.Tensor) and device(tensor) == HOST
-        copy = Copy(what=what, source=seen.device, target=there, tensor=seen, place=self.calls.place(line), count=0)
+            described.device = HOST
+        uploaded = described.device == HOST and isinstance(tensor, torch.Tensor) and device(tensor) == HOST
+        copy = Copy(
+            what=what, source=described.device, target=target, tensor=described, place=self.calls.place(line), count=0
+        )
         if what in ("item", "cpu", "numpy"):
             copy.mended = rewrite.code(source.spot(), _kept)
-        copy = self._found.setdefault((what, line, seen.device, there), copy)
+        copy = self._found.setdefault((what, line, described.device, target), copy)
         copy.count += 1
-        copy.bytes += seen.bytes
+        copy.bytes += described.bytes
         copy.seconds += seconds
-        copy.again += again
+        copy.again += is_repeated
         copy.pinned &= not uploaded or tensor.is_pinned()
         copy.contiguous &= tensor.is_contiguous()
 
 
 def _kept(read: Expression) -> Code | None:
-    """The line with the tensor where it is, without its graph, in place of what reads it on the host."""
+    """Return the line with the detached tensor in place of what reads it on the host."""
     tensor = read.operand()
     return read.with_text(read.node, f"{read.atom(tensor)}.detach()") if tensor is not None else None
 
 
 def _by_mask(function: str, args: tuple, given: list[torch.Tensor]) -> bool:
-    """Whether elements are picked by a mask, x[mask], or counted, torch.where(mask)."""
+    """Return whether elements are selected by a mask, x[mask], or located, torch.where(mask)."""
     if function == "where":
         return len(args) == len(given) == 1
     if function == "__setitem__" and not _has_axes(args[2]):
-        return False  # a number is filled in where the mask is, without counting
+        return False  # a scalar is filled in where the mask is true, without counting
     if function not in ("__getitem__", "__setitem__"):
         return False
     return any(part.dtype in (torch.bool, torch.uint8) for part in _indices(args[1]))

@@ -1,4 +1,4 @@
-"""Where the way of a gradient ends in the program's own lines, and how such a line reads without that."""
+"""Gradient cuts: where a gradient's path ends in the program's own lines, and the line without the cut."""
 
 import re
 import weakref
@@ -14,24 +14,25 @@ from torch_impl.harness.doctor import source
 from torch_impl.harness.doctor.calls import Calls
 from torch_impl.harness.doctor.origins import Origins, tensors
 
-CUTS = ("detach", "detach_", "tensor")  # torch.tensor(x) copies the numbers alone
+CUTS = ("detach", "detach_", "tensor")  # torch.tensor(x) copies only the numbers
 READ = re.compile(r"(\.cpu\(\))?\.(numpy|tolist|item)\(")
 
 
 class Cuts:
-    """Notes them in the step."""
+    """Records the cuts in the step."""
 
     def __init__(self, calls: Calls, origins: Origins):
         self.calls, self.origins = calls, origins
-        self._whole: list[tuple[Cut, weakref.ref, torch.Size]] = []  # scores, and the shape of what was made of them
+        # Scores of which integers were made, with the cut and the shape of the integers.
+        self._whole: list[tuple[Cut, weakref.ref, torch.Size]] = []
 
     def begin(self, step: Step) -> None:
-        """What is seen from now on is of this step."""
+        """Attribute what follows to this step."""
         self.step = step
         self._whole.clear()
 
     def see(self, function: str, given: list[torch.Tensor], results: Any) -> None:
-        """The program called a function."""
+        """Note a function that the program called."""
         if not given or not given[0].requires_grad or not torch.is_grad_enabled():
             return
         if function in CUTS:
@@ -40,7 +41,7 @@ class Cuts:
             self._whole.append((cut, weakref.ref(given[0]), tensors(results)[0].shape))
 
     def note(self, what: str, tensor: torch.Tensor) -> Cut | None:
-        """A cut of a tensor that carries a gradient, if it stands in the user's own line."""
+        """Record a cut of a tensor that carries a gradient, if it is in the user's own line."""
         if not tensor.requires_grad or not torch.is_grad_enabled() or not (line := source.direct()):
             return None
         mended = rewrite.code(source.spot(), _uncut) if what != "integers" else None
@@ -49,7 +50,10 @@ class Cuts:
         return self.step.cuts[-1]
 
     def explain_whole(self, root: torch.Tensor) -> None:
-        """A backward pass begins, by which time scores, labels and the loss have names: a loss of scores."""
+        """Find a correction for losses that were made of integers (such as argmax).
+
+        Called when a backward pass begins, because by then scores, labels and loss have names in the user's code.
+        """
         frame = source.frame()
         for cut, scores, shape in self._whole:
             if scores() is not None and frame is not None:
@@ -57,24 +61,24 @@ class Cuts:
 
 
 def _uncut(cut: Expression) -> Code | None:
-    """The line without the cut; none where NumPy comes behind it, which takes no tensor with a graph."""
+    """Return the line without the cut; None if NumPy follows, which takes no tensor with a graph."""
     return None if READ.match(cut.behind()) else cut.unwrapped()
 
 
 def _are_whole(results: Any) -> bool:
-    """Whether it made integers, as argmax does, and nothing else."""
+    """Return whether a function made integers, as argmax does, and nothing else."""
     kinds = {tensor.dtype for tensor in tensors(results)}
     return bool(kinds) and not any(kind.is_floating_point or kind.is_complex or kind == torch.bool for kind in kinds)
 
 
 def _of_scores(frame: FrameType, root: torch.Tensor, scores: str, shape: torch.Size) -> Code | None:
-    """The line that made the loss, as a cross entropy of the scores."""
-    made = rewrite.assigned(frame, rewrite.name(frame, root))
+    """Return the line that made the loss, as a cross entropy of the scores."""
+    expression = rewrite.assigned(frame, rewrite.name(frame, root))
     labels = [name for name, value in frame.f_locals.items() if _are_labels(value, shape)]
-    if made is None or not scores or not labels:
+    if expression is None or not scores or not labels:
         return None
-    home = next((name for name, value in made.names.items() if value is torch), "torch")
-    return made.with_text(made.node, f"{home}.nn.functional.cross_entropy({scores}, {labels[0]})")
+    home = next((name for name, value in expression.names.items() if value is torch), "torch")
+    return expression.with_text(expression.node, f"{home}.nn.functional.cross_entropy({scores}, {labels[0]})")
 
 
 def _are_labels(value: Any, shape: torch.Size) -> bool:

@@ -1,4 +1,4 @@
-"""The order of a step's training: backward passes, clipped and cleared gradients, updates, steps of schedulers."""
+"""The order of events in a training step: backward passes, clipping and clearing of gradients, updates, schedules."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -14,21 +14,28 @@ from torch_impl.harness.doctor import source
 
 
 class Events:
-    """Notes them in a step; what is no hook of Training's is patched."""
+    """Records events in a step; those for which Training has no hook are patched here."""
 
     def __init__(self, step: Step):
         self.step = step
-        self._inside = False  # one scheduler may step others
+        self._inside = False  # a scheduler may step others, which is one event
 
     def note(self, what: Any) -> None:
-        """It happens now. A call that makes several of a kind, as one that clips each device's gradients, is one."""
+        """Record that an event happens now.
+
+        Equal events in a row from one line count as one, as when gradients are clipped device by device.
+        """
         statement = rewrite.statement(source.spot())
         event = Event(what=what, source=source.line(), statement=statement.text() if statement else "")
         if self.step.events[-1:] != [event]:
             self.step.events.append(event)
 
     def patches(self) -> Iterator[Any]:
-        """Clipping by what torch's functions call of their own module: a program may hold the functions themselves."""
+        """Yield patches of clipping and of learning-rate schedulers.
+
+        Clipping is patched in the helpers that torch's functions call, because a program may have imported the
+        functions themselves.
+        """
         for name in ("_clip_grads_with_norm_", "_group_tensors_by_device_and_dtype"):
             yield mock.patch.object(clip_grad, name, self._clipping(getattr(clip_grad, name)))
         for kind in _kinds(LRScheduler):
@@ -45,18 +52,19 @@ class Events:
 
     def _scheduling(self, step: Callable[..., Any]) -> Callable[..., Any]:
         def stepped(scheduler: LRScheduler, *args: Any, **kwargs: Any) -> Any:
-            before, self._inside = self._inside, True
-            if not before and sys._getframe(1).f_code.co_name != "_initial_step":  # a new scheduler's own
+            was_inside, self._inside = self._inside, True
+            # A new scheduler steps once by itself, which is no event of the program's.
+            if not was_inside and sys._getframe(1).f_code.co_name != "_initial_step":
                 self.note("schedule")
             try:
                 return step(scheduler, *args, **kwargs)
             finally:
-                self._inside = before
+                self._inside = was_inside
 
         return stepped
 
 
 def _kinds(kind: type) -> Iterator[type]:
     yield kind
-    for below in kind.__subclasses__():
-        yield from _kinds(below)
+    for subclass in kind.__subclasses__():
+        yield from _kinds(subclass)

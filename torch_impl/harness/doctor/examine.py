@@ -1,4 +1,4 @@
-"""The doctor's part on this side: a program is built, two steps of it are observed, and some more are timed."""
+"""The doctor on this side: builds a program, observes two steps of it, and times some more."""
 
 import contextlib
 import functools
@@ -28,11 +28,14 @@ from torch_impl.harness.doctor.observer import Observer
 from torch_impl.harness.doctor.timing import timed
 from torch_impl.harness.pretend import on_cpu, pretend
 
-Clocked = Callable[[], AbstractContextManager[None]]  # what a timed step runs in
+Clocked = Callable[[], AbstractContextManager[None]]  # the context in which a timed step runs
 
 
 def examine(job: DoctorJob) -> None:
-    """Write what this rank saw. Raises UsageError, and what the program raised while it was built."""
+    """Write what this rank observed.
+
+    Raises UsageError, and any exception that the program raises while it is built.
+    """
     rank = devices.rank()
     files = Files(Path(job.folder), rank.number)
     files.answer_where()
@@ -45,9 +48,9 @@ def examine(job: DoctorJob) -> None:
         clock = Clock(functools.partial(_wait, job))
         clocked = functools.partial(timed, clock, program.model)
         context = functools.partial(_context, job, evidence, observer, clocked, files)
-        before = values.root_mean_squares(program.model)
+        sizes = values.root_mean_squares(program.model)
         evidence.later = outcome(Drive(program, context, files, rank.of, steps(job)), source.line_of)
-        evidence.changed = values.root_mean_squares(program.model) != before
+        evidence.changed = values.root_mean_squares(program.model) != sizes
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, observer.optimizers)
         evidence.moves = building.moves
@@ -59,7 +62,7 @@ def examine(job: DoctorJob) -> None:
 
 
 def _program(job: DoctorJob, evidence: Evidence) -> Program:
-    """A case's or the user's, on its devices."""
+    """Return the program to examine: a built-in case or the user's, on its devices."""
     if job.case:
         return built_in.program(job, evidence.devices)
     program = users.program(job)
@@ -68,32 +71,38 @@ def _program(job: DoctorJob, evidence: Evidence) -> Program:
 
 
 def _on_cpu(job: DoctorJob) -> list[Time]:
-    """The times where each device is the CPU itself; none if the program needs more. Virtual ones slow down each op."""
+    """Return the times when every device is the CPU itself; none if the program fails that way.
+
+    Virtual devices slow down each op, so times measured on them would mean nothing.
+    """
     clock = Clock(lambda: None)
     with contextlib.suppress(Exception), on_cpu(job.devices):
         program = _program(job, Evidence(side="torch", devices=[f"cuda:{i}" for i in range(job.devices)]))
         contexts = [contextlib.nullcontext] * WARM + [functools.partial(timed, clock, program.model)] * TIMED
-        files = Files(Path(job.folder), 1)  # as if of another rank: the parent sees that it goes on
+        files = Files(Path(job.folder), 1)  # the file of another rank: the parent process sees that this goes on
         Drive(program, lambda number, batch: contexts[number](), files, 1, len(contexts)).run()
     return clock.result("CPU")
 
 
 def _wait(job: DoctorJob) -> None:
-    """Until all devices have done what they were given."""
+    """Wait until all devices have finished their work."""
     for number in range(0 if job.virtual else job.devices):
         torch.cuda.synchronize(number)
 
 
 @contextmanager
 def _machine(job: DoctorJob) -> Iterator[Evidence]:
-    """The devices of the job, real or not, and the process group if there are ranks; evidence of them alone."""
+    """Provide the devices of the job, real or virtual, and the process group if there are ranks.
+
+    Yields evidence in which only the devices are filled in.
+    """
     rank = devices.rank()
     evidence = Evidence(side="torch", rank=rank.number, ranks=rank.of, asked=job.asked)
     evidence.own_step = bool(job.case or job.step)
     evidence.devices = [f"cuda:{i}" for i in range(job.devices)]
     with contextlib.ExitStack() as stack:
         if job.virtual and job.case and job.case.strategy == "tensor_parallel":
-            # A DTensor and a virtual one cannot be the same tensor: these ranks are on the CPU as it is.
+            # A tensor cannot be a DTensor and a VirtualTensor at once, so these ranks use the plain CPU.
             evidence.devices, evidence.physical = ["cpu"] * job.devices, ["CPU (process)"] * job.devices
         elif job.virtual:
             evidence.physical = ["CPU (virtual)"] * job.devices
@@ -102,7 +111,7 @@ def _machine(job: DoctorJob) -> Iterator[Evidence]:
             evidence.physical = [torch.cuda.get_device_name(i) for i in range(job.devices)]
         if rank.of > 1:
             devices.join(torch.device("cpu") if job.virtual else torch.device("cuda", rank.number))
-            # The program's own call would be the second one.
+            # The group exists now; the program's own call would fail as the second one.
             stack.enter_context(mock.patch.object(dist, "init_process_group", lambda *args, **kwargs: None))
         elif not job.case:
             stack.enter_context(mock.patch.dict(os.environ, _alone()))
@@ -110,9 +119,12 @@ def _machine(job: DoctorJob) -> Iterator[Evidence]:
 
 
 def _alone() -> dict[str, str]:
-    """What torchrun tells a process that is alone, so that a program for several finds its group."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    """Return the variables that torchrun sets for a single process.
+
+    With them a program written for several ranks can create its process group.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
     numbers = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
     return {**numbers, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
@@ -120,7 +132,7 @@ def _alone() -> dict[str, str]:
 def _context(
     job: DoctorJob, evidence: Evidence, observer: Observer, clocked: Clocked, files: Files, number: int, batch: Any
 ) -> AbstractContextManager[Any]:
-    """What a step runs in."""
+    """Return the context in which a step runs: observed, plain, timed or profiled."""
     if number < OBSERVED:
         return _observed(evidence, observer, files, batch)
     if number < OBSERVED + WARM or not job.timed:
@@ -149,7 +161,10 @@ def _profiled(evidence: Evidence, folder: Path) -> Iterator[None]:
 
 
 def _move(model: nn.Module, device: str) -> bool:
-    """To the device, unless the user's program has put a part of it on one; whether it was moved."""
+    """Move the model to the device, unless the user's program has placed a part of it already.
+
+    Returns whether it was moved.
+    """
     tensors = [*model.parameters(), *model.buffers()]
     if any(tensor.device.type != "cpu" for tensor in tensors):
         return False

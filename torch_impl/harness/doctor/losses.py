@@ -1,4 +1,7 @@
-"""Calls of a loss function, with what went in: shapes, types, numbers and their origin say what is wrong with them."""
+"""Calls of loss functions, with the shapes, dtypes, values and origins of what goes in.
+
+From these the doctor tells what is wrong, such as a softmax before a loss that expects logits.
+"""
 
 from typing import Any, Literal
 
@@ -29,33 +32,33 @@ TAKES: dict[str, Takes] = {
     "nll_loss": "log_probabilities",
 }
 ACTIVATIONS = {"SoftmaxBackward": "softmax", "LogSoftmaxBackward": "log_softmax", "SigmoidBackward": "sigmoid"}
-INVERSE = {"softmax": "log()", "sigmoid": "logit()"}  # what turns what an activation made into logits again
+INVERSE = {"softmax": "log()", "sigmoid": "logit()"}  # what turns an activation's output into logits again
 RESHAPES = ("ViewBackward", "UnsafeViewBackward", "ReshapeAliasBackward", "AliasBackward", "CloneBackward")
 RESHAPES += ("UnsqueezeBackward", "SqueezeBackward", "ToCopyBackward")
-ADDED = (*RESHAPES, "AddBackward")  # a linear's bias may be added
+ADDED = (*RESHAPES, "AddBackward")  # a linear layer's bias may be added after the product
 KEPT = (*RESHAPES, "TransposeBackward", "PermuteBackward", "ClampBackward", "SelectBackward", "SliceBackward")
 LINEAR = ("AddmmBackward", "MmBackward", "LinearBackward", "BmmBackward", "BaddbmmBackward")
 PICKS = ("__getitem__", "index_select")
-LARGE = 2**24  # numbers in a batch that are not compared
-MARK = "doctor activation"  # what a node of the graph has in its metadata: the line without it
+LARGE = 2**24  # elements in a batch: larger ones are not compared
+MARK = "doctor activation"  # metadata key of an autograd node: the user's line without the activation
 
 
 class Losses:
-    """Notes them in a step, which was given these inputs."""
+    """Records the losses of a step, which has these inputs."""
 
     def __init__(self, step: Step, inputs: dict[str, torch.Tensor], calls: Calls, origins: Origins):
         self.step, self.calls, self.origins = step, calls, origins
         self._batch = {name: _rows(tensor) for name, tensor in inputs.items()} if len(inputs) > 1 else {}
-        self._fed: list[tuple[order.Rows, Spot | None]] = []  # what the model got at each call
+        self._fed: list[tuple[order.Rows, Spot | None]] = []  # what the model was given at each call
         self._picked: WeakIdKeyDictionary = WeakIdKeyDictionary()  # where rows were put into another order
 
     def fed(self, module: str, given: Any) -> None:
-        """A module is called with this."""
+        """Note what a module is called with; only the whole model's inputs count."""
         if module == MODEL and self._batch:
             self._fed += [(_rows(tensor), self._picked.get(tensor)) for tensor in tensors(given)]
 
     def note(self, function: str, args: tuple, kwargs: dict, result: Any) -> None:
-        """A function was called; if it is a loss, the step has it."""
+        """Note a function call; if it is a loss, add it to the step."""
         if function in ACTIVATIONS.values() and result.grad_fn is not None:
             result.grad_fn.metadata.setdefault(MARK, self._without())
         elif args and isinstance(result, torch.Tensor):
@@ -65,73 +68,74 @@ class Losses:
             self.step.losses.append(self._loss(function, given[0], given[1]))
             self.origins.note(result, "loss")
 
-    def _loss(self, function: str, given: torch.Tensor, target: torch.Tensor) -> LossCall:
-        activation, without = _activation(given)
+    def _loss(self, function: str, outputs: torch.Tensor, target: torch.Tensor) -> LossCall:
+        """Return the evidence of a call of a loss function with these outputs and target."""
+        activation, without = _activation(outputs)
         call = LossCall(
             function=function,
-            input=self.origins.describe(given),
+            input=self.origins.describe(outputs),
             target=self.origins.describe(target),
             place=self.calls.place(source.line()),
-            straight=_is_straight(given),
+            straight=_is_straight(outputs),
             activation=activation,
             takes=TAKES.get(function, ""),
         )
         if call.takes:
-            call.smallest, call.largest = values.extent([given]) or (None, None)
-            call.sums = _sums(given)
-            axis = 1 if given.dim() > 1 else 0
+            call.smallest, call.largest = values.extent([outputs]) or (None, None)
+            call.sums = _sums(outputs)
+            axis = 1 if outputs.dim() > 1 else 0
             logarithm = f"log_softmax({axis})" if call.takes == "log_probabilities" else "log()"
             inside = without if call.takes == "logits" else None
             call.mended = inside or _followed(INVERSE.get(activation, logarithm))
         call.rows, call.reordered = self._order(target)
-        call.squeezed = squeezed(given, target)
-        call.transposed = _followed("transpose(1, -1)") if given.dim() > 2 and call.straight else None
+        call.squeezed = squeezed(outputs, target)
+        call.transposed = _followed("transpose(1, -1)") if outputs.dim() > 2 and call.straight else None
         return call
 
     def _order(self, target: torch.Tensor) -> tuple[Any, Code | None]:
-        """Whether the target's rows belong to what the model got."""
+        """Return how the target's rows relate to those that the model was given, and a correction."""
         fed = [rows for rows, _ in self._fed]
-        how = order.compared(self._batch, fed, _rows(target)) if fed else ""
-        if how != "apart":
-            return how, None
+        relation = order.compared(self._batch, fed, _rows(target)) if fed else ""
+        if relation != "apart":
+            return relation, None
         spots = [spot for _, spot in self._fed if spot]
         of_target = self._picked.get(target)
         mended = order.mended(spots[-1] if spots else None, of_target, "torch.randperm(len(x))")
-        found = rewrite.expression(of_target)
-        line = rewrite.shown(found.file, found.node.lineno) if found else ""
-        return how, mended or Code(source=line)
+        expression = rewrite.expression(of_target)
+        line = rewrite.shown(expression.file, expression.node.lineno) if expression else ""
+        return relation, mended or Code(source=line)
 
     def _note_rows(self, function: str, args: tuple, result: torch.Tensor) -> None:
-        """Rows that are picked by numbers, and what is only moved or cast afterwards."""
+        """Note where rows are selected by index, and carry that along when they are only moved or cast."""
         if function in PICKS and isinstance(args[-1], (torch.Tensor, np.ndarray, list)):
             self._picked[result] = source.spot()
         elif function in SAME and isinstance(args[0], torch.Tensor) and args[0] in self._picked:
             self._picked[result] = self._picked[args[0]]
 
     def _without(self) -> Code | None:
-        """The user's line without the activation that it computes, or that made the module for it."""
+        """Return the user's line without the activation it computes, or the line that made its module."""
         if source.direct():
             return rewrite.code(source.spot(), Expression.unwrapped)
         module = self.calls.running[-1] if self.calls.running else None
-        made = self.calls.building.spots.get(module) if module is not None else None
-        return rewrite.code(made, _identity)
+        spot = self.calls.building.spots.get(module) if module is not None else None
+        return rewrite.code(spot, _identity)
 
 
 def squeezed(left: torch.Tensor, right: torch.Tensor) -> Code | None:
-    """The user's line without the last axis of the operand that has one more than the other."""
+    """Return the user's line with the last axis squeezed off the operand that has one axis more than the other."""
     if abs(left.dim() - right.dim()) != 1:
         return None
     return rewrite.code(source.spot(), lambda call: call.squeezed(left.dim() > right.dim(), "{}.squeeze(-1)"))
 
 
 def _identity(made: Expression) -> Code | None:
-    """nn.Softmax(dim=1) as nn.Identity()."""
+    """Return a line such as nn.Softmax(dim=1) with nn.Identity() in its place."""
     home = made.text(made.node.func).rpartition(".")[0] if made.function in vars(nn) else ""
     return made.with_text(made.node, f"{home or 'torch.nn'}.Identity()") if made.function in vars(nn) else None
 
 
 def _followed(method: str) -> Code | None:
-    """The line of the loss with its input put through a method."""
+    """Return the line of the loss with a method applied to its input."""
 
     def change(call: Expression) -> Code | None:
         given = getattr(call.node, "args", None)
@@ -142,28 +146,28 @@ def _followed(method: str) -> Code | None:
 
 
 def _is_straight(tensor: torch.Tensor) -> bool:
-    """Whether a linear layer made it, reshaped at most."""
+    """Return whether the tensor is a linear layer's output, at most reshaped."""
     node = _behind(tensor, ADDED)
     return node is not None and node.name().startswith(LINEAR)
 
 
 def _activation(tensor: torch.Tensor) -> tuple[str, Code | None]:
-    """What made it, reshaped at most, and the line without that."""
+    """Return the activation whose output this is, at most reshaped, and the user's line without it."""
     node = _behind(tensor, KEPT)
     name = ACTIVATIONS.get(node.name().rstrip("0123456789"), "") if node is not None else ""
     return name, node.metadata.get(MARK) if node is not None and name else None
 
 
-def _behind(tensor: torch.Tensor, passed: tuple[str, ...]) -> Any:
-    """The node of the graph that made it, but for these."""
+def _behind(tensor: torch.Tensor, skipped: tuple[str, ...]) -> Any:
+    """Return the autograd node that made the tensor, skipping nodes with these names."""
     node = tensor.grad_fn
-    while node is not None and node.name().startswith(passed):
+    while node is not None and node.name().startswith(skipped):
         node = node.next_functions[0][0]
     return node
 
 
 def _sums(tensor: torch.Tensor) -> tuple[float, float] | None:
-    """The smallest and the largest sum over several classes."""
+    """Return the smallest and the largest sum over the classes; None if there is no axis of classes."""
     axis = 1 if tensor.dim() > 1 else 0
     if not tensor.dim() or not tensor.numel() or tensor.shape[axis] < 2:
         return None
@@ -173,6 +177,7 @@ def _sums(tensor: torch.Tensor) -> tuple[float, float] | None:
 
 
 def _rows(tensor: torch.Tensor) -> order.Rows:
+    """Return the rows of a tensor for comparison, or none if it cannot be read or is too large."""
     if not tensor.dim() or tensor.is_nested or tensor.layout != torch.strided or not values.are_there(tensor):
         return []
     if tensor.numel() > LARGE or tensor.is_complex():

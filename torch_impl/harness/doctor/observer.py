@@ -1,4 +1,4 @@
-"""Observes a step of training as the program does it, without changing a bit of it."""
+"""The observer: observes a step of training as the program runs it, without changing any result."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data.dataloader import _BaseDataLoaderIter  # every kind of its iterators
+from torch.utils.data.dataloader import _BaseDataLoaderIter  # the base class of all its iterators
 
 from parity.doctor.evidence import Place, Step
 from torch_impl.harness.doctor import source
@@ -22,7 +22,10 @@ from torch_impl.harness.doctor.training import Training
 
 
 class Observer:
-    """Of a model that was built within `building`, and its training on these devices ("cuda:0")."""
+    """Observes a model that was built within `building`, and its training.
+
+    `devices` names the devices as the program does ("cuda:0").
+    """
 
     def __init__(self, model: nn.Module, building: Building, devices: list[str]):
         self.building = building
@@ -35,12 +38,15 @@ class Observer:
 
     @property
     def optimizers(self) -> list[Optimizer]:
-        """Those that were made or used."""
+        """The optimizers that were made or used."""
         return list(self.building.optimizers)
 
     @contextmanager
     def step(self, inputs: dict[str, torch.Tensor]) -> Iterator[Step]:
-        """A step is done within it, and filled in when it is over. What it raises is its failure, and stays here."""
+        """Run a step within the block, and fill in its evidence when it is over.
+
+        An exception of the program is recorded as the step's failure, and does not propagate.
+        """
         step = Step()
         for name, tensor in inputs.items():
             self.origins.note(tensor, f"input {name}")
@@ -59,10 +65,10 @@ class Observer:
         self.training.finish()
         self.ops.copies.finish(step)
         self.below.finish()
-        self.calls.failing = None  # it holds the frames of the step
+        self.calls.failing = None  # it would keep the frames of the step alive
 
     def _loaders(self) -> Any:
-        """A patch: what a data loader of the program's own gives is an input too."""
+        """Return a patch that marks the batches of the program's own data loader as inputs."""
         draw = _BaseDataLoaderIter.__next__
 
         def drawn(loader: _BaseDataLoaderIter) -> Any:

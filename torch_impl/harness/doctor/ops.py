@@ -1,7 +1,7 @@
-"""What the program's own lines do with tensors: copies, losses, broadcasts, cuts, and the op that fails.
+"""What the program's own lines do with tensors: copies, losses, broadcasts, gradient cuts, and failing ops.
 
-A TorchFunctionMode sees the functions as the program calls them, before they fall apart into the ops that
-finite.py sees. What a library does inside is not the program's, and not seen here.
+A TorchFunctionMode sees the functions as the program calls them, before they are decomposed into the ATen ops that
+finite.py sees. What libraries do internally is not the program's doing, and is left out.
 """
 
 import time
@@ -27,13 +27,13 @@ ELEMENTWISE = frozenset(
     )
 )
 BACKWARDS = ("backward", "grad")
-# What only looks at a tensor.
+# Functions that only inspect a tensor.
 LOOKS = frozenset(("__set__", "dim", "size", "stride", "__len__", "numel", "is_floating_point", "is_pinned"))
-MARK = "doctor"  # what a node of the graph has in its metadata: the place that made it
+MARK = "doctor"  # metadata key of an autograd node: the place that created it
 
 
 class Ops(TorchFunctionMode):
-    """Sees the program's own ops, from `begin` on."""
+    """The mode that sees the program's own ops, from `begin` on."""
 
     def __init__(self, calls: Calls, origins: Origins, gpus: list[str], cuts: Cuts, graphs: Graphs):
         super().__init__()
@@ -42,7 +42,7 @@ class Ops(TorchFunctionMode):
         self.step = Step()
 
     def begin(self, step: Step, inputs: dict[str, torch.Tensor]) -> None:
-        """What is seen from now on is of this step, which is given these."""
+        """Attribute what follows to this step, which has these inputs."""
         self.step, self.losses = step, Losses(step, inputs, self.calls, self.origins)
         self.cuts.begin(step)
         self.copies.begin()
@@ -74,7 +74,7 @@ class Ops(TorchFunctionMode):
         return results
 
     def _get(self, func: Any, args: tuple) -> Any:
-        """An attribute of a tensor."""
+        """Handle an attribute of a tensor, such as x.data."""
         results = func(*args)
         for name in ATTRIBUTES:
             if getattr(torch.Tensor, name) is func.__self__:
@@ -90,23 +90,24 @@ class Ops(TorchFunctionMode):
         self.calls.failed(error, name, [self.origins.describe(tensor) for tensor in given], place)
 
     def _note_broadcast(self, name: str, args: tuple) -> None:
-        operands = [each for each in args[:2] if isinstance(each, torch.Tensor) and each.dim()]
+        """Record a broadcast between tensors of different shapes in the user's line."""
+        operands = [operand for operand in args[:2] if isinstance(operand, torch.Tensor) and operand.dim()]
         if len(operands) < 2 or operands[0].shape == operands[1].shape:
             return
         if line := source.direct():
             left, right = map(self.origins.describe, operands)
             place = self.calls.place(line)
-            wide = Broadcast(operation=name.strip("_"), left=left, right=right, place=place)
-            wide.squeezed = squeezed(*operands)
-            self.step.broadcasts.append(wide)
+            broadcast = Broadcast(operation=name.strip("_"), left=left, right=right, place=place)
+            broadcast.squeezed = squeezed(*operands)
+            self.step.broadcasts.append(broadcast)
 
     def _mark(self, results: Any) -> None:
-        """The graph's new nodes know where they were made, for when they run in the backward pass."""
+        """Note on the new autograd nodes where they were created, for when they run in the backward pass."""
         nodes = [tensor.grad_fn for tensor in tensors(results)]
         place = self.calls.place(source.line()) if any(nodes) else None
         while nodes:
             node = nodes.pop()
-            # An AccumulateGrad is the parameter's, and outlives the graph.
+            # An AccumulateGrad node (without next_functions) belongs to the parameter, and outlives the graph.
             if node is not None and node.next_functions and MARK not in node.metadata:
                 node.metadata[MARK] = place
-                nodes += [before for before, _ in node.next_functions]
+                nodes += [parent for parent, _ in node.next_functions]

@@ -1,7 +1,7 @@
-"""Which tensor is which: an input, a parameter, what a module returned, a constant.
+"""Where each tensor comes from: an input, a parameter, a module's output, a constant.
 
-Tensors are held weakly. An op that only moves, casts or views a tensor hands the origin on; what other ops make
-is known by the user's line alone.
+Tensors are held weakly. An op that only moves, casts or views a tensor passes its origin on; of other results only the
+user's line is known.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from parity.doctor import evidence
 from torch_impl.harness.doctor import source
 from torch_impl.harness.virtual_devices import TYPE
 
-# What moves, casts or views a tensor, by the function's name.
+# Functions that only move, cast or view a tensor.
 CASTS = ("to", "cuda", "cpu", "type", "double", "float", "half", "bfloat16", "int", "long", "bool", "type_as")
 VIEWS = (
     *("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "movedim"),
@@ -28,7 +28,7 @@ SAME = frozenset((*CASTS, *VIEWS, *ATTRIBUTES))
 
 
 class Known(NamedTuple):
-    """What is known of a tensor. `cast`: the line that made it changed its type."""
+    """What is known of a tensor; `cast` says that the line that made it changed its dtype."""
 
     origin: str
     made: str
@@ -40,51 +40,51 @@ CONSTANT = "constant"
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
-    """All tensors in it."""
+    """Return all tensors in a nest of containers."""
     if isinstance(value, torch.Tensor):
         return [value]
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def device(tensor: torch.Tensor) -> str:
-    """Where it is, as the user's code names it: a virtual device stands for a GPU."""
+    """Return a tensor's device as the user's code names it; a virtual device stands for a GPU."""
     return name(tensor.device)
 
 
-def name(where: torch.device) -> str:
-    """The same of a device."""
-    if where.type == "cpu":
+def name(device_: torch.device) -> str:
+    """Return a device's name as the user's code has it."""
+    if device_.type == "cpu":
         return "cpu"
-    return f"{'cuda' if where.type == TYPE else where.type}:{where.index or 0}"
+    return f"{'cuda' if device_.type == TYPE else device_.type}:{device_.index or 0}"
 
 
 def dtype(tensor: torch.Tensor) -> str:
-    """float32."""
+    """Return a tensor's dtype without the prefix "torch."."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 class Origins:
-    """Says of a tensor whence it came."""
+    """Knows the origin of each tensor."""
 
     def __init__(self) -> None:
         self._known: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
     def describe(self, tensor: torch.Tensor) -> evidence.Tensor:
-        """As evidence."""
-        origin, made, _ = self.of(tensor)
+        """Describe a tensor as evidence."""
+        origin, line, _ = self.of(tensor)
         shape = [] if tensor.is_nested else list(tensor.shape)
-        return evidence.Tensor(device=device(tensor), dtype=dtype(tensor), shape=shape, origin=origin, made=made)
+        return evidence.Tensor(device=device(tensor), dtype=dtype(tensor), shape=shape, origin=origin, made=line)
 
     def of(self, tensor: torch.Tensor) -> Known:
-        """What is known of it."""
+        """Return what is known of a tensor."""
         return self._known.get(tensor, NOTHING)
 
     def note(self, tensor: torch.Tensor, origin: str) -> None:
-        """It is this."""
+        """Set the origin of a tensor."""
         self._known[tensor] = self.of(tensor)._replace(origin=origin)
 
     def note_weights(self, module: nn.Module, path: str, registered: bool, made: dict[str, str]) -> None:
-        """The module's own parameters and buffers, with the line that made each."""
+        """Set the origin of a module's own parameters and buffers; `made` holds the line that made each."""
         named = {"parameter": module._parameters, "buffer": module._buffers}
         for kind, weights in named.items():
             for key, tensor in weights.items():
@@ -94,25 +94,25 @@ class Origins:
                     self._known[tensor] = Known(origin, made.get(key, ""))
 
     def note_output(self, module: str, outputs: Any) -> None:
-        """What a module returned, unless an inner one had, or it was given to it as it is."""
+        """Set the origin of a module's outputs, except those that already have one (an inner module's, or inputs)."""
         for tensor in tensors(outputs):
             if not self.of(tensor).origin:
                 self.note(tensor, f"output of {module}")
 
     def made(self, function: str, given: list[torch.Tensor], results: Any) -> None:
-        """An op of this name made its results of what it was given."""
-        here = {id(tensor) for tensor in given}
+        """Set the origin of the results of a function from what it was given."""
+        given_ids = {id(tensor) for tensor in given}
         for tensor in tensors(results):
-            if id(tensor) not in here:
+            if id(tensor) not in given_ids:
                 self._known[tensor] = self._made(function, given, tensor)
 
     def _made(self, function: str, given: list[torch.Tensor], result: torch.Tensor) -> Known:
         if function in SAME and given:
-            before = self.of(given[0])
+            source_known = self.of(given[0])
             if result.dtype != given[0].dtype:
-                return Known(before.origin, source.line(), cast=True)
-            if before.cast or result.device == given[0].device:
-                return before  # what gave it its type says more than what moved it on
-            return Known(before.origin, source.line())
-        constant = all(self.of(tensor).origin == CONSTANT for tensor in given)
-        return Known(CONSTANT if constant else "", source.line())
+                return Known(source_known.origin, source.line(), cast=True)
+            if source_known.cast or result.device == given[0].device:
+                return source_known  # the line that gave it its dtype says more than the one that moved it
+            return Known(source_known.origin, source.line())
+        is_constant = all(self.of(tensor).origin == CONSTANT for tensor in given)
+        return Known(CONSTANT if is_constant else "", source.line())

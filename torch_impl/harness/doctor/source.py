@@ -1,4 +1,7 @@
-"""Which line of the user's is running: the innermost frame that is neither of a framework nor of the doctor."""
+"""The user's line that is running: the innermost stack frame that belongs neither to a framework nor to the doctor.
+
+The built-in models and strategies count as the user's.
+"""
 
 import os
 import sys
@@ -10,8 +13,8 @@ import torch
 from parity.doctor import ownership, rewrite
 from parity.doctor.rewrite import Spot
 
-ABOVE = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "")  # of the package
-# Of torch, what merely passes a call of the user's on.
+ABOVE = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "")  # the folder that the torch package is in
+# Files of torch that merely pass a user's call on.
 PASSING = tuple(
     os.path.join("torch", *path)
     for path in (
@@ -27,30 +30,33 @@ MODULE = os.path.join("torch", "nn", "modules", "module.py")
 USER, PASSED, MOVED, LIBRARY = range(4)
 
 
-def line(made: object = None) -> str:
-    """The user's line that is running, "" if there is none. `made`: not one in a method of this object."""
-    found = frame(made)
-    return _text(found.f_code, found.f_lineno) if found else ""
+def line(owner: object = None) -> str:
+    """Return the user's line that is running, as "file:line"; "" if there is none.
+
+    With `owner`, methods of that object are skipped: while it is being made, the line is the one that makes it.
+    """
+    frame_ = frame(owner)
+    return _text(frame_.f_code, frame_.f_lineno) if frame_ else ""
 
 
-def frame(made: object = None) -> FrameType | None:
-    """The frame of that line."""
-    found: FrameType | None = sys._getframe(1)
-    while found is not None and (_kind(found.f_code) != USER or (made is not None and _self(found) is made)):
-        found = found.f_back
-    return found
+def frame(owner: object = None) -> FrameType | None:
+    """Return the frame of the user's line that is running."""
+    frame_: FrameType | None = sys._getframe(1)
+    while frame_ is not None and (_kind(frame_.f_code) != USER or (owner is not None and _self(frame_) is owner)):
+        frame_ = frame_.f_back
+    return frame_
 
 
-def spot(made: object = None) -> Spot | None:
-    """Where in that line the program is."""
-    found = frame(made)
-    return rewrite.spot(found) if found else None
+def spot(owner: object = None) -> Spot | None:
+    """Return where within the user's line the program is."""
+    frame_ = frame(owner)
+    return rewrite.spot(frame_) if frame_ else None
 
 
 def direct(modules: bool = False) -> str:
-    """The user's line if it calls what is running by itself, "" if code of a framework does.
+    """Return the user's line if it calls the current function directly, "" if a framework's code is in between.
 
-    `modules`: or by a method of nn.Module, as model.to() does.
+    With `modules`, the methods of nn.Module that move a model, such as model.to(), may be in between.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _kind(frame.f_code) in ((PASSED, MOVED) if modules else (PASSED,)):
@@ -59,7 +65,7 @@ def direct(modules: bool = False) -> str:
 
 
 def within(path: str) -> bool:
-    """Whether a function of this file, "torch/utils/checkpoint.py", is running."""
+    """Return whether a function of this file ("torch/utils/checkpoint.py") is running."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not frame.f_code.co_filename.endswith(path):
         frame = frame.f_back
@@ -67,13 +73,13 @@ def within(path: str) -> bool:
 
 
 def line_of(traceback: TracebackType | None) -> str:
-    """The innermost of the user's lines that an exception went through."""
-    found = ""
+    """Return the innermost of the user's lines in a traceback."""
+    innermost = ""
     while traceback is not None:
         if _kind(traceback.tb_frame.f_code) == USER:
-            found = _text(traceback.tb_frame.f_code, traceback.tb_lineno)
+            innermost = _text(traceback.tb_frame.f_code, traceback.tb_lineno)
         traceback = traceback.tb_next
-    return found
+    return innermost
 
 
 def _kind(code: CodeType) -> int:
@@ -82,6 +88,7 @@ def _kind(code: CodeType) -> int:
 
 @cache
 def _judged(file: str, _programs: tuple[str, ...]) -> int:
+    """Return whose file it is: the user's, one that passes calls on, nn.Module's own, or a library's."""
     owner = ownership.owner(file)
     if owner != "installed":
         return USER if owner == "user" else PASSED
@@ -92,11 +99,11 @@ def _judged(file: str, _programs: tuple[str, ...]) -> int:
 
 
 def _self(frame: FrameType) -> object:
-    """The first argument of the function."""
+    """Return the first argument of the frame's function."""
     names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
     return frame.f_locals.get(names[0]) if names else None
 
 
 def _text(code: CodeType, number: int) -> str:
-    here = os.path.join(os.getcwd(), "")
-    return f"{code.co_filename.removeprefix(here)}:{number}"
+    working_directory = os.path.join(os.getcwd(), "")
+    return f"{code.co_filename.removeprefix(working_directory)}:{number}"

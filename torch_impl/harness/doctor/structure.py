@@ -1,4 +1,4 @@
-"""The modules of a model: what it is wrapped in, and what it holds without PyTorch's knowledge."""
+"""The structure of a model: its wrappers, and the modules it holds without PyTorch's knowledge."""
 
 import contextlib
 import itertools
@@ -13,31 +13,34 @@ from torch.optim import Optimizer
 
 WRAPPERS = {DistributedDataParallel: "ddp", nn.DataParallel: "data_parallel"}
 PLAIN = frozenset(vars(nn.Module()))  # the attributes that every module has
-DEPTH = 4  # how far into lists, dicts and objects a hidden module is looked for
+DEPTH = 4  # how many lists, dicts and objects deep hidden modules are searched for
 
 
 def distributed(model: nn.Module) -> str:
-    """What the model is wrapped in, "ddp"."""
+    """Return what the model is wrapped in, such as "ddp"; "" if it is not wrapped."""
     if isinstance(model, DistributedDataParallel) and (model.find_unused_parameters or model.static_graph):
         return "ddp_partial"
     return next((name for kind, name in WRAPPERS.items() if isinstance(model, kind)), "")
 
 
 def inner(model: nn.Module) -> nn.Module:
-    """The model without such a wrapper."""
+    """Return the model without its wrapper."""
     return model.module if distributed(model) else model
 
 
 def first(module: nn.Module) -> torch.Tensor | None:
-    """A tensor that it holds: as the others are, if all were moved at once. Detached: a parameter is moved in place."""
-    held = next(itertools.chain(module.parameters(), module.buffers()), None)
-    return None if held is None else held.detach()
+    """Return a detached tensor of the module, or None.
+
+    It stands for all, as they are moved together. Detached, because moving a parameter changes it in place.
+    """
+    tensor = next(itertools.chain(module.parameters(), module.buffers()), None)
+    return None if tensor is None else tensor.detach()
 
 
 def hidden(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules that hold something and hang in a list, a dict, an object or a closure, but are not registered.
+    """Yield modules with parameters or buffers that hang in a list, dict, object or closure, but are not registered.
 
-    The `self` of a function within a method is what the function belongs to, no part of what holds it.
+    `self` in a closure is skipped: it is the owner of the function, not a part of what holds it.
     """
     seen = {id(module) for module in inner(model).modules()} | {id(model)}
     for path, module in inner(model).named_modules():
@@ -47,6 +50,7 @@ def hidden(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _search(path: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the hidden modules in a value, with their paths."""
     if depth == 0 or id(value) in seen:
         return
     if isinstance(value, nn.Module):
@@ -59,14 +63,14 @@ def _search(path: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What hangs in it, and how it is reached."""
+    """Yield (access, part) for everything that hangs in the value, such as ("[0]", x)."""
     if isinstance(value, (list, tuple)):
         yield from ((f"[{i}]", part) for i, part in enumerate(value))
     elif isinstance(value, dict):
         yield from ((f"[{key!r}]", part) for key, part in value.items())
     elif isinstance(value, types.FunctionType):
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # nothing is in it yet
+            with contextlib.suppress(ValueError):  # the closure's variable is not set yet
                 if name != "self":
                     yield f".{name}", cell.cell_contents
     elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType, torch.Tensor, Optimizer)):

@@ -1,4 +1,4 @@
-"""Tells a clock when the parts of a step begin and end."""
+"""Times the parts of a step: reports to a clock when each begins and ends."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ COPIES = ("to", "cuda", "cpu", "item", "numpy", "tolist")  # methods of a tensor
 
 @contextmanager
 def timed(clock: Clock, model: nn.Module) -> Iterator[None]:
-    """One step, timed."""
+    """Time one step, which runs within the block."""
     with ExitStack() as stack:
         backward = clock.timed("backward", torch.autograd.backward)
         stack.enter_context(mock.patch.object(torch.autograd, "backward", backward))

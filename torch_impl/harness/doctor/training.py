@@ -1,4 +1,4 @@
-"""How a step learns: its backward passes, the gradients that come of them, the optimizers, float16 and its scale."""
+"""How a step trains: its backward passes, their gradients, the optimizers, and float16 with loss scaling."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,13 +22,14 @@ from torch_impl.harness.doctor.graphs import Graphs
 from torch_impl.harness.doctor.origins import Origins
 from torch_impl.harness.doctor.structure import inner
 
-STATES = ("none", "zero", "finite", "not_finite")  # of a gradient that was seen several times the last of these counts
+# States of a gradient. If it was looked at several times, the one that stands last here counts.
+STATES = ("none", "zero", "finite", "not_finite")
 VALUED = ("finite", "not_finite")
 SCALES = ("MulBackward", "DivBackward")
 
 
 class Training:
-    """Watches the training in a step."""
+    """Observes the training in a step."""
 
     def __init__(self, model: nn.Module, building: Building, calls: Calls, origins: Origins, cuts: Cuts):
         self.model, self.building, self.calls, self.origins = inner(model), building, calls, origins
@@ -38,15 +39,19 @@ class Training:
 
     @contextmanager
     def watched(self, step: Step, reached: Callable[[Any], None]) -> Iterator[None]:
-        """Within it, what happens is noted in the step; `reached` gets the losses and what gradients there are."""
+        """Record in the step what happens within the block.
+
+        `reached` gets the losses, and the gradients that are not finite.
+        """
         self.step, self.reached = step, reached
         self._states = dict.fromkeys(self.names.values(), "none")
-        self._fresh = False  # there are gradients that nobody has looked at
+        self._fresh = False  # there are gradients that have not been looked at
         self._stepped: dict[Optimizer, None] = {}
-        self._growth: dict[Optimizer, tuple[float, float, float]] = {}  # rates, and parameters before and after
+        # By optimizer: the learning rate, and the size of the parameters before and after the update that grew most.
+        self._growth: dict[Optimizer, tuple[float, float, float]] = {}
         self._events = Events(step)
         self._updates = 0
-        self._unscaled: list[tuple[torch.Tensor, torch.Tensor]] = []  # losses as a GradScaler made them, and before
+        self._unscaled: list[tuple[torch.Tensor, torch.Tensor]] = []  # losses after and before a GradScaler scaled them
         with ExitStack() as stack:
             for patch in self._patches():
                 stack.enter_context(patch)
@@ -58,7 +63,7 @@ class Training:
             yield
 
     def finish(self) -> None:
-        """The rest, when the step is over."""
+        """Record the rest, when the step is over."""
         self._look_at_gradients()
         self.step.gradients += [Gradient(parameter=name, state=state) for name, state in self._states.items()]
         self.step.optimizers += map(self._seen, self.building.optimizers)
@@ -79,28 +84,33 @@ class Training:
         ]
 
     def _backward(self, run: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a backward pass and record it, with the parameters whose earlier gradients it adds to."""
         if self.calls.phase == "backward":
-            return run(roots, *args, **kwargs)  # a checkpoint's
+            return run(roots, *args, **kwargs)  # a checkpoint's own backward pass, within the outer one
         scaled = any(map(self._is_scaled, roots))
         self._events.note("backward")
-        noted = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
-        noted.optimizer, noted.divided = self._called(), _divided()
-        noted.update = f"{noted.optimizer}.step()"
-        self.step.backwards.append(noted)
+        record = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
+        record.optimizer, record.divided = self._called(), _divided()
+        record.update = f"{record.optimizer}.step()"
+        self.step.backwards.append(record)
         self._fresh = True
-        before = {name: parameter.grad for name, parameter in self._parameters()}
-        before = {name: (held, held._version) for name, held in before.items() if values.state(held) in VALUED}
+        earlier = {name: parameter.grad for name, parameter in self._parameters()}
+        earlier = {
+            name: (gradient, gradient._version)
+            for name, gradient in earlier.items()
+            if values.state(gradient) in VALUED
+        }
         self.reached(roots)
         for root in roots:
             self.origins.note(root, "loss")
-            self.graphs.note_root(root, self.calls.place(noted.source))
+            self.graphs.note_root(root, self.calls.place(record.source))
             self.cuts.explain_whole(root)
         with self.calls.within("backward", "update" if self.calls.phase == "update" else "other"):
             results = run(roots, *args, **kwargs)
         for name, parameter in self._parameters():
-            held, version = before.get(name, (parameter.grad, None))
-            if version is not None and (parameter.grad is not held or held._version != version):
-                noted.kept.append(name)
+            gradient, version = earlier.get(name, (parameter.grad, None))
+            if version is not None and (parameter.grad is not gradient or gradient._version != version):
+                record.kept.append(name)
         return results
 
     def _clear(self, clear: Callable[..., Any], owner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -117,7 +127,7 @@ class Training:
         return scaled
 
     def _scaled_update(self, update: Callable[..., Any], scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
-        """It leaves the optimizer out if a gradient is not finite."""
+        """Note the update; a GradScaler itself skips the optimizer if a gradient is not finite."""
         self._note_step(args[0] if args else kwargs["optimizer"])
         return update(scaler, *args, **kwargs)
 
@@ -133,16 +143,17 @@ class Training:
         self._size = values.root_mean_square(_held(stepping))
 
     def _on_updated(self, stepping: Optimizer, *_: Any) -> None:
+        """Note how much an update changes the size of the parameters."""
         self._updates += 1
         self.calls.phase = "other"
         rate = float(stepping.param_groups[0].get("lr", 0))
-        before, after = self._size, values.root_mean_square(_held(stepping))
+        size_before, size_after = self._size, values.root_mean_square(_held(stepping))
         _, least, most = self._growth.get(stepping, (0.0, 1.0, 0.0))
-        if not after * least <= most * before:  # also if it is not a number
-            self._growth[stepping] = rate, before, after
+        if not size_after * least <= most * size_before:  # written so that NaN counts as growth
+            self._growth[stepping] = rate, size_before, size_after
 
     def _called(self) -> str:
-        """What the user's line may call the optimizer by."""
+        """Return the name by which the user's line can refer to the optimizer."""
         names = (rewrite.name(source.frame(), optimizer) for optimizer in self.building.optimizers)
         return next(filter(None, names), "optimizer")
 
@@ -156,9 +167,9 @@ class Training:
         return self.model.named_parameters()
 
     def _look_at_gradients(self) -> None:
-        """As they are now, if there was a backward pass since they were looked at."""
-        fresh, self._fresh = self._fresh, False
-        for name, parameter in self._parameters() if fresh else ():
+        """Note the state of the gradients, if there was a backward pass since the last look."""
+        is_fresh, self._fresh = self._fresh, False
+        for name, parameter in self._parameters() if is_fresh else ():
             state = values.state(parameter.grad)
             self._states[name] = max(state, self._states.get(name, "none"), key=STATES.index)
             if state != "none":
@@ -167,30 +178,34 @@ class Training:
                 self.reached(parameter.grad)
 
     def _is_scaled(self, root: torch.Tensor) -> bool:
-        """Whether it was multiplied or divided by a number, but for what a GradScaler did; or elsewhere, if no loss."""
+        """Return whether the loss was multiplied or divided by a number, apart from what a GradScaler did.
+
+        A root that is not a scalar is a pipeline stage's output, whose loss was on another rank: assume that it was
+        scaled.
+        """
         if root.numel() > 1:
             return True  # a stage's output, whose gradient came from another rank
-        root = next((before for scaled, before in self._unscaled if scaled is root), root)
+        root = next((original for scaled, original in self._unscaled if scaled is root), root)
         node = root.grad_fn
         if node is None or not node.name().startswith(SCALES):
             return False
-        return sum(before is not None for before, _ in node.next_functions) == 1
+        return sum(original is not None for original, _ in node.next_functions) == 1
 
-    def _seen(self, known: Optimizer) -> Seen:
-        rate, before, after = self._growth.get(known, (None, None, None))
+    def _seen(self, optimizer: Optimizer) -> Seen:
+        rate, before, after = self._growth.get(optimizer, (None, None, None))
         return Seen(
-            kind=type(known).__name__,
-            source=self.building.optimizers[known],
-            parameters=[self.names[id(parameter)] for parameter in _held(known) if id(parameter) in self.names],
-            stepped=known in self._stepped,
+            kind=type(optimizer).__name__,
+            source=self.building.optimizers[optimizer],
+            parameters=[self.names[id(parameter)] for parameter in _held(optimizer) if id(parameter) in self.names],
+            stepped=optimizer in self._stepped,
             before=before,
             after=after,
             rate=rate,
-            slower=rewrite.code(self.building.spots.get(known), lambda made: made.with_keyword("lr", "1e-3", 1)),
+            slower=rewrite.code(self.building.spots.get(optimizer), lambda made: made.with_keyword("lr", "1e-3", 1)),
         )
 
     def _half_parameters(self) -> str:
-        """The line that made parameters float16."""
+        """Return the line that made parameters float16."""
         for module in self.model.modules():
             own = module.parameters(recurse=False)
             if any(parameter.dtype == torch.float16 and parameter.requires_grad for parameter in own):
@@ -203,7 +218,7 @@ def _held(optimizer: Optimizer) -> list[torch.Tensor]:
 
 
 def _divided() -> str:
-    """The user's line with its loss divided by {}."""
+    """Return the user's line with its loss divided by a placeholder {}."""
     call = rewrite.expression(source.spot())
     loss = call.operand() if call else None
     divided = call.with_text(loss, f"({call.text(loss)} / {{}})") if call and loss is not None else None
@@ -211,7 +226,7 @@ def _divided() -> str:
 
 
 def _patch(owner: Any, name: str, function: Callable[..., Any]) -> Any:
-    """The attribute, if called, is a call of the function with the original first."""
+    """Return a patch that replaces a function by `function`, which gets the original as first argument."""
     original = getattr(owner, name)
 
     def patched(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A user's program: the functions that the flags name, or a plain step where there is none."""
+"""The user's program: the functions that the flags name, or a default step."""
 
 import inspect
 import itertools
@@ -17,7 +17,10 @@ Inputs = dict[str, torch.Tensor]
 
 
 def program(job: DoctorJob) -> Program:
-    """What `build` returns, trained by `step`. Raises UsageError."""
+    """Return the program: what `build` returns, trained by `step`.
+
+    Raises UsageError if the flags name no functions, or `build` returns no model.
+    """
     build = load("--torch", job.build)
     step = load("--step", job.step, "model", "inputs") if job.step else _step
     model = build()
@@ -33,16 +36,19 @@ def program(job: DoctorJob) -> Program:
 
 
 def _batches(job: DoctorJob) -> Iterator[Inputs]:
-    """As a data loader gives them: on the host, new ones for each step."""
+    """Yield batches as a data loader does: on the host, new ones for each step."""
     for number in range(steps(job)):
         yield {given.name: torch.from_numpy(given.values(number)) for given in job.inputs}
 
 
 def _step(model: nn.Module, inputs: Inputs) -> None:
-    """Where no step is given: the inputs moved, forward, the sum of the outputs, backward."""
+    """Make a default step: move the inputs, forward, sum of the outputs, backward.
+
+    Used if the user gives no step.
+    """
     model.zero_grad()
-    held = itertools.chain(model.parameters(), model.buffers())
-    device = next((tensor.device for tensor in held), torch.device("cpu"))
+    weights = itertools.chain(model.parameters(), model.buffers())
+    device = next((tensor.device for tensor in weights), torch.device("cpu"))
     moved = {name: tensor.to(device) for name, tensor in inputs.items()}
     outputs = model(**moved) if _takes(model, moved) else model(*moved.values())
     floats = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
@@ -52,7 +58,7 @@ def _step(model: nn.Module, inputs: Inputs) -> None:
 
 
 def _takes(model: nn.Module, inputs: Inputs) -> bool:
-    """Whether the model's arguments have the names of the inputs."""
+    """Return whether the model's arguments have the names of the inputs."""
     try:
         inspect.signature(model.forward).bind(**inputs)
     except TypeError:

@@ -1,4 +1,4 @@
-"""The numbers in a tensor, looked at without being seen doing it: by no mode, no hook, no random number."""
+"""Reads the numbers in tensors unnoticed: no mode or hook sees it, and no random number is drawn."""
 
 import math
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ State = Literal["none", "zero", "finite", "not_finite"]
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What happens within the block is not the user's."""
+    """Keep what runs within the block from being observed as the user's."""
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
         yield
 
 
 def real(tensor: torch.Tensor) -> torch.Tensor:
-    """What holds the numbers: of a virtual device, of this rank, of a sparse tensor."""
+    """Return the tensor that holds the numbers: of a virtual device, of this rank's shard, of a sparse tensor."""
     if isinstance(tensor, VirtualTensor):
         return real(tensor.inner)
     if isinstance(tensor, DTensor):
@@ -31,7 +31,7 @@ def real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def state(tensor: torch.Tensor | None) -> State:
-    """What a gradient is."""
+    """Return the state of a gradient."""
     if tensor is None:
         return "none"
     smallest, largest = extent([tensor]) if tensor.numel() else (0.0, 0.0)
@@ -41,10 +41,10 @@ def state(tensor: torch.Tensor | None) -> State:
 
 
 def are_there(tensor: torch.Tensor) -> bool:
-    """Whether it has numbers that can be looked at.
+    """Return whether the tensor has numbers that can be read.
 
-    A wrapper has none of its own (a collective's result before it is waited for). Where a library works out a shape,
-    its tensors say "cpu" and hold nothing.
+    A wrapper has none of its own (a collective's result before it is waited for). Fake tensors, by which libraries
+    infer shapes, say "cpu" but hold nothing.
     """
     with quiet():
         numbers = real(tensor)
@@ -52,14 +52,14 @@ def are_there(tensor: torch.Tensor) -> bool:
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
-    """Whether all of its numbers are. Their sum says so at once, but for one that overflows."""
+    """Return whether all numbers are finite; their sum tells at once, except when it overflows."""
     with quiet():
         numbers = real(tensor)
         return math.isfinite(numbers.sum()) or bool(numbers.isfinite().all())
 
 
 def extent(tensors: list[torch.Tensor]) -> tuple[float, float] | None:
-    """The smallest and the largest number in them, of which there are some; NaN if there is one."""
+    """Return the smallest and the largest number in all tensors; NaN for both if there is one."""
     if not tensors:
         return None
     with quiet():
@@ -69,15 +69,15 @@ def extent(tensors: list[torch.Tensor]) -> tuple[float, float] | None:
 
 
 def root_mean_square(tensors: list[torch.Tensor]) -> float:
-    """Of all numbers in them together."""
+    """Return the root mean square of all numbers in these tensors together."""
     with quiet():
         squares = [float(torch.linalg.vector_norm(real(tensor), dtype=_wide(tensor))) ** 2 for tensor in tensors]
     return math.sqrt(sum(squares) / max(sum(tensor.numel() for tensor in tensors), 1))
 
 
 def root_mean_squares(model: torch.nn.Module) -> list[float]:
-    """Of each parameter that is to be trained, and has its shape."""
-    trained = (each for each in model.parameters() if each.requires_grad and not is_lazy(each))
+    """Return the root mean square of each trainable parameter that has a shape."""
+    trained = (candidate for candidate in model.parameters() if candidate.requires_grad and not is_lazy(candidate))
     return [root_mean_square([parameter]) for parameter in trained]
 
 
@@ -86,6 +86,6 @@ def _wide(tensor: torch.Tensor) -> torch.dtype:
 
 
 def storage(tensor: torch.Tensor) -> int:
-    """Where its numbers are, the same for all views of it."""
+    """Return an identifier of the tensor's memory, the same for all its views."""
     with quiet():
         return real(tensor).untyped_storage()._cdata

@@ -1,6 +1,6 @@
-"""Mistakes planted on purpose, by name, so that the self-test and the tests can demand that they are found.
+"""Faults: mistakes planted on purpose, by name, so that the self-test can demand that they are found.
 
-Each is a small change to what a run calls, undone behind it.
+Each is a small change to what a run calls, undone when the run is over.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ EVERYWHERE = (
     processes,
 )
 
-# Name to the patches and the only precision that they are planted at ("" for all).
+# By name: the patches, and the only precision at which they are planted ("" for all).
 FAULTS: dict[str, tuple[Patches, str]] = {
     **{name: (patches, "") for part in EVERYWHERE for name, patches in part.FAULTS.items()},
     **{name: (patches, "float32") for name, patches in precision.FAULTS.items()},
@@ -45,7 +45,7 @@ FAULTS: dict[str, tuple[Patches, str]] = {
 
 @contextmanager
 def planted(faults: str, at: str) -> Iterator[None]:
-    """The faults, by their names joined by +, that are of this precision, for the length of the block."""
+    """Plant the faults, whose names are joined by "+", within the block, as far as they are for this precision."""
     with ExitStack() as stack:
         for name in filter(None, faults.split("+")):
             patches, only = FAULTS[name]

@@ -1,4 +1,4 @@
-"""Attention that computes something else."""
+"""Faults of attention."""
 
 import math
 from collections.abc import Callable
@@ -15,19 +15,19 @@ Attention = Callable[..., torch.Tensor]
 
 
 def _key_dim_of_all_heads(attention: Attention) -> Attention:
-    """1 / sqrt(d) for 1 / sqrt(d / heads)."""
+    """Scale by 1 / sqrt(d) instead of 1 / sqrt(d / heads)."""
 
-    def other(query: torch.Tensor, *args: Any) -> torch.Tensor:
+    def changed(query: torch.Tensor, *args: Any) -> torch.Tensor:
         _, heads, _, key_dim = query.shape
         return attention(query, *args, scale=1 / math.sqrt(heads * key_dim))
 
-    return other
+    return changed
 
 
 def _one_word_ahead(attention: Attention) -> Attention:
-    """Every word sees the next one too."""
+    """Let every word see the next one too."""
 
-    def other(
+    def changed(
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
         mask: torch.Tensor | None = None, dropout: float = 0.0, is_causal: bool = False,
     ) -> torch.Tensor:  # fmt: skip
@@ -35,7 +35,7 @@ def _one_word_ahead(attention: Attention) -> Attention:
             mask = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool).tril(1)
         return attention(query, key, value, mask, dropout)
 
-    return other
+    return changed
 
 
 FAULTS: dict[str, Patches] = {

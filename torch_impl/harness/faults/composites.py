@@ -1,4 +1,4 @@
-"""What happens between layers that are right themselves."""
+"""Faults between layers that are correct by themselves."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,15 +17,15 @@ Forward = Callable[..., torch.Tensor]
 
 
 def _skipped_final_norm(forward: Forward) -> Forward:
-    def other(self: nn.TransformerEncoder | nn.TransformerDecoder, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def changed(self: nn.TransformerEncoder | nn.TransformerDecoder, *args: Any, **kwargs: Any) -> torch.Tensor:
         with mock.patch.object(self.norm, "forward", lambda x: x + unused(self.norm.weight, self.norm.bias)):
             return forward(self, *args, **kwargs)
 
-    return other
+    return changed
 
 
 def _with_positions(forward: Forward) -> Forward:
-    """Each layer adds sinusoids (Vaswani et al. 2017, section 3.5) to what it gets."""
+    """Let each layer add sinusoids (Vaswani et al. 2017, section 3.5) to its input."""
     return lambda self, x, *args, **kwargs: forward(self, x + _sinusoids(x), *args, **kwargs)
 
 
@@ -36,20 +36,20 @@ def _sinusoids(x: torch.Tensor) -> torch.Tensor:
 
 
 def _no_shortcut_around_attention(forward: Forward) -> Forward:
-    def other(self: nn.TransformerEncoderLayer, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def changed(self: nn.TransformerEncoderLayer, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         x = self.norm1(self._sa_block(x, None, None))
         return self.norm2(x + self._ff_block(x))
 
-    return other
+    return changed
 
 
 def _no_shortcut(forward: Forward) -> Forward:
-    def other(self: ResidualBlock, x: torch.Tensor) -> torch.Tensor:
+    def changed(self: ResidualBlock, x: torch.Tensor) -> torch.Tensor:
         main = self.relu(self.bn1(self.conv1(x)))
         main = self.bn2(self.conv2(main))
         return self.relu(main + 0 * self.shortcut(x))
 
-    return other
+    return changed
 
 
 def _relu_first(forward: Forward) -> Forward:

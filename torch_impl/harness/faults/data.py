@@ -1,4 +1,4 @@
-"""Other samples, or samples that look otherwise."""
+"""Faults of the data: other samples, or samples that are changed."""
 
 import functools
 from collections.abc import Callable
@@ -17,13 +17,13 @@ Tensors = Callable[..., tuple[tuple[torch.Tensor, ...], torch.Tensor]]
 
 
 def _rotated(split: Callable[..., list[Indices]]) -> Callable[..., list[Indices]]:
-    """Replica 1 trains on replica 0's samples."""
+    """Give replica 1 the samples of replica 0."""
 
-    def other(batch: Any, case: schema.Case) -> list[Indices]:
+    def changed(batch: Any, case: schema.Case) -> list[Indices]:
         parts = split(batch, case)
         return [parts[0], parts[0][: len(parts[1])], *parts[2:]] if len(parts) > 1 else parts
 
-    return other
+    return changed
 
 
 def _same_epoch(set_epoch: Callable[..., None]) -> Callable[..., None]:
@@ -35,23 +35,23 @@ def _full_batches_only(loader: type[DataLoader]) -> Callable[..., DataLoader]:
 
 
 def _channels_reversed(tensors: Tensors) -> Tensors:
-    """Blue, green, red."""
+    """Reverse the order of the color channels."""
 
-    def other(*args: Any) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+    def changed(*args: Any) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
         (images,), target = tensors(*args)
         return (images.flip(1),), target
 
-    return other
+    return changed
 
 
 def _targets_of_others(tensors: Tensors) -> Tensors:
-    """Each sample has the target of the one before it."""
+    """Give each sample the target of the previous one."""
 
-    def other(*args: Any) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+    def changed(*args: Any) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
         inputs, target = tensors(*args)
         return inputs, target.roll(1, 0)
 
-    return other
+    return changed
 
 
 FAULTS: dict[str, Patches] = {

@@ -1,4 +1,4 @@
-"""Dropout by other masks, at another rate, or where there should be none."""
+"""Faults of dropout: other masks, another rate, or dropout where there should be none."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,11 +16,11 @@ Drawn = Callable[[Masks, nn.Module], AbstractContextManager]
 
 
 def _frameworks_own(drawn: Drawn) -> Drawn:
-    def other(self: Masks, model: nn.Module) -> AbstractContextManager:
+    def changed(self: Masks, model: nn.Module) -> AbstractContextManager:
         torch.manual_seed(self.seed)
         return nullcontext()
 
-    return other
+    return changed
 
 
 def _as_replica_0(make: Callable[..., None]) -> Callable[..., None]:
@@ -32,10 +32,10 @@ def _as_step_0(on_step: Callable[[Masks], None]) -> Callable[[Masks], None]:
 
 
 def _unscaled(dropout: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def other(x: torch.Tensor, numbers: torch.Tensor, rate: float, key: Key) -> torch.Tensor:
+    def changed(x: torch.Tensor, numbers: torch.Tensor, rate: float, key: Key) -> torch.Tensor:
         return x * keep(numbers, rate, key).to(x.dtype)
 
-    return other
+    return changed
 
 
 @torch.no_grad()

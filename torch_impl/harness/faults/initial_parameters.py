@@ -1,4 +1,4 @@
-"""Parameters that start as something else."""
+"""Faults of the initial parameters."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from torch_impl.harness.faults.mutate import Patches, loaded
 
 
 def _of(ending: str, change: Callable[[Floats], Floats]) -> Patches:
-    """The parameters whose names end so are loaded in another form."""
+    """Change the parameters whose names have this ending when they are loaded."""
     return loaded(lambda name, values: np.ascontiguousarray(change(values)) if name.endswith(ending) else values)
 
 

@@ -1,4 +1,4 @@
-"""Layers that compute something else."""
+"""Faults of layers."""
 
 from collections.abc import Callable
 from unittest import mock
@@ -16,32 +16,32 @@ Forward = Callable[..., torch.Tensor]
 
 
 def _running_statistics(forward: Forward) -> Forward:
-    def other(self: nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
+    def changed(self: nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
         return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
 
-    return other
+    return changed
 
 
 def _frozen_statistics(forward: Forward) -> Forward:
-    """The buffers stay as they are, as with momentum=0."""
+    """Leave the buffers unchanged, as momentum=0 does."""
 
-    def other(self: nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
+    def changed(self: nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
         with mock.patch.object(self, "momentum", 0.0):
             return forward(self, x)
 
-    return other
+    return changed
 
 
 def _biased_variance(forward: Forward) -> Forward:
-    def other(self: nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
-        before = self.running_var.clone()
+    def changed(self: nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
+        previous = self.running_var.clone()
         outputs = forward(self, x)
         if self.training:
-            new = self.running_var - (1 - self.momentum) * before
+            new = self.running_var - (1 - self.momentum) * previous
             self.running_var.data -= new / (x.numel() / x.size(1))
         return outputs
 
-    return other
+    return changed
 
 
 # Linear and convolutions.

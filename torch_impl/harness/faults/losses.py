@@ -1,4 +1,4 @@
-"""Losses that compute something else."""
+"""Faults of losses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ def _sum_of_each_sample(loss: Loss) -> Loss:
 
 
 def _broadcast(loss: Loss) -> Loss:
-    """(N, 1) against (N,)."""
+    """Compare outputs (N, 1) with a target (N,), which broadcasts to (N, N)."""
     return lambda outputs, target, reduction="mean": (outputs - target.squeeze(-1)).square().mean()
 
 
@@ -34,7 +34,7 @@ def _softmax_before(loss: Loss) -> Loss:
 
 
 def _with(**options: Any) -> Patches:
-    """cross_entropy with other options of torch's."""
+    """Call torch's cross_entropy with further options."""
 
     def change(cross_entropy: Loss) -> Loss:
         return lambda outputs, target, reduction="mean": cross_entropy(outputs, target, reduction=reduction, **options)

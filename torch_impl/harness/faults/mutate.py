@@ -1,4 +1,4 @@
-"""How faults are planted: something is replaced by another thing for the length of a run."""
+"""Tools for planting faults: each replaces something for the length of a run."""
 
 import inspect
 from collections.abc import Callable
@@ -16,38 +16,38 @@ Patches = Callable[[], list[AbstractContextManager]]
 
 
 def replaced(owner: Any, name: str, change: Callable[[Any], Any]) -> Patches:
-    """An attribute becomes what `change` makes of it."""
+    """Replace an attribute by what `change` makes of it."""
     return lambda: [mock.patch.object(owner, name, change(getattr(owner, name)))]
 
 
 def constant(kind: type, name: str, value: Any) -> Patches:
-    """Instances of `kind` are made with another value of the named argument."""
+    """Give the named argument another value whenever an instance of `kind` is made."""
 
-    def change(made: Callable[..., None]) -> Callable[..., None]:
-        def other(self: Any, *args: Any, **kwargs: Any) -> None:
-            given = inspect.signature(made).bind_partial(self, *args, **kwargs)
-            given.arguments.pop(name, None)
-            made(*given.args, **given.kwargs, **{name: value})
+    def change(make: Callable[..., None]) -> Callable[..., None]:
+        def changed(self: Any, *args: Any, **kwargs: Any) -> None:
+            bound = inspect.signature(make).bind_partial(self, *args, **kwargs)
+            bound.arguments.pop(name, None)
+            make(*bound.args, **bound.kwargs, **{name: value})
 
-        return other
+        return changed
 
     return replaced(kind, "__init__", change)
 
 
 def loaded(change: Callable[[str, Floats], Floats]) -> Patches:
-    """The model starts from what `change` makes of each parameter, by its name."""
+    """Load into the model what `change` makes of each parameter's name and initial value."""
 
     def load(original: Callable[..., None]) -> Callable[..., None]:
-        return lambda model, values: original(model, {name: change(name, each) for name, each in values.items()})
+        return lambda model, values: original(model, {name: change(name, value) for name, value in values.items()})
 
     return replaced(weights, "load", load)
 
 
 def together(*several: Patches) -> Patches:
-    """All of them."""
+    """Combine several faults into one."""
     return lambda: [patch for patches in several for patch in patches()]
 
 
 def unused(*parameters: nn.Parameter) -> torch.Tensor:
-    """Zero, so that what is left out has a gradient all the same, of zeros."""
+    """Return zero, so that parameters that a fault leaves out still have a gradient: zeros."""
     return sum(parameter.sum() for parameter in parameters) * 0

@@ -1,4 +1,4 @@
-"""Optimizers, schedules and clipping that do something else."""
+"""Faults of optimizers, schedules and clipping."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,32 +14,32 @@ Make = Callable[..., Optimizer]
 
 
 def _biases_do_not_decay(make: Make) -> Make:
-    def other(config: Any, parameters: list[nn.Parameter]) -> Optimizer:
+    def changed(config: Any, parameters: list[nn.Parameter]) -> Optimizer:
         optimizer = make(config, [parameter for parameter in parameters if parameter.dim() > 1])
         biases = [parameter for parameter in parameters if parameter.dim() == 1]
         optimizer.add_param_group({"params": biases, "weight_decay": 0.0})
         return optimizer
 
-    return other
+    return changed
 
 
 def _first_is_frozen(make: Make) -> Make:
-    def other(config: Any, parameters: list[nn.Parameter]) -> Optimizer:
+    def changed(config: Any, parameters: list[nn.Parameter]) -> Optimizer:
         optimizer = make(config, parameters)
         start = parameters[0].detach().clone()
         optimizer.register_step_post_hook(lambda *_: parameters[0].data.copy_(start))
         return optimizer
 
-    return other
+    return changed
 
 
 def _one_step_early(make: Callable[..., StepLR]) -> Callable[..., StepLR]:
-    def other(*args: Any) -> StepLR:
+    def changed(*args: Any) -> StepLR:
         schedule = make(*args)
         schedule.step()
         return schedule
 
-    return other
+    return changed
 
 
 def _each_value(clip: Callable[..., None]) -> Callable[..., None]:
@@ -51,11 +51,11 @@ def _not_at_all(clip: Callable[..., None]) -> Callable[..., None]:
 
 
 def _norm_of_each(clip: Callable[..., None]) -> Callable[..., None]:
-    def other(parameters: Iterable[nn.Parameter], limit: float) -> None:
+    def changed(parameters: Iterable[nn.Parameter], limit: float) -> None:
         for parameter in parameters:
             clip([parameter], limit)
 
-    return other
+    return changed
 
 
 FAULTS: dict[str, Patches] = {

@@ -1,4 +1,4 @@
-"""The right values in the wrong places."""
+"""Faults of placement: correct values on wrong devices."""
 
 from collections.abc import Callable
 
@@ -13,24 +13,24 @@ Cut = Callable[[list[block.Block], int], list[block.Stage]]
 
 
 def _second_with_first(make: Callable[..., None]) -> Callable[..., None]:
-    """The second block on the first one's device."""
+    """Put the second block on the first one's device."""
 
-    def other(self: RoundRobin, blocks: list[block.Block], devices: list[torch.device]) -> None:
+    def changed(self: RoundRobin, blocks: list[block.Block], devices: list[torch.device]) -> None:
         make(self, blocks, devices)
         self.devices[1] = devices[0]
         self.parts[1].to(devices[0])
 
-    return other
+    return changed
 
 
 def _uneven(cut: Cut) -> Cut:
-    """The second stage's first block in the first stage."""
+    """Put the second stage's first block into the first stage."""
 
-    def other(blocks: list[block.Block], count: int) -> list[block.Stage]:
+    def changed(blocks: list[block.Block], count: int) -> list[block.Stage]:
         first, second, *rest = cut(blocks, count)
         return [block.Stage(first.blocks + second.blocks[:1]), block.Stage(second.blocks[1:]), *rest]
 
-    return other
+    return changed
 
 
 def _with_main_path(branch: Callable[..., None]) -> Callable[..., None]:
@@ -38,7 +38,7 @@ def _with_main_path(branch: Callable[..., None]) -> Callable[..., None]:
 
 
 def _not_moved(forward: Callable[..., block.Tensors]) -> Callable[..., block.Tensors]:
-    """round_robin calls its blocks without moving the activations."""
+    """Let round_robin call its blocks without moving the activations."""
     return lambda self, *tensors: block.Stage(self.blocks)(*tensors)
 
 

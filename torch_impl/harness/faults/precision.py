@@ -1,4 +1,4 @@
-"""What float32 runs alone do: their float64 runs are right."""
+"""Faults of precision, in float32 runs only: the float64 runs are correct."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,17 +13,21 @@ Function = Callable[..., torch.Tensor]
 
 def _product_in(dtype: torch.dtype) -> Callable[[Function], Function]:
     def change(linear: Function) -> Function:
-        def other(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        def changed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
             product = linear(x.to(dtype), weight.to(dtype)).to(x.dtype)
             return product if bias is None else product + bias
 
-        return other
+        return changed
 
     return change
 
 
 def _ten_bits(x: torch.Tensor) -> torch.Tensor:
-    """As TF32 rounds the factors of a product; exact, since neighbours subtract exactly."""
+    """Round x to 10 bits, as TF32 rounds the factors of a product.
+
+    `rounded - x` is exact, because neighbouring floats subtract exactly; so the sum is the rounded value, with the
+    gradient of x.
+    """
     with torch.no_grad():
         rounded = ((x.contiguous().view(torch.int32) + (1 << 12)) & ~((1 << 13) - 1)).view(torch.float32)
     return x + (rounded - x).detach()
@@ -39,7 +43,7 @@ def _outputs_in(dtype: torch.dtype) -> Callable[[Function], Function]:
 
 @contextmanager
 def _tf32() -> Iterator[None]:
-    """Products on GPUs may round their factors to 10 bits."""
+    """Allow TF32 on GPUs within the block, which rounds factors of products to 10 bits."""
     backends = torch.backends.cuda.matmul, torch.backends.cudnn
     for backend in backends:
         backend.allow_tf32 = True

@@ -1,4 +1,4 @@
-"""A rank that raises, hangs or is gone."""
+"""Faults of processes: a rank that raises, hangs or exits."""
 
 import os
 import time
@@ -12,15 +12,15 @@ from torch_impl.strategies import all_reduce, ddp, hybrid, pipeline, send_recv, 
 
 
 def _in_rank_1(misbehave: Callable[[], None]) -> Patches:
-    """As rank 1 begins to train."""
+    """Misbehave in rank 1 when it begins to train."""
 
     def change(train: Callable[..., None]) -> Callable[..., None]:
-        def other(*args: Any) -> None:
+        def changed(*args: Any) -> None:
             if dist.get_rank() == 1:
                 misbehave()
             train(*args)
 
-        return other
+        return changed
 
     strategies = all_reduce, ddp, hybrid, pipeline, send_recv, tensor_parallel
     return together(*(replaced(strategy, "train", change) for strategy in strategies))

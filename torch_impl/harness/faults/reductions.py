@@ -1,4 +1,4 @@
-"""Gradients that are put together otherwise, or do not get where they belong."""
+"""Faults of reductions: gradients that are combined in another way, or do not arrive."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,22 +18,22 @@ Place = Callable[..., tuple[DistributedDataParallel, Optimizer]]
 
 
 def _summed(reduce: Reduce) -> Reduce:
-    """The ranks' gradients are added up where their mean belongs."""
+    """Sum the gradients over the ranks where they should be averaged."""
 
-    def other(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+    def changed(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         reduce(tensor, *args, **kwargs)
         tensor.mul_(dist.get_world_size(kwargs.get("group")))
 
-    return other
+    return changed
 
 
 def _summed_by_hook(place: Place) -> Place:
-    def other(*args: Any, **options: Any) -> tuple[DistributedDataParallel, Optimizer]:
+    def changed(*args: Any, **options: Any) -> tuple[DistributedDataParallel, Optimizer]:
         model, optimizer = place(*args, **options)
         model.register_comm_hook(None, _sum)
         return model, optimizer
 
-    return other
+    return changed
 
 
 def _sum(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -42,23 +42,23 @@ def _sum(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Ten
 
 
 def _weights_only(reduce: Reduce) -> Reduce:
-    """The biases are forgotten."""
+    """Reduce the gradients of weights, but not of biases."""
 
-    def other(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+    def changed(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         if tensor.dim() > 1:
             reduce(tensor, *args, **kwargs)
 
-    return other
+    return changed
 
 
 def _without_exchange(forward: Callable) -> Callable:
-    """Every rank keeps its gradients."""
+    """Let every rank keep its own gradients."""
 
-    def other(self: DistributedDataParallel, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def changed(self: DistributedDataParallel, *args: Any, **kwargs: Any) -> torch.Tensor:
         with self.no_sync():
             return forward(self, *args, **kwargs)
 
-    return other
+    return changed
 
 
 def _own_buffers(place: Place) -> Place:
@@ -66,27 +66,27 @@ def _own_buffers(place: Place) -> Place:
 
 
 def _mean_of_means(batch: Callable[..., Batch]) -> Callable[..., Batch]:
-    """Every part of a batch weighs the same, whatever its size."""
+    """Give every part of a batch the same share, whatever its size."""
 
-    def other(self: Dataset, indices: Any, whole: int = 0) -> Batch:
+    def changed(self: Dataset, indices: Any, whole: int = 0) -> Batch:
         return batch(self, indices, whole)._replace(share=1 / (self.case.replicas * self.case.accumulate))
 
-    return other
+    return changed
 
 
 def _added_up(batch: Callable[..., Batch]) -> Callable[..., Batch]:
-    """Micro-batches are not averaged."""
+    """Sum over the micro-batches instead of averaging."""
     return lambda self, indices, whole=0: batch(self, indices)
 
 
 def _stopped(forward: Callable) -> Callable:
-    """Nothing comes back through linear1."""
+    """Let no gradient flow back through linear1."""
 
-    def other(self: SimpleBlock, x: torch.Tensor) -> torch.Tensor:
+    def changed(self: SimpleBlock, x: torch.Tensor) -> torch.Tensor:
         hidden = self.linear1(x)
         return self.linear2(self.relu(hidden.detach() + 0 * hidden))
 
-    return other
+    return changed
 
 
 FAULTS: dict[str, Patches] = {

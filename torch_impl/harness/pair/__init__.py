@@ -1,1 +1,1 @@
-"""PyTorch's half of a user's own pair: their model built, surveyed, and recorded like any other."""
+"""The PyTorch half of a user's own pair of models: built, surveyed, and recorded like a built-in case."""

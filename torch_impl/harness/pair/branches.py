@@ -1,4 +1,7 @@
-"""Shows an observer the values at the kinks, masks and embeddings of a model while it is called."""
+"""Reports to an observer the values at which a model branches: at kinks, in masks, and as ids of embeddings.
+
+From them the report says which branches of the model the inputs have reached.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from parity.pairs.coverage import Observer
 from torch_impl.harness.pair.values import array
 
-# Functions with kinks at fixed places: the lower and the upper one.
+# Functions with kinks at fixed values: the lower and the upper one.
 KINKS: dict[str, tuple[float | None, float | None]] = {
     "relu": (0.0, None),
     "relu_": (0.0, None),
@@ -28,7 +31,7 @@ KINKS: dict[str, tuple[float | None, float | None]] = {
     "hardsigmoid": (-3.0, 3.0),
     "softplus": (None, 20.0),
 }
-# Functions that are told where their kinks are: the places and names of the two arguments, and their defaults.
+# Functions whose kinks are arguments: name and default of the lower and of the upper one, in this order.
 CLAMPS: dict[str, tuple[tuple[str, float | None], tuple[str, float | None]]] = {
     "hardtanh": (("min_val", -1.0), ("max_val", 1.0)),
     "clamp": (("min", None), ("max", None)),
@@ -41,7 +44,7 @@ MASKS: dict[str, tuple[int, str]] = {"masked_fill": (1, "mask"), "masked_fill_":
 
 @contextmanager
 def observed(model: nn.Module, observer: Observer) -> Iterator[None]:
-    """Within the block the observer is shown what the functions of a model that branch are given."""
+    """Report within the block the arguments of the model's branching functions."""
     stack: list[str] = []
 
     def on_call(name: str) -> Callable[..., None]:
@@ -59,7 +62,7 @@ def observed(model: nn.Module, observer: Observer) -> Iterator[None]:
 
 
 class _Observing(TorchFunctionMode):
-    """Sees every function of torch that a model calls. `stack`: the modules that are being called."""
+    """The mode that sees every torch function; `stack` holds the names of the modules that are being called."""
 
     def __init__(self, observer: Observer, stack: list[str]) -> None:
         super().__init__()
@@ -72,6 +75,7 @@ class _Observing(TorchFunctionMode):
         return func(*args, **given)
 
     def _see(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Report the arguments of a function if it masks, looks up embeddings, or has kinks."""
         where = self.stack[-1] if self.stack else ""
         x = args[0] if args else kwargs.get("input")
         if name in MASKS:
@@ -90,19 +94,19 @@ class _Observing(TorchFunctionMode):
 
 
 def _limits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float | None, float | None] | None:
-    """Where the lower and the upper kink of a function are; None if they are no numbers, or there are none."""
+    """Return a function's lower and upper kink; None if it has none, or if they are not plain numbers."""
     if name in KINKS:
         return KINKS[name]
     if name in CLAMPS:
-        found = [_argument(args, kwargs, place, *one) for place, one in enumerate(CLAMPS[name], 1)]
+        limits = [_argument(args, kwargs, position, *argument) for position, argument in enumerate(CLAMPS[name], 1)]
     elif name in ENDS:
         limit = _argument(args, kwargs, 1, ENDS[name], None)
-        found = [limit, None] if ENDS[name] == "min" else [None, limit]
+        limits = [limit, None] if ENDS[name] == "min" else [None, limit]
     else:
         return None
-    numbers = all(limit is None or isinstance(limit, (int, float)) for limit in found)
-    return (found[0], found[1]) if numbers else None
+    numbers = all(limit is None or isinstance(limit, (int, float)) for limit in limits)
+    return (limits[0], limits[1]) if numbers else None
 
 
-def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str, default: Any) -> Any:
-    return args[place] if len(args) > place else kwargs.get(name, default)
+def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str, default: Any) -> Any:
+    return args[position] if len(args) > position else kwargs.get(name, default)

@@ -1,4 +1,7 @@
-"""What is differentiated: a loss of the file's or of the user's own, or where nothing is trained a fixed scalar."""
+"""The scalar that is differentiated: a loss in training, else a fixed weighted sum of the outputs.
+
+The loss is a built-in one that the pair's file names, or the user's own function.
+"""
 
 from typing import Any, NamedTuple
 
@@ -15,14 +18,17 @@ from torch_impl.harness.pair.outputs import flat
 
 
 class Scalar(NamedTuple):
-    """`target`: what the outputs were compared with; None without a loss."""
+    """A scalar to differentiate, with the target that the outputs were compared with, if any."""
 
     value: torch.Tensor
     target: torch.Tensor | None = None
 
 
 def probe(outputs: list[torch.Tensor], data: PairData) -> Scalar:
-    """Outputs weighed with fixed numbers: the mean of each, added up."""
+    """Return the sum over the outputs of mean(output * weights), with fixed random weights.
+
+    Gradients of it depend on every output; it needs no loss or target.
+    """
     total = torch.zeros(())
     for number, output in enumerate(outputs):
         if output.is_floating_point():
@@ -34,11 +40,17 @@ def probe(outputs: list[torch.Tensor], data: PairData) -> Scalar:
 def training(
     pair: Pair, outputs: Any, canonical: list[torch.Tensor], data: PairData, step: int, search: list[str]
 ) -> Scalar:
-    """The loss of a step. `canonical`: the outputs in their order. Raises UsageError and BackendError."""
+    """Return the loss of a training step; `canonical` lists the output tensors in order.
+
+    Raises UsageError if no float output or no matching target exists, and BackendError if the user's loss raises.
+    """
     train = pair.train
     assert train
-    own = {id(one) for one in flat(outputs)}  # a number has no gradient
-    first = next((n for n, one in enumerate(canonical) if one.is_floating_point() and id(one) in own), None)
+    # Without numbers that the model returned: `canonical` has them as tensors, which have no gradient.
+    tensor_ids = {id(tensor) for tensor in flat(outputs)}
+    first = next(
+        (n for n, tensor in enumerate(canonical) if tensor.is_floating_point() and id(tensor) in tensor_ids), None
+    )
     if first is None:
         raise UsageError(f"torch={pair.torch}: no output is float, which leaves nothing to train; leave out [train]")
     output = canonical[first]
@@ -46,11 +58,11 @@ def training(
         return _user_loss(train, _for_user(pair, outputs, canonical), _target(train, data, output, step), search)
     layout = list(pair.outputs.values())[first].keras_layout if pair.outputs else ""
     if train.loss == "cross_entropy" and layout:
-        output = einops.rearrange(output, layout)  # the classes stand last there
+        output = einops.rearrange(output, layout)  # the layout puts the classes last
     target = _target(train, data, output, step)
-    wanted = output.shape[:-1] if train.loss == "cross_entropy" else output.shape
-    if target.shape != wanted:
-        raise UsageError(f"inputs.{TARGET}: shape {list(target.shape)}, expected {list(wanted)}, as the output has it")
+    expected = output.shape[:-1] if train.loss == "cross_entropy" else output.shape
+    if target.shape != expected:
+        raise UsageError(f"inputs.{TARGET}: shape {list(target.shape)}, expected {list(expected)} to match the output")
     return Scalar(getattr(losses, train.loss)(output, target), target)
 
 
@@ -59,6 +71,7 @@ def _target(train: Train, data: PairData, output: torch.Tensor, step: int) -> to
 
 
 def _user_loss(train: Train, given: Any, target: torch.Tensor, search: list[str]) -> Scalar:
+    """Return the user's own loss of the outputs and the target."""
     text = f"train.torch_loss={train.torch_loss}"
     with user_errors(f"{text} fails"):
         value = load("train.torch_loss", train.torch_loss, "outputs", "target", search=search)(given, target)
@@ -69,7 +82,10 @@ def _user_loss(train: Train, given: Any, target: torch.Tensor, search: list[str]
 
 
 def _for_user(pair: Pair, outputs: Any, canonical: list[torch.Tensor]) -> Any:
-    """Outputs as the model returned them, or by the names of the file; one by itself."""
+    """Return the outputs in the form that the user's loss function takes.
+
+    That is what the model returned or, with [outputs] in the pair's file, a dict by name; a single output by itself.
+    """
     if not pair.outputs:
         return outputs
     return dict(zip(pair.outputs, canonical, strict=True)) if len(canonical) > 1 else canonical[0]

@@ -1,4 +1,4 @@
-"""What a model returned, as tensors by their canonical names; canonical axes are torch's own."""
+"""A model's outputs as tensors under canonical names; the canonical axis order is torch's own."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,35 +15,44 @@ Named = list[tuple[str, torch.Tensor]]
 
 
 def named(pair: Pair, outputs: Any) -> Named:
-    """By [outputs], or every tensor and number in order: "(model)", "(model)#1"... Raises UsageError."""
+    """Return (name, tensor) for each output that [outputs] names, else for all in order.
+
+    Without [outputs] the names are "(model)", "(model)#1", and so on, and numbers are included. Raises UsageError if a
+    named output does not exist, or if there is no tensor at all.
+    """
     if pair.outputs:
-        return [(f"{MODEL}.{name}", _chosen(name, one, outputs)) for name, one in pair.outputs.items()]
-    found = _all(outputs)
-    if not found:
-        raise UsageError(f"torch={pair.torch}: the model's output has no tensor in it: {_kind(outputs)}")
-    return [(f"{MODEL}#{number}" if number else MODEL, tensor) for number, tensor in enumerate(found)]
+        return [(f"{MODEL}.{name}", _chosen(name, spec, outputs)) for name, spec in pair.outputs.items()]
+    compared = _all(outputs)
+    if not compared:
+        raise UsageError(
+            f"torch={pair.torch}: the model's output has no tensor in it: {_kind(outputs)}; return tensors"
+        )
+    return [(f"{MODEL}#{number}" if number else MODEL, tensor) for number, tensor in enumerate(compared)]
 
 
 def unnamed(pair: Pair, outputs: Any) -> list[str]:
-    """The paths of the tensors that [outputs] leaves out. Raises UsageError."""
+    """Return the paths of the output tensors that [outputs] leaves out.
+
+    Raises UsageError if a named output does not exist.
+    """
     if not pair.outputs:
         return []
     chosen = {id(tensor) for _, tensor in named(pair, outputs)}
     return [path for path, tensor in _paths("", outputs) if id(tensor) not in chosen]
 
 
-def told(pair: Pair, outputs: Any) -> Returned:
-    """What Keras's half and the report have to know of them; nothing where [outputs] names those to compare."""
+def describe_returned(pair: Pair, outputs: Any) -> Returned:
+    """Return what Keras's half and the report need to know about the outputs; empty if [outputs] names them."""
     return Returned() if pair.outputs else returned.returned(outputs, _is_tensor)
 
 
 def flat(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor within tuples, lists, dicts and dataclasses, in order; of other objects nothing is known."""
+    """Yield every tensor in nested tuples, lists, dicts and dataclasses; other objects are not looked into."""
     return (leaf.value for leaf in returned.leaves(value, _is_tensor) if _is_tensor(leaf.value))
 
 
 def _all(value: Any) -> list[torch.Tensor]:
-    """The same with numbers and arrays of them."""
+    """Return every tensor, and every number or array of numbers as a tensor."""
     return [_tensor(leaf.value) for leaf in returned.compared(value, _is_tensor)]
 
 
@@ -52,20 +61,20 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _tensor(value: Any) -> torch.Tensor:
-    """Numbers have the precision of the run."""
+    """Convert a number to a tensor of the run's precision."""
     if _is_tensor(value):
         return value
-    made = torch.from_numpy(returned.numbers(value))
-    return made.to(torch.get_default_dtype()) if made.is_floating_point() else made
+    tensor = torch.from_numpy(returned.numbers(value))
+    return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
 
 
 def _parts(value: Any) -> dict[str, Any]:
-    """What is within, by key, index or attribute."""
+    """Return the members of a container by key, index or attribute."""
     return dict(returned.parts(value) or [])
 
 
 def _paths(path: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor with the dotted path at which it stands."""
+    """Yield every tensor with its dotted path."""
     if isinstance(value, torch.Tensor):
         yield path, value
     else:
@@ -74,31 +83,37 @@ def _paths(path: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _chosen(name: str, given: PairOutput, outputs: Any) -> torch.Tensor:
-    """The one that [outputs] means. Raises UsageError."""
+    """Return the tensor that an entry of [outputs] means.
+
+    Raises UsageError if it names none, or several.
+    """
     path = str(given.torch)
-    found = _dug(f"outputs.{name}: torch = {given.torch!r}", path, outputs) if path else outputs
-    within = list(flat(found)) or _all(found)
-    if len(within) == 1:
-        return within[0]
-    keys = ", ".join(f"{path}.{key}".lstrip(".") for key in list(_parts(found))[:8])
+    value = _at_path(f"outputs.{name}: torch = {given.torch!r}", path, outputs) if path else outputs
+    tensors = list(flat(value)) or _all(value)
+    if len(tensors) == 1:
+        return tensors[0]
+    keys = ", ".join(f"{path}.{key}".lstrip(".") for key in list(_parts(value))[:8])
     hint = f"; name one of {keys}" if keys else ""
-    raise UsageError(f"outputs.{name}: torch = {given.torch!r} is {_kind(found)}, expected a tensor{hint}")
+    raise UsageError(f"outputs.{name}: torch = {given.torch!r} is {_kind(value)}, expected a tensor{hint}")
 
 
-def _dug(where: str, path: str, value: Any) -> Any:
-    """What stands at a dotted path; a key may have dots too."""
+def _at_path(where: str, path: str, value: Any) -> Any:
+    """Return the value at a dotted path; a key may contain dots itself.
+
+    Raises UsageError if there is none.
+    """
     parts = _parts(value)
     head, _, rest = (path, "", "") if path in parts else path.partition(".")
     if isinstance(value, (tuple, list)) and head.lstrip("-").isdigit() and -len(value) <= int(head) < len(value):
-        found = value[int(head)]
+        member = value[int(head)]
     elif head in parts or hasattr(value, head):
-        found = parts[head] if head in parts else getattr(value, head)
+        member = parts[head] if head in parts else getattr(value, head)
     else:
         hint = nearest(head, parts) or (f"; it has {', '.join(list(parts)[:8])}" if parts else "")
         raise UsageError(f"{where}: {_kind(value)} has no {head!r}{hint}")
-    if found is None:
+    if member is None:
         raise UsageError(f"{where}: {head!r} is None; let the model return it, or leave this output out")
-    return _dug(where, rest, found) if rest else found
+    return _at_path(where, rest, member) if rest else member
 
 
 def _kind(value: Any) -> str:

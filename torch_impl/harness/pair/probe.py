@@ -1,4 +1,4 @@
-"""Records what a user's model does, from outside: hooks on its modules while they are called, and on parameters."""
+"""The probe of a user's model: records it from outside, by hooks on its modules and parameters."""
 
 import weakref
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ OnTensors = Callable[[str, list[torch.Tensor]], None]
 
 
 class _Stored(NamedTuple):
-    """A tensor of this forward pass, the version that was recorded, and the key that it has got."""
+    """A tensor recorded in this forward pass, its version counter at that time, and the key of the record."""
 
     tensor: weakref.ref[torch.Tensor]
     version: int
@@ -29,18 +29,20 @@ class _Stored(NamedTuple):
 
 @contextmanager
 def observed(model: nn.Module, on_call: OnTensors, on_return: OnTensors) -> Iterator[None]:
-    """Within it every call of a module is told, with what goes into it (if no modules are within) and what comes out.
+    """Report every call of a module within the block.
 
-    An activation that is computed again in the backward pass comes after the block, and is not told.
+    `on_call` gets the module's name and the tensors that go in (none for a module with submodules), `on_return` its
+    name and the tensors that come out. Activations that a checkpoint recomputes in the backward pass are not reported,
+    because that comes after the block.
     """
-    removing = []
+    handles = []
     for name, module in model.named_modules():
-        removing.append(module.register_forward_pre_hook(_before(name, on_call), with_kwargs=True))
-        removing.append(module.register_forward_hook(_behind(name, on_return)))
+        handles.append(module.register_forward_pre_hook(_before(name, on_call), with_kwargs=True))
+        handles.append(module.register_forward_hook(_behind(name, on_return)))
     try:
         yield
     finally:
-        for handle in removing:
+        for handle in handles:
             handle.remove()
 
 
@@ -59,33 +61,42 @@ def _behind(name: str, on_return: OnTensors) -> Callable[..., None]:
 
 
 def _given(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors that a call is given; of an attention query, key and value; of a module with modules none."""
-    attention = kinds.kind(module) == "attention"
-    if not attention and next(module.children(), None) is not None:
+    """Return the tensors that a call is given.
+
+    For attention: query, key and value. For any other module with submodules: none.
+    """
+    is_attention = kinds.kind(module) == "attention"
+    if not is_attention and next(module.children(), None) is not None:
         return []
-    return list(flat((*args, *kwargs.values())))[: 3 if attention else None]
+    return list(flat((*args, *kwargs.values())))[: 3 if is_attention else None]
 
 
 def _slots(optimizer: Optimizer, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-    """A parameter's, but for the step counter."""
+    """Return the optimizer's slots of a parameter, without the step counter."""
     state = optimizer.state.get(parameter, {})
-    return {slot: one for slot, one in state.items() if slot != "step" and isinstance(one, torch.Tensor)}
+    return {slot: tensor for slot, tensor in state.items() if slot != "step" and isinstance(tensor, torch.Tensor)}
 
 
 def _zeros(optimizer: Optimizer, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-    """What a parameter that has never had a gradient would begin with, where others have slots of their own shape."""
-    others = {
-        slot for one in optimizer.state for slot, held in _slots(optimizer, one).items() if held.shape == one.shape
+    """Return the slots of a parameter that has never had a gradient, as zeros.
+
+    It gets those slots in which the other parameters have tensors of their own shape.
+    """
+    slots = {
+        slot
+        for candidate in optimizer.state
+        for slot, tensor in _slots(optimizer, candidate).items()
+        if tensor.shape == candidate.shape
     }
-    return {slot: torch.zeros_like(parameter) for slot in sorted(others)}
+    return {slot: torch.zeros_like(parameter) for slot in sorted(slots)}
 
 
 class Probe:
-    """Records one run of a model. `modules`: the kinds of those that were called."""
+    """Records one run of a model; `modules` holds the kinds of the modules that were called."""
 
     def __init__(self, run: Run, model: nn.Module) -> None:
         self.model, self.recorder = model, run.recorders[0]
-        self.trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+        self.trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         self.modules: dict[str, str] = {}
         self._kinds = {name: kinds.kind(module) for name, module in model.named_modules()}
         self._stored: dict[int, _Stored] = {}
@@ -95,7 +106,7 @@ class Probe:
 
     @contextmanager
     def forward(self, inputs: list[torch.Tensor]) -> Iterator[None]:
-        """What goes into the model, and within the block what modules are given and return."""
+        """Record the model's inputs and, within the block, what its modules are given and return."""
         self._stored.clear()
         for tensor in inputs:
             self._add("input", "input", tensor)
@@ -103,20 +114,21 @@ class Probe:
             yield
 
     def outputs(self, named: Named) -> None:
-        """What the model has returned. The recorder numbers outputs without names by itself."""
+        """Record what the model returned; the recorder numbers outputs without names."""
         for name, tensor in named:
             self._add("activation", MODEL if name.startswith(f"{MODEL}#") else name, tensor)
 
     def loss(self, value: torch.Tensor, target: torch.Tensor | None) -> None:
-        """What is differentiated."""
+        """Record the scalar that is differentiated, and the target."""
         if target is not None:
             self._add("input", "target", target)
         self._add("loss", "loss", value)
 
     def gradients(self, inputs: dict[str, torch.Tensor]) -> None:
-        """Those of parameters in the order of the backward pass, and those of the inputs.
+        """Record the gradients of the parameters, in the order of the backward pass, and of the inputs.
 
-        None is zero: where nothing flows back, one framework has zeros and the other no gradient.
+        A missing gradient is recorded as zeros: where nothing flows back, one framework returns zeros and the other
+        None.
         """
         for name in (*self._order, *(name for name in self.trained if name not in self._order)):
             self._add_gradient(name, self.trained[name])
@@ -126,7 +138,7 @@ class Probe:
         self._order.clear()
 
     def state(self, optimizer: Optimizer | None) -> None:
-        """Parameters, buffers and the optimizer's state."""
+        """Record parameters, buffers and the optimizer's state."""
         for name, parameter in self.model.named_parameters():
             self._add("parameter", name, parameter)
         for name, buffer in (values.statistics(self.model) | values.constants(self.model)).items():
@@ -135,7 +147,7 @@ class Probe:
             self._optimizer(optimizer)
 
     def _optimizer(self, optimizer: Optimizer) -> None:
-        """The learning rate of the next step, and `parameter.slot` for every slot but the step counter."""
+        """Record the learning rate of the next step, and every slot but the step counter as `parameter.slot`."""
         if "lr" in optimizer.param_groups[0]:
             rate = np.asarray(float(optimizer.param_groups[0]["lr"]), np.float64)
             self.recorder.add("optimizer_state", "learning_rate", rate)
@@ -147,14 +159,14 @@ class Probe:
         if self.recorder.wants("gradient"):
             self._add("gradient", name, torch.zeros_like(tensor) if tensor.grad is None else tensor.grad)
 
-    def _on_call(self, name: str, found: list[torch.Tensor]) -> None:
-        for tensor in found if name else []:
+    def _on_call(self, name: str, tensors: list[torch.Tensor]) -> None:
+        for tensor in tensors if name else []:
             self._add("input", name, tensor)
 
-    def _on_return(self, name: str, found: list[torch.Tensor]) -> None:
+    def _on_return(self, name: str, tensors: list[torch.Tensor]) -> None:
         if name:
             self.modules[name] = self._kinds[name]
-        for tensor in found if name else []:
+        for tensor in tensors if name else []:
             self._add("activation", name, tensor)
 
     def _on_gradient(self, name: str) -> Callable[[torch.Tensor], None]:
@@ -164,14 +176,14 @@ class Probe:
         return hook
 
     def _add(self, kind: str, name: str, tensor: torch.Tensor) -> None:
-        """Record a tensor, or that it is what was recorded in this forward pass already."""
+        """Record a tensor; an input that was recorded in this forward pass already becomes an alias of that record."""
         if not self.recorder.wants(kind):
             return
         stored = self._stored.get(id(tensor))
-        known = stored is not None and stored.tensor() is tensor and stored.version == tensor._version
-        if known and kind == "input":
+        is_known = stored is not None and stored.tensor() is tensor and stored.version == tensor._version
+        if is_known and kind == "input":
             self.recorder.alias(kind, name, stored.key)
             return
         key = self.recorder.add(kind, name, values.array(tensor))
-        if key and kind in ("input", "activation") and not known:
+        if key and kind in ("input", "activation") and not is_known:
             self._stored[id(tensor)] = _Stored(weakref.ref(tensor), tensor._version, key)

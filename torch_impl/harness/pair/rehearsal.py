@@ -1,4 +1,4 @@
-"""Forward passes in training mode that drop nothing: where masks would be drawn, and which buffers they change."""
+"""Trial passes in training mode without dropping: which masks would be drawn, and which buffers change."""
 
 from collections import Counter
 
@@ -13,18 +13,21 @@ from parity.trace.survey import Rehearsal
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import Inputs, call
-from torch_impl.harness.pair.outputs import told
+from torch_impl.harness.pair.outputs import describe_returned
 from torch_impl.harness.pair.probe import observed
 
 
 def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
-    """What training would draw and change. Nothing of a model that cannot run in training mode: training tells why."""
-    counted = _Counted(case.seed, 0, ordered=True)
+    """Return what training would draw and change.
+
+    The result is empty for a model that cannot run in training mode; a training run reports why.
+    """
+    counted = _CountingMasks(case.seed, 0, ordered=True)
     drawn: dict[str, int] = {}
     repeats: Counter[str] = Counter()
 
-    def on_return(name: str, found: list[torch.Tensor]) -> None:
-        for _ in found if name else []:
+    def on_return(name: str, tensors: list[torch.Tensor]) -> None:
+        for _ in tensors if name else []:
             drawn[f"{name}#{repeats[name]}" if repeats[name] else name] = len(counted.sizes)
             repeats[name] += 1
 
@@ -34,7 +37,7 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
             with counted.drawn(model), observed(model, lambda *_: None, on_return):
                 outputs = call(model.train(), case.model, inputs)
             states.append(_buffers(model))
-            with _Counted(case.seed, 0, ordered=True).drawn(model):
+            with _CountingMasks(case.seed, 0, ordered=True).drawn(model):
                 call(model, case.model, inputs)
             states.append(_buffers(model))
     except (UsageError, BackendError):
@@ -44,12 +47,12 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
         masks=counted.sizes,
         changing=changing(states),
         counting=counting(states),
-        returned=told(case.model, outputs),
+        returned=describe_returned(case.model, outputs),
     )
 
 
-class _Counted(Masks):
-    """Masks that drop nothing. `sizes`: for each the elements of the tensor that it is for."""
+class _CountingMasks(Masks):
+    """Masks that drop nothing; `sizes` lists the number of elements of each mask."""
 
     def __init__(self, seed: int, replica: int | None, ordered: bool = False):
         super().__init__(seed, replica, ordered)
@@ -61,5 +64,5 @@ class _Counted(Masks):
 
 
 def _buffers(model: nn.Module) -> dict[str, np.ndarray]:
-    """Those that are no statistics of a norm, as they are now."""
+    """Return copies of the buffers that are no running statistics."""
     return {name: values.array(buffer).copy() for name, buffer in values.constants(model).items()}

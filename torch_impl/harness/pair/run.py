@@ -1,4 +1,4 @@
-"""One run of a user's model, recorded: a forward and a backward pass, or some steps of training."""
+"""One recorded run of a user's model: a forward and a backward pass, or some steps of training."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,40 +20,43 @@ from torch_impl.harness.pair import losses, values
 from torch_impl.harness.pair.build import Inputs, call, ready, tensors, user_errors
 from torch_impl.harness.pair.outputs import Named, named
 from torch_impl.harness.pair.probe import Probe
-from torch_impl.harness.promotion import lifted
+from torch_impl.harness.promotion import promoted
 
 
 def run(run: Run) -> Account:
-    """Build the user's model anew, give it the weights of the run, and record what it does."""
+    """Build the user's model anew, load the run's weights into it, and record what it does."""
     machine = devices.find(run.case)
     device = machine.logical[0]
-    with precision.policy(run.at), lifted(run.at) as places:
-        model = ready(run.case, run.at, run.pair.search, device, places)
+    with precision.policy(run.at), promoted(run.at) as promotions:
+        model = ready(run.case, run.at, run.pair.search, device, promotions)
         values.load(model, run.weights, Path(run.pair.survey))
-        with plain(model):
+        with without_fast_paths(model):
             probe = Probe(run, model)
             _Course(run, model, probe, device).run()
     parameters = {name: [0] for name in probe.trained}
-    return Account(Layout(devices=machine.names[:1], parameters=parameters), probe.modules, places)
+    return Account(Layout(devices=machine.names[:1], parameters=parameters), probe.modules, promotions)
 
 
 @contextmanager
-def plain(model: nn.Module) -> Iterator[None]:
-    """Modules are called one by one: a transformer layer's fast path calls none of those within it."""
-    before = torch.backends.mha.get_fastpath_enabled()
+def without_fast_paths(model: nn.Module) -> Iterator[None]:
+    """Make the model call its modules one by one within the block.
+
+    The fast path of transformer layers calls none of their inner modules, which would then go unrecorded.
+    """
+    was_enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with ExitStack() as stack:
             if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-                # cuDNN's cannot be differentiated in inference.
+                # cuDNN's recurrent kernels have no backward pass in inference mode.
                 stack.enter_context(torch.backends.cudnn.flags(enabled=False, allow_tf32=False))
             yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+        torch.backends.mha.set_fastpath_enabled(was_enabled)
 
 
 class _Course:
-    """What happens to a model in a run."""
+    """The sequence of passes and updates that one run consists of."""
 
     def __init__(self, run: Run, model: nn.Module, probe: Probe, device: torch.device) -> None:
         self.model, self.probe, self.device = model, probe, device
@@ -61,7 +64,10 @@ class _Course:
         self.search, self.recorder = run.pair.search, run.recorders[0]
 
     def run(self) -> None:
-        """With [train] its steps and an evaluation, else a forward and a backward pass in inference."""
+        """Run the training steps and an evaluation if the pair has [train], else one pass in inference mode.
+
+        The single pass is forward and backward.
+        """
         self.probe.state(None)
         self.recorder.next_step()
         if self.pair.train is None:
@@ -79,9 +85,9 @@ class _Course:
         self.model.train()
         optimizer = self._optimizer()
         masks = Masks(self.case.seed, 0, ordered=True)
-        for number in range(self.case.steps):
+        for step in range(self.case.steps):
             with masks.drawn(self.model):
-                self._gradients(number)
+                self._gradients(step)
             with user_errors("the optimizer's step fails"):
                 optimizer.step()
             self.probe.state(optimizer)
@@ -89,14 +95,14 @@ class _Course:
             masks.on_step()
             self.model.zero_grad()
 
-    def _gradients(self, number: int) -> None:
-        """Forward, loss and backward of a step."""
-        inputs = self._inputs(number)
-        for one in inputs.values():
-            one.requires_grad_(one.is_floating_point())
+    def _gradients(self, step: int) -> None:
+        """Run the forward pass, loss and backward pass of one step."""
+        inputs = self._inputs(step)
+        for tensor in inputs.values():
+            tensor.requires_grad_(tensor.is_floating_point())
         with self._autocast():
             outputs, by_name = self._forward(inputs)
-            value, target = self._scalar(outputs, [one for _, one in by_name], number)
+            value, target = self._scalar(outputs, [tensor for _, tensor in by_name], step)
         self.probe.loss(value, target)
         if value.requires_grad:
             with user_errors(f"torch={self.pair.torch}: backward fails"):
@@ -106,32 +112,38 @@ class _Course:
     def _autocast(self) -> torch.autocast:
         return precision.autocast(self.at, self.device.type)
 
-    def _scalar(self, outputs: Any, found: list[torch.Tensor], number: int) -> losses.Scalar:
+    def _scalar(self, outputs: Any, tensors: list[torch.Tensor], step: int) -> losses.Scalar:
         if self.pair.train is None:
-            return losses.probe(found, self.data)
-        return losses.training(self.pair, outputs, found, self.data, number, self.search)
+            return losses.probe(tensors, self.data)
+        return losses.training(self.pair, outputs, tensors, self.data, step, self.search)
 
     def _forward(self, inputs: Inputs) -> tuple[Any, Named]:
-        """The outputs as they are returned, and by name. The model is given copies, which it may work on in place."""
-        copies = {name: one.clone() for name, one in inputs.items()}
+        """Return the outputs as the model returned them, and as a list of (name, tensor).
+
+        The model gets copies of the inputs, since it may modify them in place.
+        """
+        copies = {name: tensor.clone() for name, tensor in inputs.items()}
         with self.probe.forward(list(copies.values())):
             outputs = call(self.model, self.pair, copies)
         by_name = named(self.pair, outputs)
         self.probe.outputs(by_name)
         return outputs, by_name
 
-    def _inputs(self, number: int) -> Inputs:
-        return tensors(self.data.step(number), self.device)
+    def _inputs(self, step: int) -> Inputs:
+        return tensors(self.data.step(step), self.device)
 
     def _optimizer(self) -> Optimizer:
-        """The built-in one, or what the user's function makes. Raises UsageError."""
+        """Return the built-in optimizer, or the one that the user's function makes.
+
+        Raises UsageError if that function returns something else.
+        """
         parameters = list(self.probe.trained.values())
         text = self.pair.train.torch_optimizer
         if not text:
             return optimizers.build(self.case, parameters)
         with user_errors(f"train.torch_optimizer={text} fails"):
-            made = load("train.torch_optimizer", text, "parameters", search=self.search)(parameters)
-        if not isinstance(made, Optimizer):
-            received = type(made).__name__
+            optimizer = load("train.torch_optimizer", text, "parameters", search=self.search)(parameters)
+        if not isinstance(optimizer, Optimizer):
+            received = type(optimizer).__name__
             raise UsageError(f"train.torch_optimizer={text}: expected a torch.optim.Optimizer, received {received}")
-        return made
+        return optimizer

@@ -1,6 +1,7 @@
-"""Tells what the user's model is made of, what its modules return in a pass, and the values that both sides start from.
+"""Surveys the user's PyTorch model: its modules and weights, what each returns in one pass, and the initial values.
 
-The initial values are those of the model at the run's precision; tables and what modules return are of float64.
+Both sides start from these initial values. They are the model's own at the run's precision; constant buffers (such as
+tables) and the modules' outputs are in float64.
 """
 
 from pathlib import Path
@@ -21,38 +22,44 @@ from parity.trace.tensorfile import Writer
 from torch_impl.harness import devices, kinds, precision
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import call, ready, tensors
-from torch_impl.harness.pair.outputs import named, told, unnamed
+from torch_impl.harness.pair.outputs import describe_returned, named, unnamed
 from torch_impl.harness.pair.probe import observed
 from torch_impl.harness.pair.rehearsal import rehearse
-from torch_impl.harness.pair.run import plain
-from torch_impl.harness.promotion import lifted
+from torch_impl.harness.pair.run import without_fast_paths
+from torch_impl.harness.promotion import promoted
 
 ROOM = 1 << 16
 
 
 def survey(job: SurveyJob) -> None:
-    """Write the survey of torch's half into the job's folder. Raises UsageError and BackendError."""
+    """Write the survey of torch's half into the job's folder.
+
+    Raises UsageError and BackendError for a model that cannot be built or called.
+    """
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
     device = devices.find(job.case).logical[0]
     initial = Writer(folder / files.WEIGHTS, ROOM)
     _write_start(job, device, initial)
-    with precision.policy(precisions.HIGH), lifted(precisions.HIGH) as places:
-        model = ready(job.case, precisions.HIGH, job.pair.search, device, places)
+    with precision.policy(precisions.HIGH), promoted(precisions.HIGH) as promotions:
+        model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions)
         for name, buffer in values.constants(model).items():
             initial.add(name, values.array(buffer))
         initial.close()
         values.load(model, files.Initial(folder), folder)
-        seen = _Pass(folder)
+        forward_pass = _Pass(folder)
         inputs = PairData(job.case, job.pair.search).step(0)
-        with plain(model), torch.no_grad():
-            seen.run(model.eval(), job.case, tensors(inputs, device))
+        with without_fast_paths(model), torch.no_grad():
+            forward_pass.run(model.eval(), job.case, tensors(inputs, device))
             rehearsal = rehearse(model, job.case, tensors(inputs, device))
-    files.write(folder, replace(_described(model, seen), rehearsal=rehearsal))
+    files.write(folder, replace(_described(model, forward_pass), rehearsal=rehearsal))
 
 
 def _write_start(job: SurveyJob, device: torch.device, initial: Writer) -> None:
-    """The model is gone again behind it: two at a time may be too large."""
+    """Write the initial values of parameters and statistics.
+
+    The model is freed on return: two models at a time may not fit into memory.
+    """
     with precision.policy(job.case.precision):
         model = ready(job.case, job.case.precision, job.pair.search, device, [])
     for name, array in values.started(model, job.case.seed, job.case.precision):
@@ -60,7 +67,7 @@ def _write_start(job: SurveyJob, device: torch.device, initial: Writer) -> None:
 
 
 class _Pass:
-    """One forward pass: the modules in the order of their calls, their arguments, and what they returned."""
+    """One observed forward pass: modules in the order of their calls, with their inputs and outputs."""
 
     def __init__(self, folder: Path) -> None:
         self.called: dict[str, None] = {}
@@ -72,22 +79,22 @@ class _Pass:
         self._repeats: dict[str, int] = {}
 
     def run(self, model: nn.Module, case: Case, inputs: dict[str, torch.Tensor]) -> None:
-        """Call the model. Raises UsageError and BackendError."""
+        """Call the model, and record what its modules are given and return."""
         with observed(model, self._on_call, self._on_return):
             outputs = call(model, case.model, inputs)
         for name, output in named(case.model, outputs):
             self._add(name, "", output)
         self.unnamed = unnamed(case.model, outputs)
-        self.returned = told(case.model, outputs)
+        self.returned = describe_returned(case.model, outputs)
         self._writer.close()
 
-    def _on_call(self, name: str, found: list[torch.Tensor]) -> None:
-        if name not in self.called and found:
-            self.arguments[name] = [values.shape(one) for one in found]
+    def _on_call(self, name: str, tensors: list[torch.Tensor]) -> None:
+        if name not in self.called and tensors:
+            self.arguments[name] = [values.shape(tensor) for tensor in tensors]
         self.called[name] = None
 
-    def _on_return(self, name: str, found: list[torch.Tensor]) -> None:
-        for output in found if name else []:
+    def _on_return(self, name: str, tensors: list[torch.Tensor]) -> None:
+        for output in tensors if name else []:
             repeat = self._repeats.get(name, 0)
             self._repeats[name] = repeat + 1
             self._add(f"{name}#{repeat}" if repeat else name, name, output)
@@ -101,16 +108,16 @@ class _Pass:
 
 
 def _described(model: nn.Module, seen: _Pass) -> Survey:
-    """The survey of a model after a pass."""
-    parameters, own = dict(model.named_parameters()), dict(model.named_buffers())
-    weights = {name: one for name, one in {**parameters, **own}.items() if not name.endswith(values.COUNTER)}
+    """Return the survey of a model after a pass."""
+    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    weights = {name: tensor for name, tensor in {**parameters, **buffers}.items() if not name.endswith(values.COUNTER)}
     return Survey(
         side="torch",
         modules=[
             Module(path=name, kind=kinds.kind(module), facts=kinds.facts(module))
             for name, module in model.named_modules()
         ],
-        weights=[_weight(name, one, name in parameters) for name, one in weights.items()],
+        weights=[_weight(name, tensor, name in parameters) for name, tensor in weights.items()],
         called=list(seen.called),
         tied=_tied(model, weights),
         outputs=seen.outputs,
@@ -120,22 +127,22 @@ def _described(model: nn.Module, seen: _Pass) -> Survey:
     )
 
 
-def _weight(name: str, one: torch.Tensor, parameter: bool) -> Weight:
+def _weight(name: str, tensor: torch.Tensor, parameter: bool) -> Weight:
     module, _, role = name.rpartition(".")
     return Weight(
         name=name,
-        shape=values.shape(one),
-        dtype=str(one.dtype).removeprefix("torch."),
+        shape=values.shape(tensor),
+        dtype=str(tensor.dtype).removeprefix("torch."),
         module=module,
         role=role,
-        trainable=parameter and one.requires_grad,
+        trainable=parameter and tensor.requires_grad,
         statistic=not parameter and role in values.STATISTICS,
         constant=not parameter and role not in values.STATISTICS,
     )
 
 
 def _tied(model: nn.Module, weights: dict[str, torch.Tensor]) -> dict[str, str]:
-    """Further names of parameters and buffers, with their first."""
-    first = {id(one): name for name, one in weights.items()}
-    every = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    return {name: first[id(one)] for name, one in every if id(one) in first and name not in weights}
+    """Map each further name of a shared parameter or buffer to its first name."""
+    first = {id(tensor): name for name, tensor in weights.items()}
+    all_named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return {name: first[id(tensor)] for name, tensor in all_named if id(tensor) in first and name not in weights}

@@ -1,4 +1,4 @@
-"""The values of a user's model: what it starts from, what is loaded into it, and tensors as a trace holds them."""
+"""The values of a user's model: its initial values, loading them, and tensors in the form that traces store."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,56 +16,69 @@ from parity.trace.tensorfile import CODES, TensorFile
 from torch_impl.harness.weights import to_numpy
 
 STATISTICS = ("running_mean", "running_var")
-COUNTER = "num_batches_tracked"  # serves a batch norm's momentum=None alone
+COUNTER = "num_batches_tracked"  # batch norm uses it only with momentum=None
 Tensors = dict[str, torch.Tensor]
 
 
 def statistics(model: nn.Module) -> Tensors:
-    """What a norm keeps of the batches that it has seen."""
+    """Return the running statistics of the norms."""
     return {name: buffer for name, buffer in model.named_buffers() if _role(name) in STATISTICS}
 
 
 def constants(model: nn.Module) -> Tensors:
-    """All other buffers, such as masks and tables."""
+    """Return all other buffers, such as masks and tables."""
     return {name: buffer for name, buffer in model.named_buffers() if _role(name) not in (*STATISTICS, COUNTER)}
 
 
 def started(model: nn.Module, seed: int, at: str) -> Iterator[tuple[str, np.ndarray]]:
-    """Initial values of parameters and statistics, as the precision can hold them, in float32: the model's own.
+    """Yield the initial values of parameters and statistics: the model's own, rounded to the precision, in float32.
 
-    Constants are shaken, or zeros and ones would hide what is left out, or stands in another's place.
+    A tensor in which all values are equal (zeros or ones) is perturbed. Otherwise it would hide that it is left out in
+    the other framework, or confused with another.
     """
     for name, tensor in {**dict(model.named_parameters()), **statistics(model)}.items():
         values = array(tensor)
         if values.size and np.isfinite(values.flat[0]) and (values == values.flat[0]).all():
             first = float(values.flat[0])
-            around = random.normal(seed, f"start/{name}", values.shape)
-            values = first + (abs(first) / 8 * around if first else around / 64)
+            noise = random.normal(seed, f"start/{name}", values.shape)
+            values = first + (abs(first) / 8 * noise if first else noise / 64)
         yield name, values.astype(dtype(at), copy=False).astype(np.float32, copy=False)
 
 
 def load(model: nn.Module, weights: Mapping[str, Floats], survey: Path) -> None:
-    """Give every parameter and buffer its value; whole numbers are those of the survey. Raises BackendError."""
+    """Set every parameter and buffer to its initial value; integers come from the survey.
+
+    Raises BackendError if names or shapes are not the same as when the model was surveyed.
+    """
     own = {**dict(model.named_parameters()), **statistics(model), **constants(model)}
     floats = set(weights)
-    whole = {name: values for name, values in TensorFile(survey / WEIGHTS).items() if name not in floats}
-    if other := own.keys() ^ (floats | whole.keys()):
-        raise BackendError(f"the model is built anew with other parameters or buffers: {', '.join(sorted(other))}")
+    integers = {name: values for name, values in TensorFile(survey / WEIGHTS).items() if name not in floats}
+    if mismatched := own.keys() ^ (floats | integers.keys()):
+        raise BackendError(
+            f"the model is built anew with other parameters or buffers: {', '.join(sorted(mismatched))}; "
+            "its function must build the same model every time"
+        )
     with torch.no_grad():
         for name, tensor in own.items():
-            values = torch.from_numpy(np.array(whole[name]) if name in whole else weights[name])
+            values = torch.from_numpy(np.array(integers[name]) if name in integers else weights[name])
             if values.shape != shape(tensor):
-                raise BackendError(f"{name} is built anew as {shape(tensor)}, expected {tuple(values.shape)}")
+                raise BackendError(
+                    f"{name} is built anew as {shape(tensor)}, expected {tuple(values.shape)}; "
+                    "the model's function must build the same model every time"
+                )
             if tensor.is_complex():
                 values = torch.view_as_complex(values)
-            if 0 in tensor.stride():  # its elements share their memory
+            if 0 in tensor.stride():  # an expanded tensor, whose elements share memory, cannot be written to
                 tensor.data = values.to(tensor.device, tensor.dtype)
             else:
                 tensor.copy_(values)
 
 
 def array(tensor: torch.Tensor) -> np.ndarray:
-    """As a trace can hold it: dense, complex numbers as pairs, whole numbers of 32 or 64 bits."""
+    """Return a tensor as an array that a trace can store.
+
+    It is dense; complex numbers become pairs of reals, and integers have 32 or 64 bits.
+    """
     tensor = tensor.detach()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
@@ -78,7 +91,7 @@ def array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    """That of its array."""
+    """Return the shape of the tensor's array; a complex tensor has a further axis of size 2."""
     return (*tensor.shape, 2) if tensor.is_complex() else tuple(tensor.shape)
 
 

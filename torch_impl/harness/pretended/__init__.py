@@ -1,1 +1,1 @@
-"""What CUDA is on virtual devices: the parts of PyTorch that `pretend` replaces, each with a function `patches`."""
+"""The parts of PyTorch that `pretend` replaces so that virtual devices pass for GPUs; each has a function `patches`."""

@@ -1,6 +1,6 @@
-"""torch.autocast("cuda") on virtual devices, whose tensors PyTorch's own casts pass over.
+"""Replaces torch.autocast("cuda") on virtual devices, whose tensors PyTorch's own casts ignore.
 
-The functions and methods that torch.autocast casts are replaced by name, where programs and torch.nn find them
+The functions and methods that torch.autocast casts are wrapped by name, where programs and torch.nn look them up
 (docs.pytorch.org/docs/stable/amp.html, "CUDA Ops that can autocast").
 """
 
@@ -29,7 +29,7 @@ WIDEST = "addcdiv addcmul atan2 bilinear cat cross dot grid_sample index_put sca
 
 
 def patches() -> Iterator[tuple[Any, str, Any]]:
-    """What is replaced: owner, name, value."""
+    """Yield what is replaced: owner, name, value."""
     for owner in (torch, torch._VF, torch.linalg, functional, torch.Tensor):
         for names, dtype in ((LOWER, _lower), (FLOAT32, _float32), (WIDEST, _widest)):
             for name in names.split():
@@ -51,7 +51,7 @@ def _widest(tensors: list[torch.Tensor]) -> torch.dtype:
 
 
 def _cast(function: Callable[..., Any], dtype: Callable[[list[torch.Tensor]], torch.dtype]) -> Callable[..., Any]:
-    """The function, whose arguments are cast where torch.autocast is on."""
+    """Wrap a function so that its arguments are cast while torch.autocast is on."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -67,24 +67,24 @@ def _is_cast(value: Any) -> bool:
 
 
 def _cast_ones(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors that are cast, also in lists."""
+    """Yield the tensors that are cast, also those within lists."""
     if isinstance(value, (list, tuple, dict)):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _cast_ones(each)
+        for member in value.values() if isinstance(value, dict) else value:
+            yield from _cast_ones(member)
     elif _is_cast(value):
         yield value
 
 
 def _to(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, dict):
-        return {name: _to(each, dtype) for name, each in value.items()}
+        return {name: _to(member, dtype) for name, member in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_to(each, dtype) for each in value)
+        return type(value)(_to(member, dtype) for member in value)
     return value.to(dtype) if _is_cast(value) else value
 
 
 def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which refuses to be cast, as CUDA's."""
+    """Wrap a function that autocast refuses, so that it raises the error that it raises on CUDA."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

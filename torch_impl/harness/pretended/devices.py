@@ -1,7 +1,7 @@
-"""Names of devices, on their way into PyTorch: "cuda:1", torch.device("cuda", 1) and 1 become a virtual device.
+"""Device names on their way into PyTorch: "cuda:1", torch.device("cuda", 1) and 1 become a virtual device.
 
-Where a program may write `device=`, and where it may leave it out: the functions that make tensors, a default
-device, torch.Generator.
+Covers everything that accepts `device=`, or uses a default device: the functions that make tensors, the default device,
+torch.Generator.
 """
 
 import functools
@@ -15,11 +15,11 @@ from torch_impl.harness.virtual_devices import TYPE, Machine
 
 _Device, _Generator = torch.device, torch.Generator
 _FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
-_FACTORIES = frozenset(_device_constructors())  # it remembers what stands in torch when it is first asked
+_FACTORIES = frozenset(_device_constructors())  # asked before patching: torch caches the functions that it finds
 
 
 def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
-    """What is replaced: owner, name, value."""
+    """Yield what is replaced: owner, name, value."""
     for function in _FACTORIES:
         if getattr(torch, function.__name__, None) is function:
             yield torch, function.__name__, _made(function, machine)
@@ -32,7 +32,7 @@ def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
 
 
 class Device(type):
-    """torch.device, which takes a number for a device; it is the type of the same objects."""
+    """A stand-in for torch.device that accepts a number alone; its instances are plain torch.devices."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.device:
         if len(args) == 1 and not kwargs and isinstance(args[0], int):
@@ -44,7 +44,7 @@ class Device(type):
 
 
 def located(machine: Machine, device: Any) -> Any:
-    """The virtual device that a program means by "cuda", a torch.device or a number; anything else as it is."""
+    """Return the virtual device that "cuda", a torch.device or a number means; anything else unchanged."""
     if isinstance(device, str):
         return machine.place(_Device(device)) if device.startswith(machine.called) else device
     if isinstance(device, int) and not isinstance(device, bool):
@@ -53,7 +53,7 @@ def located(machine: Machine, device: Any) -> Any:
 
 
 def _placed(function: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
-    """The function, with its argument `device` on a virtual device."""
+    """Wrap a function so that its argument `device` becomes a virtual device."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -65,18 +65,20 @@ def _placed(function: Callable[..., Any], machine: Machine) -> Callable[..., Any
 
 
 def _first_placed(function: Callable[..., Any], machine: Machine, at: int = 0) -> Callable[..., Any]:
-    """The function, with what it is given first, or as a device, on a virtual device."""
+    """Wrap a function so that its argument at position `at`, and `device`, become virtual devices."""
     placed = _placed(function, machine)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return placed(*args[:at], *(located(machine, each) for each in args[at : at + 1]), *args[at + 1 :], **kwargs)
+        return placed(
+            *args[:at], *(located(machine, device) for device in args[at : at + 1]), *args[at + 1 :], **kwargs
+        )
 
     return call
 
 
 def _made(function: Callable[..., torch.Tensor], machine: Machine) -> Callable[..., torch.Tensor]:
-    """A function that makes a tensor, on a virtual device or in pinned memory."""
+    """Wrap a function that makes a tensor, for virtual devices and pinned memory."""
     placed = _placed(_from_data(function) if function in _FROM_DATA else function, machine)
 
     @functools.wraps(function)
@@ -89,7 +91,10 @@ def _made(function: Callable[..., torch.Tensor], machine: Machine) -> Callable[.
 
 
 def _from_data(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """torch.tensor and its like, which copy to the device in C++, unseen: made on the CPU, then moved."""
+    """Wrap torch.tensor and its like so that they make the tensor on the CPU and then move it.
+
+    They copy to the device in C++, which the dispatch mode does not see.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> torch.Tensor:
@@ -101,7 +106,7 @@ def _from_data(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
 
 
 def _in_context(self: DeviceContext, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-    """What a default device does, for those functions too."""
+    """Do what torch's default-device mode does, also for the functions that are replaced here."""
     kwargs = kwargs or {}
     if function in _FACTORIES and kwargs.get("device") is None:
         function = _from_data(function) if function in _FROM_DATA else function
@@ -114,7 +119,7 @@ def _named(function: Callable[..., torch.device], machine: Machine) -> Callable[
 
 
 def _generators(machine: Machine) -> type:
-    """torch.Generator, which is where virtual devices draw their numbers."""
+    """Return a replacement of torch.Generator that draws on the physical device for virtual ones."""
 
     def new(kind: type, device: Any = "cpu") -> torch.Generator:
         place = _Device(located(machine, device))

@@ -1,7 +1,7 @@
-"""torch.cuda and torch.accelerator for virtual devices: how many there are, which is current, streams, memory.
+"""Replaces torch.cuda and torch.accelerator for virtual devices: their number, the current one, streams, memory.
 
-Work on virtual devices is done when its call returns, so there is nothing to wait for; and they draw their random
-numbers from the CPU's generator, which torch.cuda's functions leave alone.
+Work on a virtual device is complete when its call returns, so there is nothing to wait for. Random numbers come from
+the CPU's generator, which the seeding functions of torch.cuda leave alone.
 """
 
 import time
@@ -45,7 +45,7 @@ VALUES = {
 
 
 class Stream:
-    """A stream whose work is always done."""
+    """A stream whose work is always complete."""
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any):
         self.device, self.priority = device, priority
@@ -57,21 +57,21 @@ class Stream:
         pass
 
     def query(self) -> bool:
-        """Whether its work is done."""
+        """Return whether its work is complete: always."""
         return True
 
     def is_capturing(self) -> bool:
-        """Whether it makes a graph."""
+        """Return whether it is capturing a graph: never."""
         return False
 
     def record_event(self, event: "Event | None" = None) -> "Event":
-        """An event, which has happened."""
+        """Return an event that has happened."""
         event = event or Event()
         event.record()
         return event
 
     def synchronize(self, *args: Any) -> None:
-        """There is nothing to wait for."""
+        """Return at once, as there is nothing to wait for."""
 
     wait_event = wait_stream = synchronize
 
@@ -83,26 +83,26 @@ class Event:
         self._seconds = 0.0
 
     def record(self, stream: Any = None) -> None:
-        """It happens now."""
+        """Make it happen now."""
         self._seconds = time.perf_counter()
 
     def elapsed_time(self, end: "Event") -> float:
-        """Milliseconds from this event to `end`."""
+        """Return the milliseconds from this event to `end`."""
         return (end._seconds - self._seconds) * 1000
 
     def query(self) -> bool:
-        """Whether it has happened."""
+        """Return whether it has happened: always."""
         return True
 
     def wait(self, stream: Any = None) -> None:
-        """There is nothing to wait for."""
+        """Return at once, as there is nothing to wait for."""
 
     def synchronize(self) -> None:
-        """There is nothing to wait for."""
+        """Return at once, as there is nothing to wait for."""
 
 
 def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
-    """What is replaced: owner, name, value."""
+    """Yield what is replaced: owner, name, value."""
     values = {name: _always(None) for name in NOTHING.split()} | {
         name: _always(value) for name, value in VALUES.items()
     }
@@ -126,7 +126,7 @@ def _always(value: Any) -> Any:
 
 
 def _devices(machine: Machine) -> dict[str, Any]:
-    """The devices, and which is current."""
+    """Return the functions that tell the number of devices and the current one, and that select it."""
 
     def index(device: Any) -> int | None:
         return None if device is None else located(machine, device).index
@@ -135,7 +135,7 @@ def _devices(machine: Machine) -> dict[str, Any]:
         machine.current = index(device)
 
     class Device:
-        """The current device within a `with`."""
+        """Selects the current device within a `with` block."""
 
         def __init__(self, device: Any):
             self.index = index(device.get_device() if isinstance(device, torch.Tensor) else device)
@@ -177,7 +177,7 @@ def _streams(machine: Machine) -> dict[str, Any]:
 
 
 def _randomness(machine: Machine) -> dict[str, Any]:
-    """Where random numbers come from: the CPU's generator, or that of the one real device."""
+    """Return the functions for random numbers, of the CPU's generator or that of the physical GPU."""
     if machine.physical.type == "cuda":
         generator = torch.cuda.default_generators[machine.physical.index or 0]
         return {
@@ -195,7 +195,7 @@ def _randomness(machine: Machine) -> dict[str, Any]:
 
 
 def _accelerator(machine: Machine) -> dict[str, Any]:
-    """What torch.accelerator calls otherwise than torch.cuda."""
+    """Return the functions that have another name in torch.accelerator than in torch.cuda."""
     devices = _devices(machine)
     return {
         "current_accelerator": lambda check_available=False: torch.device(machine.called),

@@ -1,7 +1,8 @@
-"""Tensors and modules on devices called cuda:i, which are virtual ones.
+"""Tensors and modules on devices called cuda:i, which are virtual.
 
-What tells a tensor's device tells the name; what moves it takes the name. A module's parameters stay the same
-objects when it is moved, as on CUDA: an optimizer made before still holds them, and tied weights stay tied.
+Whatever reports a tensor's device reports that name, and whatever moves a tensor accepts it. A module's parameters
+remain the same objects when it is moved, as on CUDA: an optimizer made before still holds them, and tied weights stay
+tied.
 """
 
 from collections import OrderedDict
@@ -21,7 +22,7 @@ _Device = torch.device
 
 
 def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
-    """What is replaced: owner, name, value."""
+    """Yield what is replaced: owner, name, value."""
     for name, value in {**_places(machine), **_reads(), **_pins(), **_moves(machine)}.items():
         yield _Tensor, name, value
     yield UninitializedTensorMixin, "materialize", _materialized(UninitializedTensorMixin.materialize)
@@ -30,7 +31,7 @@ def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _places(machine: Machine) -> dict[str, Any]:
-    """Where a tensor is."""
+    """Return the attributes that report where a tensor is."""
 
     def kind(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if args or kwargs or not isinstance(self, VirtualTensor):
@@ -49,7 +50,7 @@ def _places(machine: Machine) -> dict[str, Any]:
 
 
 def _reads() -> dict[str, Any]:
-    """What needs a tensor's values on the host."""
+    """Return the methods that need a tensor's values on the host."""
 
     def numpy(self: torch.Tensor, *, force: bool = False) -> Any:
         if isinstance(self, VirtualTensor):
@@ -82,10 +83,10 @@ def _reads() -> dict[str, Any]:
 
 
 def _pins() -> dict[str, Any]:
-    """Pinned memory: a mark, which views of a tensor share."""
+    """Return the methods for pinned memory, which here is only a mark that a tensor shares with its views."""
 
     def pinned(self: torch.Tensor, device: Any = None) -> bool:
-        return any(getattr(each, "pinned", False) for each in (self, self._base) if each is not None)
+        return any(getattr(tensor, "pinned", False) for tensor in (self, self._base) if tensor is not None)
 
     def pin(self: torch.Tensor, device: Any = None) -> torch.Tensor:
         if isinstance(self, VirtualTensor):
@@ -100,11 +101,11 @@ def _pins() -> dict[str, Any]:
 
 
 def _moves(machine: Machine) -> dict[str, Any]:
-    """What takes a tensor to another device."""
+    """Return the methods that move a tensor to another device."""
 
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         other = args[0] if args else kwargs.get("other")
-        if isinstance(other, VirtualTensor):  # which in inference mode would not be asked for its device
+        if isinstance(other, VirtualTensor):  # in inference mode torch would not ask it for its device
             kwargs.pop("other", None)
             args = (place(other), other.dtype, *args[1:])
         if args:
@@ -112,7 +113,9 @@ def _moves(machine: Machine) -> dict[str, Any]:
         if kwargs.get("device") is not None:
             kwargs["device"] = located(machine, kwargs["device"])
         if isinstance(self, UninitializedTensorMixin):
-            self.later = kwargs.get("device") or next((each for each in args if isinstance(each, _Device)), None)
+            self.later = kwargs.get("device") or next(
+                (argument for argument in args if isinstance(argument, _Device)), None
+            )
             return self
         return _BASE.to(self, *args, **kwargs)
 
@@ -126,30 +129,33 @@ def _moves(machine: Machine) -> dict[str, Any]:
 
 
 def _set_data(self: torch.Tensor, value: torch.Tensor) -> None:
-    """`self.data = value`, also from a tensor that is virtual to one that is not, or back."""
+    """Do what `self.data = value` does, even if only one of the two is virtual.
+
+    Then the object changes its class in place, and keeps its gradient and hooks.
+    """
     if isinstance(self, VirtualTensor) == isinstance(value, VirtualTensor):
         return set_data(self, value)
     gradient, self.grad = self.grad, None
-    hooks, after = self._backward_hooks, self._post_accumulate_grad_hooks
-    parameter, trained, other = isinstance(self, Parameter), self.requires_grad, value.detach()
-    state = {**self.__dict__, **other.__dict__}
+    hooks, accumulate_hooks = self._backward_hooks, self._post_accumulate_grad_hooks
+    parameter, requires_grad, source = isinstance(self, Parameter), self.requires_grad, value.detach()
+    state = {**self.__dict__, **source.__dict__}
     if isinstance(value, VirtualTensor):
         self.__class__ = VirtualTensor
         state |= {"_is_param": True} if parameter else {}
     else:
         self.__class__ = Parameter if parameter else torch.Tensor
-        state = {name: each for name, each in state.items() if name not in ("inner", "place", "_is_param")}
-    torch._C._swap_tensor_impl(self, other)
+        state = {name: attribute for name, attribute in state.items() if name not in ("inner", "place", "_is_param")}
+    torch._C._swap_tensor_impl(self, source)
     self.__dict__ = state
-    self.requires_grad_(trained)
-    self._backward_hooks, self._post_accumulate_grad_hooks = hooks, after
+    self.requires_grad_(requires_grad)
+    self._backward_hooks, self._post_accumulate_grad_hooks = hooks, accumulate_hooks
     if gradient is not None:
         self.grad = gradient.to(value.device, value.dtype)
     return None
 
 
 def _materialized(plain: Callable[..., None]) -> Callable[..., None]:
-    """A parameter that gets its shape at the first call goes then where its module was moved."""
+    """Wrap `materialize`, so that a lazy parameter ends up where its module has been moved meanwhile."""
 
     def materialize(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         device = self.__dict__.pop("later", None)
@@ -161,21 +167,21 @@ def _materialized(plain: Callable[..., None]) -> Callable[..., None]:
 
 
 def _compatible(plain: Callable[..., bool]) -> Callable[..., bool]:
-    """Whether `one.data = other` works."""
+    """Return a test of whether `one.data = other` works, which always does for virtual tensors."""
     return lambda one, other: isinstance(one, VirtualTensor) or isinstance(other, VirtualTensor) or plain(one, other)
 
 
 def _text(plain: Callable[..., str]) -> Callable[..., str]:
-    """A tensor as text, as on CUDA."""
+    """Wrap the printing of tensors, to print a virtual one as on CUDA."""
 
     def text(self: torch.Tensor, *, tensor_contents: str | None = None) -> str:
         if not isinstance(self, VirtualTensor):
             return plain(self, tensor_contents=tensor_contents)
-        way = ", requires_grad=True" if self.requires_grad else ""
+        suffix = ", requires_grad=True" if self.requires_grad else ""
         if self.grad_fn is not None:
-            way = f", grad_fn=<{self.grad_fn.name()}>"
+            suffix = f", grad_fn=<{self.grad_fn.name()}>"
         values = plain(self.detach().cpu(), tensor_contents=tensor_contents)
         head = "Parameter containing:\n" if isinstance(self, Parameter) else ""
-        return f"{head}{values[:-1]}, device='{self.device}'{way})"
+        return f"{head}{values[:-1]}, device='{self.device}'{suffix})"
 
     return text
