@@ -20,6 +20,7 @@ def tell(result: CaseResult, mapping: Mapping, reference: Trace, candidate: Trac
     _name_sums(result, mapping)
     _name_buffers(result, mapping)
     _name_exchange(result, mapping)
+    _name_values(result, mapping)
     _name_decay(result, reference, candidate)
 
 
@@ -68,6 +69,23 @@ def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
         evidence = f"with {sentence.replace(' were taken to be ', ' as ')} both models return the same"
         told = {"torch": "as their names say", "keras": "exchanged", "evidence": evidence}
         result.causes.append({"id": "weights.exchanged", "where": place, **told})
+
+
+def _name_values(result: CaseResult, mapping: Mapping) -> None:
+    """What both builders compute and differ in: with torch's values both models return the same.
+
+    What Keras's builder leaves at 0 or 1 may be meant to be loaded, or be wrong: nobody says which.
+    """
+    if mapping.unlike and result.verdict == "diverged":
+        result.causes = [cause for cause in result.causes if cause["id"] != "unknown"]
+        evidence = "with torch's values in it both models return the same; to load them, say so in [[weights]]"
+        result.causes += [
+            {"id": "buffer.values", "where": name, "torch": how.torch, "keras": how.keras, "evidence": evidence}
+            for name, how in mapping.unlike.items()
+        ]
+    for how in mapping.unfilled.values() if result.verdict in ("match", "subprecision") else ():
+        result.verdict = "inconclusive"
+        result.reason = f"{how.said}: a match only with torch's; if keras's is loaded later, say so in [[weights]]"
 
 
 def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:

@@ -21,9 +21,10 @@ def not_run(pair: Pair, modules: Named[str, str]) -> list[str]:
 
 
 def constants(mapping: Mapping, reference: Trace) -> list[str]:
-    """Say which of torch's buffers Keras's model has no counterpart of, but those that count the calls."""
+    """Say which of torch's buffers Keras's model has no counterpart of, but those that are told of elsewhere."""
     held = [name for kind, name in map(keys.split, _initial(reference)) if kind == "buffer"]
-    alone = [name for name in held if name in mapping.constants and counts(name) not in mapping.assumptions]
+    told = {name for name in mapping.constants if counts(name) in mapping.assumptions or name in mapping.unlike}
+    alone = [name for name in held if name in mapping.constants and name not in told]
     if not alone:
         return []
     named = _few(alone)

@@ -26,6 +26,14 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+class Unlike(msgspec.Struct, frozen=True, kw_only=True):
+    """How the values that both builders gave to one tensor differ: each side's in words, and all in a sentence."""
+
+    torch: str
+    keras: str
+    said: str
+
+
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     """All weights of both sides.
 
@@ -33,7 +41,9 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     that training changes and Keras has no counterpart of. `ignored`: by the user's wish, both sides. `assumptions`: in
     sentences, what was taken to belong together although no name says so; `contradicted`: those of them that are not
     the order in which both sides create what they do not name. `exchanged`: by the first of torch's modules, those
-    whose names say which is which, and that return what Keras's model returns only the other way round.
+    whose names say which is which, and that return what Keras's model returns only the other way round. `unlike`: by
+    torch's name, what both builders compute and differ in: each side keeps its own. `unfilled`: those that Keras's
+    leaves at 0 or 1, and that hold torch's values.
     """
 
     entries: list[Entry]
@@ -44,6 +54,8 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     assumptions: list[str] = []
     contradicted: list[str] = []
     exchanged: dict[str, str] = {}
+    unlike: dict[str, Unlike] = {}
+    unfilled: dict[str, Unlike] = {}
 
 
 def counts(name: str) -> str:

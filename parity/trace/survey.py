@@ -1,7 +1,8 @@
 """What each side tells of its half of a pair before anything is compared, framework-free.
 
 A survey is a folder: survey.json, activations.safetensors (what one forward pass in inference gave, in
-float64 as far as it is float), and from torch weights.safetensors: the values that both sides start from.
+float64 as far as it is float), built.safetensors (what the user's builder gave to all that is neither trained nor a
+statistic), and from torch weights.safetensors: the values that both sides start from.
 Names are the side's own: dots on torch's, slashes on Keras's.
 """
 
@@ -21,6 +22,7 @@ from parity.trace.tensorfile import TensorFile
 
 LARGEST = 1 << 26  # bytes of a survey without its tensors
 FILE, ACTIVATIONS, WEIGHTS = "survey.json", "activations.safetensors", "weights.safetensors"
+BUILT = "built.safetensors"
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +44,7 @@ class Weight(msgspec.Struct, frozen=True, kw_only=True):
 
     `statistic`: it is not trained, yet changes in training, as a batch norm's moving average does. `constant`: any
     other buffer of torch's, such as a table or a mask. `fixed`: a variable of Keras's that is no statistic and was
-    made untrained, in a layer that is not frozen.
+    made untrained, and not frozen with its layer.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     they were returned, the whole model's last; `unnamed`: the model's that [outputs] leaves out. `arguments`: the
     shapes of the tensors that went into each module's first call, for those modules that have none within them.
     `rehearsal`: of training, where it could run.
+    `drawn`: torch's parameters that are not trained and that another seed makes other ones.
     `returned`: what the whole model returned in inference; nothing where the file has [outputs].
     """
 
@@ -106,6 +109,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     unnamed: list[str] = []
     arguments: dict[str, list[tuple[int, ...]]] = {}
     rehearsal: Rehearsal = Rehearsal()
+    drawn: list[str] = []
     returned: Returned = Returned()
 
     def keys(self, training: bool) -> list[Keys]:
@@ -133,6 +137,11 @@ def read(folder: Path) -> Survey:
 def activations(folder: Path) -> dict[str, Array]:
     """What the modules returned, by key, float64 or whole numbers. Raises TraceError."""
     return dict(TensorFile(folder / ACTIVATIONS))
+
+
+def built(folder: Path) -> dict[str, Array]:
+    """What the builder gave to all that is neither trained nor a statistic, by name. Raises TraceError."""
+    return dict(TensorFile(folder / BUILT))
 
 
 class Initial(Mapping[str, Floats]):

@@ -37,6 +37,7 @@ def survey(job: SurveyJob) -> None:
         model = build.build(pair, HIGH, halves.search)
         inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
         build.call(model, pair, inputs)  # makes the weights of layers that wait for a first call
+        _write_built(model, folder)
         keys: list[Keys] = []
         if halves.mapping:
             torch = Path(halves.survey)
@@ -51,6 +52,16 @@ def survey(job: SurveyJob) -> None:
         watchers.append(rehearsing.see)
         rehearsal = rehearsing.rehearse(model, job.case, inputs)
     surveys.write(folder, replace(activations.close(model), rehearsal=rehearsal, returned=told(pair, outputs)))
+
+
+def _write_built(model: Any, folder: Path) -> None:
+    """Keep what the builder gave to all that is neither trained nor a statistic, before torch's values are loaded."""
+    file = folder / surveys.BUILT
+    file.unlink(missing_ok=True)  # as with activations
+    writer = Writer(file, ROOM)
+    for name, array in values.untrained(model):
+        writer.add(name, array)
+    writer.close()
 
 
 class _Activations:

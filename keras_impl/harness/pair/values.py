@@ -126,6 +126,13 @@ class Weights:
         return [self.told[name].shape for name in names]
 
 
+def untrained(model: Any) -> Iterator[tuple[str, Array]]:
+    """Yield name and value of what is neither trained nor a statistic, as it is now."""
+    for held in layers.variables(model):
+        if not held.told.trainable and held.told.role not in layers.STATISTICS:
+            yield held.told.name, array(held.variable)
+
+
 def array(tensor: Any) -> Array:
     """As a trace can hold it: complex numbers as pairs, whole numbers of 32 or 64 bits."""
     values = np.asarray(tf.convert_to_tensor(tensor))

@@ -1,12 +1,17 @@
 """What the alignment of whole modules leaves: single weights, torch's buffers, weights that torch ties."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from parity.pairs.patterns import IDENTITY
+from parity.pairs.weights import names
 from parity.pairs.weights.align import Placed, align
+from parity.pairs.weights.built import Built
+from parity.pairs.weights.links import Link, link
 from parity.pairs.weights.units import Unit, bare
 from parity.trace.mapping import Entry
 from parity.trace.survey import Survey, Weight
+
+SIDES = ("torch", "keras")
 
 
 def single(torch: Sequence[Unit], keras: Sequence[Unit], placed: Iterable[Placed]) -> list[Placed]:
@@ -20,16 +25,38 @@ def single(torch: Sequence[Unit], keras: Sequence[Unit], placed: Iterable[Placed
     return [one for one in found if not (owners[id(one.link.torch[0])] and owners[id(one.link.keras[0])])]
 
 
-def buffers(torch: Survey, keras: Sequence[Unit], placed: Iterable[Placed], skipped: Iterable[str]) -> list[Placed]:
-    """torch's buffers that are no statistics, as far as Keras has untrained weights for them."""
+def buffers(
+    torch: Survey, keras: Sequence[Unit], placed: Iterable[Placed], skipped: Iterable[str], built: Built
+) -> list[Placed]:
+    """torch's buffers that are no statistics, as far as Keras has untrained weights for them: by values, then names."""
     used = {name for one in placed for entry in one.link.entries for name in entry.keras}
     wanted = [one for one, _ in _left(keras, used) if not one.weights["weight"].trainable]
     given = [_bare(weight) for weight in torch.weights if weight.constant and weight.name not in set(skipped)]
-    found = []
+    found = list(_of_the_same_values(given, wanted, built))
+    placed_here, placed_there = ({id(unit) for one in found for unit in getattr(one.link, side)} for side in SIDES)
     for real in (True, False):
-        here, there = ([unit for unit in side if _real(unit) == real] for side in (given, wanted))
+        here = [unit for unit in given if _real(unit) == real and id(unit) not in placed_here]
+        there = [unit for unit in wanted if _real(unit) == real and id(unit) not in placed_there]
         found += align(here, there, lambda unit: ())
     return found
+
+
+def _of_the_same_values(torch: Sequence[Unit], keras: Sequence[Unit], built: Built) -> Iterator[Placed]:
+    """Pairs to which both builders gave the same values; of several equal ones that with the most alike name."""
+    left = dict(enumerate(keras))
+    for number, here in enumerate(torch):
+        for place in sorted(left, key=lambda place: -names.alike(here.label, left[place].label)):
+            made = link([here], [left[place]])
+            same = [entry for choice in _choices(made) for entry in choice if built.same(entry)]
+            if same:
+                yield Placed(Link(torch=(here,), keras=(left.pop(place),), entries=same[:1]), number, place, 0)
+                break
+
+
+def _choices(made: Link | None) -> list[list[Entry]]:
+    if made is None:
+        return []
+    return made.ambiguities[0] if made.ambiguities else [made.entries]
 
 
 def copied(entries: Iterable[Entry]) -> list[Entry]:

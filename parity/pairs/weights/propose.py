@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from parity.config.pair import Pair
 from parity.pairs.weights import ambiguous, leftovers, names
 from parity.pairs.weights.align import Placed, align
+from parity.pairs.weights.built import Built
 from parity.pairs.weights.families import Images
 from parity.pairs.weights.named import named
 from parity.pairs.weights.rules import ignored, ruled
@@ -21,6 +22,7 @@ from parity.trace.mapping import Entry, Mapping, Unplaced, counts
 from parity.trace.survey import Survey, Weight
 
 CANDIDATES = 5  # named for a weight that nothing was found for
+NOTHING = Built()
 ONE_BIAS = "PyTorch's GRU is one with reset_after=True: this one has reset_after=False"
 
 
@@ -46,8 +48,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     named: list[Ambiguity] = []
 
 
-def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
-    """Place as many weights as can be. Raises UsageError for rules that do not fit."""
+def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING) -> Proposal:
+    """Place as many weights as can be. `built`: the builders' values. Raises UsageError for rules that do not fit."""
     skipped = [ignored(torch, pair.ignore.torch), ignored(keras, pair.ignore.keras)]
     rules = ruled(torch, keras, pair.weights)
     here = units(torch, {*skipped[0], *(name for rule in rules for name in rule.entry.torch)})
@@ -55,7 +57,7 @@ def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
     image = Images(torch)
     placed = named(align(here, there, image), image)
     rest = leftovers.single(here, there, placed)
-    rest += leftovers.buffers(torch, there, [*placed, *rest], skipped[0])
+    rest += leftovers.buffers(torch, there, [*placed, *rest], skipped[0], built)
     doubtful = [ambiguous.AmbiguousUnits(rule.module, rule.choices) for rule in rules if rule.choices]
     doubtful += ambiguous.ambiguities(placed, image)
     doubtful += [

@@ -36,7 +36,7 @@ def survey(job: SurveyJob) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     device = devices.find(job.case).logical[0]
     initial = Writer(folder / files.WEIGHTS, ROOM)
-    _write_start(job, device, initial)
+    drawn = _drawn(job, device, folder, _write_start(job, device, initial, folder))
     with precision.policy(precisions.HIGH), lifted(precisions.HIGH) as places:
         model = ready(job.case, precisions.HIGH, job.pair.search, device, places)
         for name, buffer in values.constants(model).items():
@@ -48,15 +48,35 @@ def survey(job: SurveyJob) -> None:
         with plain(model), torch.no_grad():
             seen.run(model.eval(), job.case, tensors(inputs, device))
             rehearsal = rehearse(model, job.case, tensors(inputs, device))
-    files.write(folder, replace(_described(model, seen), rehearsal=rehearsal))
+    files.write(folder, replace(_described(model, seen), rehearsal=rehearsal, drawn=drawn))
 
 
-def _write_start(job: SurveyJob, device: torch.device, initial: Writer) -> None:
-    """The model is gone again behind it: two at a time may be too large."""
+def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: Path) -> list[str]:
+    """The model is gone again behind it: two at a time may be too large. Return its frozen parameters' names."""
     with precision.policy(job.case.precision):
         model = ready(job.case, job.case.precision, job.pair.search, device, [])
+    _write_built(model, folder)
     for name, array in values.started(model, job.case.seed, job.case.precision):
         initial.add(name, array)
+    return [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+
+
+def _write_built(model: nn.Module, folder: Path) -> None:
+    """Keep what the builder gave to all that is neither trained nor a statistic."""
+    writer = Writer(folder / files.BUILT, ROOM)
+    for name, array in values.untrained(model):
+        writer.add(name, array)
+    writer.close()
+
+
+def _drawn(job: SurveyJob, device: torch.device, folder: Path, frozen: list[str]) -> list[str]:
+    """Return the names of those frozen parameters that are drawn at random: another seed makes them others."""
+    if not frozen:
+        return []
+    case, built = replace(job.case, seed=job.case.seed + 1), files.built(folder)
+    with precision.policy(case.precision):
+        again = dict(values.untrained(ready(case, case.precision, job.pair.search, device, [])))
+    return [name for name in frozen if not np.array_equal(again[name], built[name])]
 
 
 class _Pass:
