@@ -16,7 +16,7 @@ from parity.pairs.expect import judge_expected
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.suggest import layout, suggestions
-from parity.pairs.told import tell
+from parity.pairs.told import question_unfilled, tell
 from parity.pairs.untested import constants, not_run, unnamed
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
@@ -72,6 +72,7 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
     tell(result, mapping, reference, candidate)
     evidence = Evidence(shown.reference, shown.candidate, found.unequal)
     judge_expected(found, pair.expect, evidence)
+    question_unfilled(result, mapping)
     result.suggestions = suggestions(result, list(reference.manifest.modules))
     known = pair.outputs or (result.matched and result.matched.layouts)
     if result.verdict == "diverged" and not known and len(outputs := evidence.outputs()) == 1:

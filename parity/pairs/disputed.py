@@ -136,14 +136,12 @@ class _Deciding:
         if self.agrees(loaded.values):
             wrong = self._decisive(loaded.mapping)
             harmless = [each for each in self.disputed if each not in wrong]
-            mapping = _told(loaded.mapping, harmless, KEPT)
-            return loaded._replace(mapping=_differing(mapping, wrong))
+            return loaded._replace(mapping=_differing(_kept(loaded.mapping, harmless), wrong))
         kept = self.solve(_without(self.proposal, self.disputed))
         if self.agrees(kept.values):
-            return kept._replace(mapping=_told(kept.mapping, self.disputed, KEPT))
-        own, unfilled = ([each for each in self.disputed if each.unfilled == is_so] for is_so in (False, True))
-        mapping = _told(loaded.mapping, own, KEPT)
-        return loaded._replace(mapping=_told(mapping, unfilled, LOADED, keep=True))
+            return kept._replace(mapping=_kept(kept.mapping, self.disputed))
+        own, unfilled = _by_kind(self.disputed)
+        return loaded._replace(mapping=_loaded(_kept(loaded.mapping, own), unfilled))
 
     def _decisive(self, mapping: Mapping) -> list[Disputed]:
         """Those without which Keras's model returns something else."""
@@ -157,20 +155,30 @@ class _Deciding:
 
 def _differing(mapping: Mapping, wrong: Sequence[Disputed]) -> Mapping:
     """With what decides on the models' being equal: what Keras computes stays its own."""
-    own, unfilled = ([each for each in wrong if each.unfilled == is_so] for is_so in (False, True))
-    mapping = _told(mapping, unfilled, LOADED, keep=True)
-    return replace(_removed(mapping, own), unlike=_by_name(own), unfilled=_by_name(unfilled))
+    own, unfilled = _by_kind(wrong)
+    return replace(_loaded(_removed(mapping, own), unfilled), unlike=_by_name(own))
+
+
+def _by_kind(disputed: Sequence[Disputed]) -> tuple[list[Disputed], list[Disputed]]:
+    """Return those that Keras's builder computes, and those that it leaves at 0 or 1."""
+    own, unfilled = ([each for each in disputed if each.unfilled == is_so] for is_so in (False, True))
+    return own, unfilled
+
+
+def _loaded(mapping: Mapping, unfilled: Sequence[Disputed]) -> Mapping:
+    """With what Keras's builder leaves at 0 or 1, and what holds torch's values."""
+    told = [f"{each.unlike.said}: {LOADED}" for each in unfilled]
+    return replace(mapping, assumptions=[*mapping.assumptions, *told], unfilled=_by_name(unfilled))
 
 
 def _by_name(disputed: Iterable[Disputed]) -> dict[str, Unlike]:
     return {name: each.unlike for each in disputed for name in each.entry.torch}
 
 
-def _told(mapping: Mapping, disputed: Sequence[Disputed], what: str, keep: bool = False) -> Mapping:
-    """With a sentence for each of them. `keep`: their entries."""
-    told = [f"{each.unlike.said}: {what}" for each in disputed]
-    mapping = mapping if keep else _removed(mapping, disputed)
-    return replace(mapping, assumptions=[*mapping.assumptions, *told])
+def _kept(mapping: Mapping, disputed: Sequence[Disputed]) -> Mapping:
+    """Without their entries, and with a sentence for each of them."""
+    told = [f"{each.unlike.said}: {KEPT}" for each in disputed]
+    return replace(_removed(mapping, disputed), assumptions=[*mapping.assumptions, *told])
 
 
 def _removed(mapping: Mapping, disputed: Sequence[Disputed]) -> Mapping:

@@ -24,6 +24,17 @@ def tell(result: CaseResult, mapping: Mapping, reference: Trace, candidate: Trac
     _name_decay(result, reference, candidate)
 
 
+def question_unfilled(result: CaseResult, mapping: Mapping) -> None:
+    """Make a match inconclusive that rests on values which Keras's builder leaves at 0 or 1.
+
+    They may be meant to be loaded, or be wrong: nobody says which.
+    """
+    if mapping.unfilled and result.verdict in ("match", "subprecision"):
+        how = next(iter(mapping.unfilled.values()))
+        result.verdict = "inconclusive"
+        result.reason = f"{how.said}: a match with torch's values; if keras's are loaded later, say so in [[weights]]"
+
+
 def _tell_assumptions(result: CaseResult, mapping: Mapping) -> None:
     """What the mapping took for granted; where the order of creation says otherwise, nobody said which is which."""
     result.assumptions = [*mapping.assumptions, *result.assumptions]
@@ -72,10 +83,7 @@ def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
 
 
 def _name_values(result: CaseResult, mapping: Mapping) -> None:
-    """What both builders compute and differ in: with torch's values both models return the same.
-
-    What Keras's builder leaves at 0 or 1 may be meant to be loaded, or be wrong: nobody says which.
-    """
+    """What both builders compute and differ in: with torch's values both models return the same."""
     if mapping.unlike and result.verdict == "diverged":
         result.causes = [cause for cause in result.causes if cause["id"] != "unknown"]
         evidence = "with torch's values in it both models return the same; to load them, say so in [[weights]]"
@@ -83,9 +91,6 @@ def _name_values(result: CaseResult, mapping: Mapping) -> None:
             {"id": "buffer.values", "where": name, "torch": how.torch, "keras": how.keras, "evidence": evidence}
             for name, how in mapping.unlike.items()
         ]
-    for how in mapping.unfilled.values() if result.verdict in ("match", "subprecision") else ():
-        result.verdict = "inconclusive"
-        result.reason = f"{how.said}: a match only with torch's; if keras's is loaded later, say so in [[weights]]"
 
 
 def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:

@@ -204,7 +204,8 @@ def test_what_is_equal_with_kerass_own_values_is_not_overwritten(unfilled: bool)
 
 def test_models_that_are_never_equal_keep_what_each_computes() -> None:
     mapping = Runs({"nothing"}).resolved(False, True)
-    assert [entry.keras for entry in mapping.entries] == [["k1"]] and not mapping.unlike and not mapping.unfilled
+    assert [entry.keras for entry in mapping.entries] == [["k1"]] and not mapping.unlike
+    assert list(mapping.unfilled) == ["t1"]
     assert [sentence.rpartition(": ")[2] for sentence in mapping.assumptions] == [KEPT, LOADED]
 
 
