@@ -16,7 +16,7 @@ from parity.pairs import file
 from parity.pairs.compare import compared
 from parity.results import CaseResult
 
-FOLDER = Path(__file__).parent / "pairs"
+FILE = Path(__file__).parent / "pairs" / "constants.toml"
 EMBEDDED = {"pair.torch": "constants_torch:Embedded", "pair.keras": "constants_keras:Embedded"}
 TRAINED = {"train.loss": "mse", "train.optimizer": "sgd", "train.learning_rate": 0.0625, "train.steps": 2}
 WRONG = {"pair.keras_kwargs.wrong": True}
@@ -41,13 +41,16 @@ Judge = Callable[..., CaseResult]
 
 @pytest.fixture(scope="module")
 def judge(backends, tmp_path_factory) -> Judge:
-    """`judge(changes..., name=)`: the pair of a file with these changes, recorded and judged."""
+    """`judge(changes..., more=)`: the pair with these changes to its file, and `more` lines, recorded and judged."""
     numbers = itertools.count()
 
-    def judged(*changes: dict[str, Any], name: str = "constants") -> CaseResult:
+    def judged(*changes: dict[str, Any], more: str = "") -> CaseResult:
         folder = tmp_path_factory.mktemp(f"constants{next(numbers)}")
+        written = folder / "constants.toml"
+        written.write_text(f"{FILE.read_text()}\n{more}")
         overrides = [f"{key}={json.dumps(value)}" for each in changes for key, value in each.items()]
-        return compared(file.load(FOLDER / f"{name}.toml", overrides), backends, folder, varied=False)
+        pair = file.load(written, overrides)._replace(search=[str(FILE.parent)])
+        return compared(pair, backends, folder, varied=False)
 
     return judged
 
@@ -66,8 +69,15 @@ def test_the_wrong_values_are_named(row: str, judge: Judge):
     assert [(cause["id"], cause["where"]) for cause in result.causes] == [("buffer.values", name)]
 
 
+@pytest.mark.parametrize("row", [*ROWS, "mask"])
+def test_what_is_suggested_loads_torchs_values(row: str, judge: Judge):
+    changes = ROWS[row][0] if row in ROWS else held(row)
+    (suggestion,) = judge(changes, WRONG).suggestions
+    assert judge(changes, WRONG, more=suggestion.toml).verdict == "match"
+
+
 def test_a_rule_of_the_users_loads_torchs_values(judge: Judge):
-    result = judge(held("table"), WRONG, name="constants_rule")
+    result = judge(held("table"), WRONG, more='[[weights]]\ntorch = "table"\nkeras = "table"\n')
     assert result.verdict == "match" and result.assumptions == []
 
 

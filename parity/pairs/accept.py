@@ -37,10 +37,10 @@ def accept(path: Path, suggested: list[Suggestion]) -> str:
 
 
 def _sections(text: str) -> list[dict[str, object]]:
-    """The accepted differences of a file, without their reasons, and its outputs."""
+    """The accepted differences of a file, without their reasons, its outputs, and its rules for weights."""
     table = _parsed(text)
     expected = [{key: value for key, value in each.items() if key != "reason"} for each in table.get("expect", [])]
-    return [*expected, *({"output": name} for name in table.get("outputs", {}))]
+    return [*expected, *({"output": name} for name in table.get("outputs", {})), *table.get("weights", [])]
 
 
 def _parsed(text: str) -> dict[str, Any]:

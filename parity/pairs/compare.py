@@ -15,7 +15,7 @@ from parity.pairs.evidence import Evidence
 from parity.pairs.expect import judge_expected
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
-from parity.pairs.suggest import layout, suggestions
+from parity.pairs.suggest import layout, loading, suggestions
 from parity.pairs.told import question_unfilled, tell
 from parity.pairs.untested import constants, not_run, unnamed
 from parity.pairs.vary.compare import vary
@@ -73,7 +73,7 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
     evidence = Evidence(shown.reference, shown.candidate, found.unequal)
     judge_expected(found, pair.expect, evidence)
     question_unfilled(result, mapping)
-    result.suggestions = suggestions(result, list(reference.manifest.modules))
+    result.suggestions = [*suggestions(result, list(reference.manifest.modules)), *loading(result, mapping)]
     known = pair.outputs or (result.matched and result.matched.layouts)
     if result.verdict == "diverged" and not known and len(outputs := evidence.outputs()) == 1:
         result.suggestions += [one for key in outputs for one in layout(key, *outputs[key])]

@@ -10,7 +10,10 @@ from typing import Any
 from parity.config.pair import UNKNOWN
 from parity.core.arrays import Array
 from parity.pairs.activations.values import SAME, Tensor, fit
+from parity.pairs.show import as_toml
+from parity.pairs.told import VALUES
 from parity.results import CaseResult, Suggestion
+from parity.trace.mapping import Mapping
 
 Cause = dict[str, Any]
 # Differences that remain in a faithful port, since no argument of the framework takes them away.
@@ -40,7 +43,8 @@ def layout(key: str, torch: Array, keras: Array) -> list[Suggestion]:
 def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
     """An [[expect]] for each cause that has a name and is not accepted yet. `modules`: torch's, for the globs."""
     accepted = {(each["id"], each["where"]) for each in result.expected}
-    named = [each for each in result.causes if each["id"] != UNKNOWN and (each["id"], each["where"]) not in accepted]
+    named = [each for each in result.causes if each["id"] not in (UNKNOWN, VALUES)]
+    named = [each for each in named if (each["id"], each["where"]) not in accepted]
     if result.verdict == "match":
         return []
     return [
@@ -48,6 +52,16 @@ def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
         for cause, places in _alike(named)
         for where in _globs(places, modules)
     ]
+
+
+def loading(result: CaseResult, mapping: Mapping) -> list[Suggestion]:
+    """[[weights]] that load torch's values where both builders give some, they differ, and they matter."""
+    entries = [how.entry for how in (*mapping.unlike.values(), *mapping.unfilled.values())]
+    if not entries or result.verdict == "match":
+        return []
+    rules = [entry for number, entry in enumerate(entries) if entry not in entries[:number]]
+    why = "where the port is given torch's values later, as from a checkpoint, rather than its builder's"
+    return [Suggestion(why=why, toml=as_toml(Mapping(entries=rules)))]
 
 
 def _why(cause: Cause) -> str:

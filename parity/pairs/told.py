@@ -9,6 +9,7 @@ from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import Mapping
 
 SUM = "weights.sum"  # the cause of a torch weight that Keras holds only in a sum
+VALUES = "buffer.values"  # the cause of what both builders compute, and differ in
 UNTOUCHED = "weight_decay.without_gradient"
 DECAYED = ("weight_decay.value", "adamw.weight_decay")
 UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
@@ -88,7 +89,7 @@ def _name_values(result: CaseResult, mapping: Mapping) -> None:
         result.causes = [cause for cause in result.causes if cause["id"] != "unknown"]
         evidence = "with torch's values in it both models return the same; to load them, say so in [[weights]]"
         result.causes += [
-            {"id": "buffer.values", "where": name, "torch": how.torch, "keras": how.keras, "evidence": evidence}
+            {"id": VALUES, "where": name, "torch": how.torch, "keras": how.keras, "evidence": evidence}
             for name, how in mapping.unlike.items()
         ]
 

@@ -27,11 +27,15 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unlike(msgspec.Struct, frozen=True, kw_only=True):
-    """How the values that both builders gave to one tensor differ: each side's in words, and all in a sentence."""
+    """How the values that both builders gave to one tensor differ: each side's in words, and all in a sentence.
+
+    `entry`: what would load torch's.
+    """
 
     torch: str
     keras: str
     said: str
+    entry: Entry
 
 
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):

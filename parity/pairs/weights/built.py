@@ -62,7 +62,7 @@ class Built(NamedTuple):
         sides = _summary(torch, place), _summary(keras, place)
         names = f"{', '.join(entry.torch)} of torch ({sides[0]}) and {', '.join(entry.keras)} of keras ({sides[1]})"
         said = f"{names} differ as their builders make them, by up to {apart[place]:.3g}"
-        return Unlike(torch=sides[0], keras=sides[1], said=said)
+        return Unlike(torch=sides[0], keras=sides[1], said=said, entry=entry)
 
     def _keras(self, entry: Entry) -> list[Array]:
         return [np.asarray(self.keras[name]) for name in entry.keras]
