@@ -44,12 +44,12 @@ def accept(path: Path, suggested: list[Suggestion]) -> str:
 
 
 def _sections(text: str) -> list[dict[str, object]]:
-    """Return a file's accepted differences, without their reasons, and its outputs."""
+    """Return a file's accepted differences, without their reasons, its outputs, and its rules for weights."""
     table = _parsed(text)
     expected = [
         {key: value for key, value in section.items() if key != "reason"} for section in table.get("expect", [])
     ]
-    return [*expected, *({"output": name} for name in table.get("outputs", {}))]
+    return [*expected, *({"output": name} for name in table.get("outputs", {})), *table.get("weights", [])]
 
 
 def _parsed(text: str) -> dict[str, Any]:

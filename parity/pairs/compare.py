@@ -14,9 +14,9 @@ from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
 from parity.pairs.expect import apply_expected
 from parity.pairs.file import PairFile
-from parity.pairs.pair_causes import name_pair_causes
+from parity.pairs.pair_causes import name_pair_causes, question_unfilled
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
-from parity.pairs.suggest import layout, suggestions
+from parity.pairs.suggest import layout, loading, suggestions
 from parity.pairs.untested import constants, not_run, unnamed
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
@@ -73,7 +73,8 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
     name_pair_causes(result, mapping, reference, candidate)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
     apply_expected(examination, pair.expect, evidence)
-    result.suggestions = suggestions(result, list(reference.manifest.modules))
+    question_unfilled(result, mapping)
+    result.suggestions = [*suggestions(result, list(reference.manifest.modules)), *loading(result, mapping)]
     has_layout = pair.outputs or (result.matched and result.matched.layouts)
     if result.verdict == "diverged" and not has_layout and len(outputs := evidence.outputs()) == 1:
         result.suggestions += [suggestion for key in outputs for suggestion in layout(key, *outputs[key])]

@@ -9,6 +9,7 @@ from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import Mapping
 
 SUM = "weights.sum"  # a torch weight that Keras holds only as part of a sum
+VALUES = "buffer.values"  # values that both builders compute and that differ
 UNTOUCHED = "weight_decay.without_gradient"
 DECAYED = ("weight_decay.value", "adamw.weight_decay")
 UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
@@ -20,7 +21,21 @@ def name_pair_causes(result: CaseResult, mapping: Mapping, reference: Trace, can
     _name_sums(result, mapping)
     _name_buffers(result, mapping)
     _name_exchange(result, mapping)
+    _name_values(result, mapping)
     _name_decay(result, reference, candidate)
+
+
+def question_unfilled(result: CaseResult, mapping: Mapping) -> None:
+    """Make a match inconclusive that rests on values which Keras's builder leaves at 0 or 1.
+
+    They may be meant to be loaded, or be wrong: nobody says which.
+    """
+    if mapping.unfilled and result.verdict in ("match", "subprecision"):
+        unlike = next(iter(mapping.unfilled.values()))
+        result.verdict = "inconclusive"
+        result.reason = (
+            f"{unlike.said}: a match with torch's values; if keras's are loaded later, say so in [[weights]]"
+        )
 
 
 def _report_assumptions(result: CaseResult, mapping: Mapping) -> None:
@@ -75,6 +90,17 @@ def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
         evidence = f"with {sentence.replace(' were taken to be ', ' as ')} both models return the same"
         fields = {"torch": "as their names say", "keras": "exchanged", "evidence": evidence}
         result.causes.append({"id": "weights.exchanged", "where": module, **fields})
+
+
+def _name_values(result: CaseResult, mapping: Mapping) -> None:
+    """What both builders compute and differ in: with torch's values both models return the same."""
+    if mapping.unlike and result.verdict == "diverged":
+        result.causes = [cause for cause in result.causes if cause["id"] != "unknown"]
+        evidence = "with torch's values in it both models return the same; to load them, say so in [[weights]]"
+        result.causes += [
+            {"id": VALUES, "where": name, "torch": how.torch, "keras": how.keras, "evidence": evidence}
+            for name, how in mapping.unlike.items()
+        ]
 
 
 def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:

@@ -14,13 +14,15 @@ from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.core.threads import begun, ended
+from parity.pairs import disputed
 from parity.pairs.activations.dropping import in_training
 from parity.pairs.activations.matching import match
 from parity.pairs.assume import assume
 from parity.pairs.file import PairFile
-from parity.pairs.resolve import resolve
+from parity.pairs.resolve import Resolved, resolve
 from parity.pairs.show import complaint
-from parity.pairs.weights.propose import propose
+from parity.pairs.weights.built import Built, moved, read
+from parity.pairs.weights.propose import Proposal, propose
 from parity.runtime.backend import Backend
 from parity.runtime.job import SurveyJob
 from parity.trace import survey
@@ -87,7 +89,8 @@ def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Sur
         )
     structure = structure or _survey_keras(file, backend, folder, None)
     reference, values = survey.read(torch), survey.activations(torch)
-    proposal = propose(reference, structure[0], file.case.model)
+    built = read(torch, Path(place(folder, "keras")))
+    proposal = propose(reference, structure[0], file.case.model, built)
     if proposal.mapping.unplaced:
         message = f"{file.case.name}: weights without a counterpart:\n{complaint(proposal.mapping)}"
         raise UnmappedError(message, proposal.mapping)
@@ -95,13 +98,26 @@ def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Sur
     def run(mapping: Mapping) -> Surveyed:
         return _survey_keras(file, backend, folder, mapping)
 
-    resolved = assume(resolve(proposal, reference, values, run), proposal.named, reference, values, run)
+    def solve(proposal: Proposal) -> Resolved:
+        return assume(resolve(proposal, reference, values, run), proposal.named, reference, values, run)
+
+    sides = disputed.Sides(reference, structure[0])
+    found = disputed.find(proposal.mapping, sides, built, lambda: _drawn(file, backend, folder, built))
+    resolved = disputed.resolved(proposal, found, sides, values, solve, run)
     surveyed = msgspec.structs.replace(resolved.survey, rehearsal=structure[0].rehearsal)
     matching = match(reference, values, surveyed, resolved.values, resolved.mapping)
     if file.case.model.train:
         matching = in_training(matching, reference, resolved.survey)
     context = PairContext(search=file.search, survey=str(torch), mapping=resolved.mapping, matching=matching)
     return Prepared(context, resolved.undecided)
+
+
+def _drawn(file: PairFile, backend: Backend, folder: Path, built: Built) -> set[str]:
+    """Return the names of what Keras's builder draws at random: another seed makes it another."""
+    own = place(folder, "keras_of_another_seed")
+    case = msgspec.structs.replace(file.case, seed=file.case.seed + 1)
+    _do(backend, SurveyJob(case=case, folder=own, pair=PairContext(search=file.search, survey=place(folder, "torch"))))
+    return moved(built.keras, survey.built(Path(own)))
 
 
 def _survey_keras(file: PairFile, backend: Backend, folder: Path, mapping: Mapping | None) -> Surveyed:

@@ -10,7 +10,10 @@ from typing import Any
 from parity.config.pair import UNKNOWN
 from parity.core.arrays import Array
 from parity.pairs.activations.values import SAME, Tensor, fit
+from parity.pairs.pair_causes import VALUES
+from parity.pairs.show import as_toml
 from parity.results import CaseResult, Suggestion
+from parity.trace.mapping import Mapping
 
 Cause = dict[str, Any]
 # Differences that remain in a faithful port, since no argument of the framework takes them away.
@@ -44,9 +47,8 @@ def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
     for.
     """
     accepted = {(cause["id"], cause["where"]) for cause in result.expected}
-    named = [
-        cause for cause in result.causes if cause["id"] != UNKNOWN and (cause["id"], cause["where"]) not in accepted
-    ]
+    acceptable = [cause for cause in result.causes if cause["id"] not in (UNKNOWN, VALUES)]
+    named = [cause for cause in acceptable if (cause["id"], cause["where"]) not in accepted]
     if result.verdict == "match":
         return []
     return [
@@ -54,6 +56,16 @@ def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
         for cause, places in _alike(named)
         for where in _globs(places, modules)
     ]
+
+
+def loading(result: CaseResult, mapping: Mapping) -> list[Suggestion]:
+    """[[weights]] that load torch's values where both builders give some, they differ, and they matter."""
+    entries = [how.entry for how in (*mapping.unlike.values(), *mapping.unfilled.values())]
+    if not entries or result.verdict == "match":
+        return []
+    rules = [entry for number, entry in enumerate(entries) if entry not in entries[:number]]
+    why = "where the port is given torch's values later, as from a checkpoint, rather than its builder's"
+    return [Suggestion(why=why, toml=as_toml(Mapping(entries=rules)))]
 
 
 def _why(cause: Cause) -> str:

@@ -24,9 +24,10 @@ def not_run(pair: Pair, modules: Named[str, str]) -> list[str]:
 
 
 def constants(mapping: Mapping, reference: Trace) -> list[str]:
-    """Say which of torch's buffers have no counterpart in Keras's model, except those that only count calls."""
+    """Say which of torch's buffers have no counterpart in Keras's model, except those that are told of elsewhere."""
     buffers_held = [name for kind, name in map(keys.split, _initial(reference)) if kind == "buffer"]
-    alone = [name for name in buffers_held if name in mapping.constants and counts(name) not in mapping.assumptions]
+    elsewhere = {name for name in mapping.constants if counts(name) in mapping.assumptions or name in mapping.unlike}
+    alone = [name for name in buffers_held if name in mapping.constants and name not in elsewhere]
     if not alone:
         return []
     named = _few(alone)

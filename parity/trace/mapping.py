@@ -26,6 +26,18 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+class Unlike(msgspec.Struct, frozen=True, kw_only=True):
+    """How the values that both builders gave to one tensor differ: each side's in words, and all in a sentence.
+
+    `entry`: what would load torch's.
+    """
+
+    torch: str
+    keras: str
+    said: str
+    entry: Entry
+
+
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     """The correspondence of all weights of both sides.
 
@@ -36,6 +48,8 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     `contradicted`: those assumptions that disagree with the order in which both sides create the unnamed modules.
     `exchanged`: messages on modules that were mapped by name, but reproduce the output of Keras's model only if they
     are exchanged; by the first torch module of each group.
+    `unlike`: by torch's name, values that both builders compute and that differ: each side keeps its own.
+    `unfilled`: values that Keras's builder leaves at 0 or 1, where torch's were loaded.
     """
 
     entries: list[Entry]
@@ -46,6 +60,8 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     assumptions: list[str] = []
     contradicted: list[str] = []
     exchanged: dict[str, str] = {}
+    unlike: dict[str, Unlike] = {}
+    unfilled: dict[str, Unlike] = {}
 
 
 def counts(name: str) -> str:

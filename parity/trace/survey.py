@@ -1,7 +1,8 @@
 """Surveys: each side's description of its model of a pair, made before anything is compared.
 
 A survey is a folder: survey.json, activations.safetensors (what the modules returned in one forward pass in
-inference, floats as float64), and from torch weights.safetensors, the values that both sides start from.
+inference, floats as float64), built.safetensors (the values that the user's builder gave to all that is neither trained
+nor a statistic), and from torch weights.safetensors, the values that both sides start from.
 Module and weight names are the framework's own: with dots in torch, with slashes in Keras.
 """
 
@@ -21,6 +22,7 @@ from parity.trace.tensorfile import TensorFile
 
 LARGEST = 1 << 26  # bytes that survey.json may have
 FILE, ACTIVATIONS, WEIGHTS = "survey.json", "activations.safetensors", "weights.safetensors"
+BUILT = "built.safetensors"
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +46,7 @@ class Weight(msgspec.Struct, frozen=True, kw_only=True):
     `role`: its attribute name in its module. `also`: other names that the framework has for it.
     `statistic`: it is not trained but changes in training, such as a batch norm's moving average.
     `constant`: any other buffer of torch, such as a table or a mask.
-    `fixed`: a Keras variable that is no statistic and was created untrainable, in a layer that is not frozen.
+    `fixed`: a Keras variable that is no statistic and was created untrainable, and not frozen with its layer.
     """
 
     name: str
@@ -95,8 +97,9 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     `tied`: further names of shared weights, with their name in `weights`. `outputs`: the returned tensors in the order
     of their return, those of the whole model last. `unnamed`: outputs of the model that [outputs] does not name.
     `arguments`: the shapes of the tensors passed to each module's first call, for modules without submodules.
-    `rehearsal`: the forward pass in training mode, if it could run. `returned`: what the whole model returned in
-    inference; empty if the pair file has [outputs].
+    `rehearsal`: the forward pass in training mode, if it could run. `drawn`: untrained parameters of torch that are
+    drawn at random: another seed changes them. `returned`: what the whole model returned in inference; empty if the
+    pair file has [outputs].
     """
 
     side: str
@@ -108,6 +111,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     unnamed: list[str] = []
     arguments: dict[str, list[tuple[int, ...]]] = {}
     rehearsal: Rehearsal = Rehearsal()
+    drawn: list[str] = []
     returned: Returned = Returned()
 
     def keys(self, training: bool) -> list[Keys]:
@@ -135,6 +139,11 @@ def read(folder: Path) -> Survey:
 def activations(folder: Path) -> dict[str, Array]:
     """Return the tensors that the modules returned, by key, as float64 or integers. Raises TraceError."""
     return dict(TensorFile(folder / ACTIVATIONS))
+
+
+def built(folder: Path) -> dict[str, Array]:
+    """What the builder gave to all that is neither trained nor a statistic, by name. Raises TraceError."""
+    return dict(TensorFile(folder / BUILT))
 
 
 class Initial(Mapping[str, Floats]):

@@ -7,7 +7,7 @@ from pairs import Pair, pair
 
 from keras_impl.harness import kinds as kinds_of
 from parity.data.pairs import PairData
-from parity.trace import mapping
+from parity.trace import mapping, survey
 from parity.trace.mapping import Entry
 
 pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
@@ -181,6 +181,32 @@ def test_torchs_weights_are_given_as_far_as_they_are_mapped(tmp_path):
     assert not np.array_equal(before["a"], x @ kernel.T)
     np.testing.assert_allclose(after["a"], x @ kernel.T, rtol=1e-15)
     assert told.weights[0].shape == (3, 2)
+
+
+BUILT = """
+class Table(L.Layer):
+    def build(self, shape):
+        self.table = self.add_weight(shape=(3,), trainable=False, name="table")
+        self.table.assign([1.0, 2.0, 3.0])
+        self.scale = self.add_weight(shape=(3,), name="scale")
+    def call(self, x):
+        return x * self.scale + self.table
+
+def build():
+    model = keras.Sequential([Table(name="free"), Table(name="frozen"), L.BatchNormalization(name="norm")])
+    model.layers[1].trainable = False
+    return model
+"""
+
+
+def test_what_the_builder_gives_to_what_is_not_trained_is_kept(tmp_path):
+    made, told = surveyed(tmp_path, BUILT)
+    assert [weight.name for weight in told.weights if weight.fixed] == ["free/table", "frozen/table"]
+    made.reference({"one": np.zeros(3)}, {})
+    made.survey(mapping.Mapping(entries=[Entry(torch=["one"], keras=["free/table"])]))
+    built = survey.built(made.folder / "keras")
+    assert sorted(built) == ["free/table", "frozen/scale", "frozen/table"]
+    assert built["free/table"].tolist() == [1.0, 2.0, 3.0], "torch's are loaded behind that"
 
 
 def inputs(made: Pair) -> np.ndarray:

@@ -142,3 +142,11 @@ def test_a_file_that_cannot_be_added_to_stays_as_it_is(file: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--accept: .*none.toml cannot be written"):
         written(tmp_path / "none.toml", SECTION)
+
+
+def test_a_rule_for_weights_is_written_once(tmp_path):
+    target = tmp_path / "pair.toml"
+    target.write_text('[pair]\nname = "one"\n')
+    rule = Suggestion(why="loaded", toml='[[weights]]\ntorch = "table"\nkeras = "table"\n')
+    assert accept(target, [rule]) == rule.toml and accept(target, [rule]) == ""
+    assert target.read_text().endswith(rule.toml)

@@ -30,6 +30,20 @@ class MLP(nn.Module):
         return self.act(self.frozen(hidden) + self.table[self.order])
 
 
+class Frozen(nn.Module):
+    """Parameters that are not trained: one drawn at random, and one of zeros; and a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.drawn = nn.Parameter(torch.randn(4), requires_grad=False)
+        self.zeros = nn.Parameter(torch.zeros(4), requires_grad=False)
+        self.register_buffer("table", torch.arange(4) / 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(x) * self.drawn + self.zeros + self.table
+
+
 class Tied(nn.Module):
     """One table for words in and out."""
 

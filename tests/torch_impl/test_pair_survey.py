@@ -11,6 +11,7 @@ from torch import nn
 
 from parity.core import random
 from parity.core.errors import BackendError
+from parity.trace import survey
 from torch_impl.harness import kinds
 
 IDS = {"ids": {"shape": [2, 5], "dtype": "int64", "range": [0, 10]}}
@@ -71,6 +72,15 @@ def test_the_values_are_the_models_own_and_constants_are_shaken(tmp_path):
     assert np.array_equal(weights["norm.running_mean"], (n / 64).astype(np.float32))
     assert np.array_equal(weights["table"], np.arange(4) / 3)  # float64: no float32 has thirds so exact
     assert weights["order"].tolist() == [3, 2, 1, 0]
+
+
+def test_what_the_builder_gives_to_what_is_not_trained_is_kept(tmp_path):
+    told, _, weights = surveyed(case("Frozen", X4), tmp_path)
+    built = survey.built(tmp_path / "survey")
+    assert list(built) == ["drawn", "zeros", "table"]
+    assert built["zeros"].tolist() == [0.0] * 4 and weights["zeros"].any()
+    assert built["table"].dtype == np.float32 and weights["table"].dtype == np.float64
+    assert told.drawn == ["drawn"]
 
 
 def test_only_constants_are_shaken(tmp_path):

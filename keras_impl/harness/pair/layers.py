@@ -115,7 +115,7 @@ def _described(layers: dict[str, Any], path: str, role: str, variable: Any) -> s
         role=role,
         trainable=bool(variable.trainable) and not _is_untracked(layers[path], variable),
         statistic=role in STATISTICS and not _is_frozen(layers[path]),
-        fixed=not variable.trainable and role not in STATISTICS and not _is_frozen(layers[path]),
+        fixed=role not in STATISTICS and _is_made_untrained(layers[path], variable),
         also=[own] if own != name else [],
     )
 
@@ -123,6 +123,13 @@ def _described(layers: dict[str, Any], path: str, role: str, variable: Any) -> s
 def _is_untracked(layer: Any, variable: Any) -> bool:
     """Return whether Keras does not know of the variable, and so never trains it."""
     return isinstance(layer, keras.Layer) and isinstance(variable, tf.Variable)
+
+
+def _is_made_untrained(layer: Any, variable: Any) -> bool:
+    """Whether a variable was untrained before its layer was frozen: Keras lists it where it was when it was made."""
+    if not isinstance(layer, keras.Layer) or _is_untracked(layer, variable):
+        return not variable.trainable
+    return any(variable is one for one in layer._non_trainable_variables)
 
 
 def _is_frozen(layer: Any) -> bool:

@@ -43,6 +43,7 @@ def survey(job: SurveyJob) -> None:
         model = build.build(pair, HIGH, halves.search)
         inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
         build.call(model, pair, inputs)  # layers without an input shape make their weights at the first call
+        _write_built(model, folder)
         keys: list[Keys] = []
         if halves.mapping:
             torch = Path(halves.survey)
@@ -59,6 +60,16 @@ def survey(job: SurveyJob) -> None:
     surveys.write(
         folder, replace(activations.close(model), rehearsal=rehearsal, returned=describe_returned(pair, outputs))
     )
+
+
+def _write_built(model: Any, folder: Path) -> None:
+    """Keep what the builder gave to all that is neither trained nor a statistic, before torch's values are loaded."""
+    file = folder / surveys.BUILT
+    file.unlink(missing_ok=True)  # as with activations
+    writer = Writer(file, ROOM)
+    for name, array in values.untrained(model):
+        writer.add(name, array)
+    writer.close()
 
 
 class _Activations:

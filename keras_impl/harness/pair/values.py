@@ -139,6 +139,13 @@ class Weights:
         return [self.torch_weights[name].shape for name in names]
 
 
+def untrained(model: Any) -> Iterator[tuple[str, Array]]:
+    """Yield name and value of what is neither trained nor a statistic, as it is now."""
+    for held in layers.variables(model):
+        if not held.told.trainable and held.told.role not in layers.STATISTICS:
+            yield held.told.name, array(held.variable)
+
+
 def array(tensor: Any) -> Array:
     """Return a tensor as an array that a trace can store.
 

@@ -1,12 +1,17 @@
 """Place what the alignment of whole modules leaves: single weights, torch's buffers, weights that torch ties."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from parity.pairs.patterns import IDENTITY
+from parity.pairs.weights import names
 from parity.pairs.weights.align import PlacedLink, align
+from parity.pairs.weights.built import Built
+from parity.pairs.weights.links import Link, link
 from parity.pairs.weights.units import Unit, single_weight_units
 from parity.trace.mapping import Entry
 from parity.trace.survey import Survey, Weight
+
+SIDES = ("torch", "keras")
 
 
 def align_single_weights(
@@ -30,20 +35,40 @@ def align_single_weights(
 
 
 def buffers(
-    torch: Survey, keras: Sequence[Unit], placed: Iterable[PlacedLink], skipped: Iterable[str]
+    torch: Survey, keras: Sequence[Unit], placed: Iterable[PlacedLink], skipped: Iterable[str], built: Built
 ) -> list[PlacedLink]:
     """Align torch's buffers that are no statistics with the untrained weights that Keras has left.
 
-    Floating-point buffers are aligned with each other, and whole numbers with each other.
+    Equal values decide first, then names. Floating-point buffers are aligned with each other, and whole numbers with
+    each other.
     """
     used = {name for placed_link in placed for entry in placed_link.link.entries for name in entry.keras}
     wanted = [unit for unit, _ in _unused(keras, used) if not unit.weights["weight"].trainable]
     given = [_buffer_unit(weight) for weight in torch.weights if weight.constant and weight.name not in set(skipped)]
-    aligned = []
+    aligned = list(_of_equal_values(given, wanted, built))
+    torch_placed, keras_placed = ({id(unit) for one in aligned for unit in getattr(one.link, side)} for side in SIDES)
     for floating in (True, False):
-        torch_units, keras_units = ([unit for unit in side if _is_float(unit) == floating] for side in (given, wanted))
-        aligned += align(torch_units, keras_units, lambda unit: ())
+        torch_left = [unit for unit in given if _is_float(unit) == floating and id(unit) not in torch_placed]
+        keras_left = [unit for unit in wanted if _is_float(unit) == floating and id(unit) not in keras_placed]
+        aligned += align(torch_left, keras_left, lambda unit: ())
     return aligned
+
+
+def _of_equal_values(torch: Sequence[Unit], keras: Sequence[Unit], built: Built) -> Iterator[PlacedLink]:
+    """Yield links of units to which both builders gave equal values; of several, that with the most similar name."""
+    left = dict(enumerate(keras))
+    for number, unit in enumerate(torch):
+        for place in sorted(left, key=lambda place: -names.similarity(unit.label, left[place].label)):
+            equal = [entry for choice in _choices(link([unit], [left[place]])) for entry in choice if built.same(entry)]
+            if equal:
+                yield PlacedLink(Link(torch=(unit,), keras=(left.pop(place),), entries=equal[:1]), number, place, 0)
+                break
+
+
+def _choices(made: Link | None) -> list[list[Entry]]:
+    if made is None:
+        return []
+    return made.ambiguities[0] if made.ambiguities else [made.entries]
 
 
 def copied(entries: Iterable[Entry]) -> list[Entry]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from parity.config.pair import Pair
 from parity.pairs.weights import ambiguous, leftovers, names
 from parity.pairs.weights.align import PlacedLink, align
+from parity.pairs.weights.built import Built
 from parity.pairs.weights.families import Images
 from parity.pairs.weights.named import named
 from parity.pairs.weights.rules import ignored, ruled
@@ -21,6 +22,7 @@ from parity.trace.mapping import Entry, Mapping, Unplaced, counts
 from parity.trace.survey import Survey, Weight
 
 CANDIDATES = 5  # at most so many are listed for a weight without a counterpart
+NOTHING = Built()
 ONE_BIAS = "PyTorch's GRU computes what Keras's does with reset_after=True; this layer has reset_after=False"
 
 
@@ -48,8 +50,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     named: list[Ambiguity] = []
 
 
-def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
-    """Place as many weights as possible.
+def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING) -> Proposal:
+    """Place as many weights as possible; `built` holds the values that the builders gave.
 
     Raises UsageError for rules that do not fit.
     """
@@ -60,7 +62,7 @@ def propose(torch: Survey, keras: Survey, pair: Pair) -> Proposal:
     image = Images(torch)
     placed = named(align(torch_units, keras_units, image), image)
     rest = leftovers.align_single_weights(torch_units, keras_units, placed)
-    rest += leftovers.buffers(torch, keras_units, [*placed, *rest], skipped[0])
+    rest += leftovers.buffers(torch, keras_units, [*placed, *rest], skipped[0], built)
     ambiguous_units = [ambiguous.AmbiguousUnits(rule.module, rule.choices) for rule in rules if rule.choices]
     ambiguous_units += ambiguous.ambiguities(placed, image)
     ambiguous_units += [

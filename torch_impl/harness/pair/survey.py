@@ -40,7 +40,7 @@ def survey(job: SurveyJob) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     device = devices.find(job.case).logical[0]
     initial = Writer(folder / files.WEIGHTS, ROOM)
-    _write_start(job, device, initial)
+    drawn = _drawn(job, device, folder, _write_start(job, device, initial, folder))
     with precision.policy(precisions.HIGH), promoted(precisions.HIGH) as promotions:
         model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions)
         for name, buffer in values.constants(model).items():
@@ -52,18 +52,38 @@ def survey(job: SurveyJob) -> None:
         with without_fast_paths(model), torch.no_grad():
             forward_pass.run(model.eval(), job.case, tensors(inputs, device))
             rehearsal = rehearse(model, job.case, tensors(inputs, device))
-    files.write(folder, replace(_described(model, forward_pass), rehearsal=rehearsal))
+    files.write(folder, replace(_described(model, forward_pass), rehearsal=rehearsal, drawn=drawn))
 
 
-def _write_start(job: SurveyJob, device: torch.device, initial: Writer) -> None:
-    """Write the initial values of parameters and statistics.
+def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: Path) -> list[str]:
+    """Write the initial values of parameters and statistics, and return the names of the frozen parameters.
 
     The model is freed on return: two models at a time may not fit into memory.
     """
     with precision.policy(job.case.precision):
         model = ready(job.case, job.case.precision, job.pair.search, device, [])
+    _write_built(model, folder)
     for name, array in values.started(model, job.case.seed, job.case.precision):
         initial.add(name, array)
+    return [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+
+
+def _write_built(model: nn.Module, folder: Path) -> None:
+    """Keep what the builder gave to all that is neither trained nor a statistic."""
+    writer = Writer(folder / files.BUILT, ROOM)
+    for name, array in values.untrained(model):
+        writer.add(name, array)
+    writer.close()
+
+
+def _drawn(job: SurveyJob, device: torch.device, folder: Path, frozen: list[str]) -> list[str]:
+    """Return the names of those frozen parameters that are drawn at random: another seed makes them others."""
+    if not frozen:
+        return []
+    case, built = replace(job.case, seed=job.case.seed + 1), files.built(folder)
+    with precision.policy(case.precision):
+        again = dict(values.untrained(ready(case, case.precision, job.pair.search, device, [])))
+    return [name for name in frozen if not np.array_equal(again[name], built[name])]
 
 
 class _Pass:

@@ -30,6 +30,13 @@ def constants(model: nn.Module) -> Tensors:
     return {name: buffer for name, buffer in model.named_buffers() if _role(name) not in (*STATISTICS, COUNTER)}
 
 
+def untrained(model: nn.Module) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name and value of what is neither trained nor a statistic, as it is now."""
+    frozen = {name: one for name, one in model.named_parameters() if not one.requires_grad}
+    for name, tensor in {**frozen, **constants(model)}.items():
+        yield name, array(tensor)
+
+
 def started(model: nn.Module, seed: int, at: str) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the initial values of parameters and statistics: the model's own, rounded to the precision, in float32.
 
