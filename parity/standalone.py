@@ -39,11 +39,11 @@ def start(
     `doctor` loads what examines, `surveyor` what tells of a pair's half, `opener` what builds one to be
     called on variations of its inputs.
     """
-    side = functools.partial(_loaded, backend, load)
+    side = functools.cache(functools.partial(_loaded, backend, load))
     try:
         if sys.argv[1:]:
             cli.end(package, functools.partial(main, package, backend, side))
-        serve(lambda: functools.partial(_do, side(), doctor, surveyor, opener))
+        serve(lambda: functools.partial(_do, side(), doctor, surveyor, opener), lambda: side().settings())
     except SystemExit as end:
         # Without the interpreter's teardown: process groups and their threads may wait there for ever.
         sys.stdout.flush()

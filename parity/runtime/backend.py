@@ -2,7 +2,8 @@
 
 A job is run by one process, or by a group of one process per rank. A group is started at the first
 job that needs one of its size and kept for those that follow: beside the one process at most one
-group of ranks. One rank that fails ends its group.
+group of ranks. One rank that fails ends its group. A pair whose code changes global settings of its process, and
+leaves them so, has it to itself: what runs after that pair is given another process.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from parity.runtime.child import DUMP, Child, HungError, answers
 from parity.runtime.environment import THREADS, environment
 from parity.runtime.job import Answer, DoctorJob, Group, Work
 from parity.runtime.ranks import variables
+from parity.runtime.settings import owner
 
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
 PATIENCE = 300.0  # seconds without an answer, and without a tensor recorded, after which a job counts as hung
@@ -56,6 +58,7 @@ class Backend:
         self.threads = threads
         self.command = [self.python, "-m", PACKAGES[name]]
         self._groups: dict[Group, list[Child]] = {}
+        self._left: dict[Group, str] = {}  # the pair that has changed the global settings of a group's processes
         self._closed = False
         self._starting = threading.Lock()
 
@@ -65,6 +68,8 @@ class Backend:
         Raises MissingError for a package that the interpreter does not have: all other jobs would fail alike.
         """
         group = job.group(self.name)
+        if self._left.get(group, owner(job)) != owner(job):
+            self._stop(group)
         try:
             children = self._ready(group)
             for child in children:
@@ -72,6 +77,8 @@ class Backend:
             # A rank that failed leaves the others waiting: its group is ended. A single process goes on.
             accepted = ["done", "usage", "error"][: 3 if group.ranks == 1 else 2]
             said = list(answers(children, self.patience, *accepted, progress=job.progress))
+            if any(answer.settings for answer in said):
+                self._left[group] = owner(job)
             return max(said, key=lambda answer: (answer.status != "done", answer.seconds))
         except MissingError:
             self._stop(group)
@@ -118,6 +125,7 @@ class Backend:
         time.sleep(DUMP)
 
     def _stop(self, group: Group) -> None:
+        self._left.pop(group, None)
         for child in self._groups.pop(group, []):
             child.stop()
 

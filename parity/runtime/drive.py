@@ -73,6 +73,9 @@ class Side(Protocol):
     def versions(self) -> dict[str, str]:
         """The framework packages and their versions."""
 
+    def settings(self) -> dict[str, str]:
+        """The framework's global settings, by name, as text."""
+
     def rank(self) -> Rank:
         """This process among its like."""
 
