@@ -72,7 +72,9 @@ EXCEPTIONS = {
     },
     "harness/devices.py": {"*": "TensorFlow makes logical devices; torch has ranks, or virtual devices"},
     "harness/kinds.py": {"computed": "a layer of Keras's may have its activation within it"},
-    "harness/lift.py": {"widened": "torch's modules may hold float32; Keras's variables are lifted as they are made"},
+    "harness/promotion.py": {
+        "widened": "torch's modules may hold float32; Keras's variables are lifted as they are made"
+    },
     "harness/masks.py": {
         "Masks": "torch's functions are replaced while it trains; Keras's layers drop in a graph that is traced once",
         "Dropping": "a torch mask is drawn for the module that is being called",
@@ -95,7 +97,9 @@ EXCEPTIONS = {
         "GELU": "torch.nn has it; Keras's own rounds a constant through float32",
     },
     "harness/virtual_devices.py": {"*": "TensorFlow has logical devices of its own"},
-    "harness/watch.py": {"Watch": "a dispatch mode sees ops as they run; TensorFlow tells of a step when it is over"},
+    "harness/layout_recorder.py": {
+        "Watch": "a dispatch mode sees ops as they run; TensorFlow tells of a step when it is over"
+    },
     "harness/weights.py": {
         "to_numpy": "numpy knows torch's bfloat16 only as bits",
         "Rule": "canonical form is PyTorch's own",
