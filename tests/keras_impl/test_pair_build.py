@@ -54,6 +54,16 @@ class Keywords(keras.Model):
         return x - kwargs["other"]
 
 
+class Masked(keras.Model):
+    def call(self, inputs, mask=None):
+        return inputs - mask
+
+
+class Switched(keras.Model):
+    def call(self, inputs, training=None):
+        return inputs - training
+
+
 class Plain(tf.Module):
     def __call__(self, x, y, training=True):
         return x - y if training is False else x
@@ -76,6 +86,12 @@ class Plain(tf.Module):
 )
 def test_inputs_reach_the_model(make, names):
     assert called(make(), {"x": X, "y": Y}, names).numpy().tolist() == [[-2.0, -2.0]]
+
+
+@pytest.mark.parametrize(("model", "name"), [(Masked, "mask"), (Switched, "training")])
+def test_an_input_may_have_the_name_of_what_keras_fills_in(model, name):
+    assert called(model(), {"x": X, name: Y}).numpy().tolist() == [[-2.0, -2.0]]
+    assert called(model(), {"x": X, "y": Y}, {"y": name}).numpy().tolist() == [[-2.0, -2.0]]
 
 
 def test_names_come_before_the_order():
