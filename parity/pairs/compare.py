@@ -17,7 +17,7 @@ from parity.pairs.file import PairFile
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.suggest import layout, suggestions
 from parity.pairs.told import tell
-from parity.pairs.untested import constants, not_run, unnamed
+from parity.pairs.untested import constants, gradients, not_run, unnamed
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
 from parity.runtime import resources
@@ -71,6 +71,7 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
         result.not_compared += matching.not_compared
     tell(result, mapping, reference, candidate)
     evidence = Evidence(shown.reference, shown.candidate, found.unequal)
+    result.not_compared += gradients(evidence.outputs())
     judge_expected(found, pair.expect, evidence)
     result.suggestions = suggestions(result, list(reference.manifest.modules))
     known = pair.outputs or (result.matched and result.matched.layouts)

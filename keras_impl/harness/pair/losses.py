@@ -26,9 +26,13 @@ class Scalar(NamedTuple):
 
 
 def probe(outputs: list[tf.Tensor], data: PairData) -> Scalar:
-    """Canonical outputs weighed with fixed numbers: the mean of each, added up."""
+    """Canonical outputs weighed with fixed numbers: the mean of each, added up.
+
+    Complex numbers count as pairs of real ones.
+    """
     total = tf.zeros((), keras.config.floatx())
-    for number, output in enumerate(outputs):
+    for number, given in enumerate(outputs):
+        output = tf.stack([tf.math.real(given), tf.math.imag(given)], -1) if given.dtype.is_complex else given
         if output.dtype.is_floating:
             weights = tf.constant(data.probe(number, tuple(output.shape)), output.dtype)
             total += tf.cast(tf.reduce_mean(output * weights), total.dtype)

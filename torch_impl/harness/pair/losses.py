@@ -22,9 +22,10 @@ class Scalar(NamedTuple):
 
 
 def probe(outputs: list[torch.Tensor], data: PairData) -> Scalar:
-    """Outputs weighed with fixed numbers: the mean of each, added up."""
+    """Outputs weighed with fixed numbers: the mean of each, added up. Complex numbers count as pairs of real ones."""
     total = torch.zeros(())
-    for number, output in enumerate(outputs):
+    for number, given in enumerate(outputs):
+        output = torch.view_as_real(given.resolve_conj()) if given.is_complex() else given
         if output.is_floating_point():
             weights = torch.from_numpy(data.probe(number, tuple(output.shape)))
             total = total.to(output.device) + (output * weights.to(output.device, output.dtype)).mean()
