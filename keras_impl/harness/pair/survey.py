@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from keras_impl.harness import precision
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.calls import Called, watch
+from keras_impl.harness.pair.first_call import make_weights
 from keras_impl.harness.pair.outputs import named, ordered, told
 from keras_impl.harness.pair.rehearsal import Rehearsing
 from keras_impl.harness.promotion import lifted
@@ -36,7 +37,7 @@ def survey(job: SurveyJob) -> None:
     with precision.policy(HIGH), lifted(HIGH):
         model = build.build(pair, HIGH, halves.search)
         inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
-        build.call(model, pair, inputs)  # makes the weights of layers that wait for a first call
+        make_weights(model, pair, inputs)
         keys: list[Keys] = []
         if halves.mapping:
             torch = Path(halves.survey)
