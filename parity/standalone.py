@@ -42,11 +42,11 @@ def start(
     the backend, `doctor` the function that examines a program, `surveyor` the one that describes a pair's model, and
     `opener` the one that builds a pair's model to be called on variations of its inputs.
     """
-    side = functools.partial(_loaded, backend, load)
+    side = functools.cache(functools.partial(_loaded, backend, load))
     try:
         if sys.argv[1:]:
             cli.end(package, functools.partial(main, package, backend, side))
-        serve(lambda: functools.partial(_do, side(), doctor, surveyor, opener))
+        serve(lambda: functools.partial(_do, side(), doctor, surveyor, opener), lambda: side().settings())
     except SystemExit as end:
         # Skip the interpreter's teardown, in which process groups and their threads may wait for ever.
         sys.stdout.flush()

@@ -23,6 +23,7 @@ shape = [4, 6]
 {more}
 """
 TORCH = """
+import torch
 from torch import nn
 
 
@@ -40,6 +41,11 @@ def raising():
 
 def number():
     return 3
+
+
+def setting():
+    torch.set_grad_enabled(False)
+    return build()
 """
 KERAS = """
 import keras
@@ -56,6 +62,20 @@ class Failing(keras.Model):
 
 def failing():
     return Failing()
+
+
+def setting():
+    keras.config.set_epsilon(0.1)
+    return build()
+
+
+class Normed(keras.Sequential):
+    def call(self, x):
+        return super().call(x * (1 + keras.config.epsilon() - 1e-7))
+
+
+def normed():
+    return Normed(build().layers)
 """
 
 
@@ -117,6 +137,16 @@ def test_a_pair_that_cannot_be_mapped_or_built_stops_no_other(pair, tmp_path):
     assert "weights of pair/narrow:\ntorch: 0.weight [2, 6] (not found)" in found.stdout
     assert report["cases"][0]["mapping"]["unplaced"]
     assert "weights of pair/good:\n0.weight: o i -> i o" in found.stdout
+
+
+def test_what_a_pair_sets_for_a_whole_process_does_not_reach_the_next(pair, tmp_path):
+    names = ("setting", "normed")
+    for name, torch in zip(names, ("setting", "build"), strict=True):
+        (tmp_path / f"{name}.toml").write_text(pair(torch, name).read_text().replace('"own"', f'"{name}"'))
+    found = ended(tmp_path, *(f"--pair={name}.toml" for name in names), "--no-vary", "--json=report")
+    first, second = json.loads((tmp_path / "report").read_text())["cases"]
+    assert second["verdict"] == "match", found.stdout
+    assert first["verdict"] == "diverged"  # torch has no gradients here
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def build(code):
 KERAS = """
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import ops
 
 
@@ -143,3 +144,28 @@ def test_what_is_left_out_is_told(judge):
         "torch's output 'more.2' of type slice was not compared",
         "Keras's output 'names' of type str was not compared",
     ]
+
+
+COMPLEX = "tf.complex(h, 2 * h)"
+
+
+@pytest.mark.parametrize(
+    ("keras", "verdict"),
+    [(COMPLEX, "match"), (f"tf.stop_gradient({COMPLEX})", "diverged"), ("tf.complex(h, -2 * h)", "diverged")],
+)
+def test_gradients_of_complex_outputs_are_compared(keras, verdict, judge):
+    result = judge("torch.complex(h, 2 * h)", keras)
+    assert result.verdict == verdict
+    assert result.checks["gradient"].verdict == verdict
+
+
+def test_gradients_that_are_zero_everywhere_are_no_evidence(judge):
+    result = judge("h.detach()", "ops.stop_gradient(h)")
+    assert (result.verdict, "gradients of all parameters are zero" in result.reason) == ("inconclusive", True)
+
+
+def test_whole_numbers_have_no_gradients_and_this_is_told(judge):
+    result = judge("(h > 0, h.argmax(-1))", "(h > 0, ops.argmax(h, -1))")
+    assert result.verdict == "match"
+    assert any(line.startswith("gradients were not compared") for line in result.not_compared)
+    assert not any(line.startswith("gradients") for line in judge("(h > 0, h)", "(h > 0, h)").not_compared)

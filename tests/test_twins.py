@@ -78,6 +78,7 @@ EXCEPTIONS = {
         "Dropping": "a torch mask is drawn for the module that is being called",
         "OrderedMasks": "torch's Masks can go by order; Keras's own are drawn in a graph that is traced once",
     },
+    "harness/numbers.py": {"*": "TensorFlow's functions are wrapped by name; a torch mode sees the calls of all"},
     "harness/partitions.py": {"*": "TensorFlow tells what ran as graphs; torch's dispatch mode sees the ops"},
     "harness/precision.py": {
         "cast": "torch.autocast wraps calls; Keras's policy is a property of the layers",

@@ -1,7 +1,8 @@
 """Float64 promotion: in the high run, what a model computes in float32 on purpose is computed in float64.
 
 Keras looks every requested dtype up in one table, in which "float32" is replaced. TensorFlow's public functions that
-make tensors are wrapped; those that TensorFlow calls internally are not, nor what they round.
+make tensors are wrapped; those that TensorFlow calls internally are not, nor what they round. Whole numbers without a
+dtype are those of a float32 run: where Keras's floats are float64, it would make them int64.
 """
 
 import inspect
@@ -18,20 +19,23 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import dtypes
 
+from keras_impl.harness.numbers import CONSTANT, functions, given_high, numbers_high, parts
+
 HIGH = "float64"
 BUILD = "build"
 # Functions that make a tensor of a requested dtype, or by default of float32.
 MAKERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (tf, ("cast", "saturate_cast", "constant", "convert_to_tensor", "zeros", "ones", "range", "eye", "one_hot")),
-    (tf, ("zeros_like", "ones_like", "sequence_mask")),
+    (tf, ("zeros_like", "ones_like", "sequence_mask", "map_fn")),
     (tf.dtypes, ("cast", "saturate_cast")),
     (tf.linalg, ("eye",)),
     (tf.random, ("normal", "uniform", "truncated_normal", "stateless_normal", "stateless_uniform")),
 )
 FILLED = ((tf, "fill"), (tf, "linspace"))  # they take the dtype from a Python float, which TensorFlow makes a float32
-CAST, CONSTANT, BITCAST = tf.cast, tf.constant, tf.bitcast  # the originals, for use within the wrappers
+CAST, BITCAST = tf.cast, tf.bitcast  # the originals, for use within the wrappers
 # Keras asks from this file for the common dtype of several, which is float64 already: not a promotion.
 ASIDE = ("keras/src/backend/common/dtypes.py",)
+FRAMEWORKS = ("tensorflow", "keras")  # make their arrays of tensors for tensors that they have
 
 running: list[str] = []  # the paths of the layers that are being called, the innermost last
 
@@ -74,8 +78,12 @@ def _patches(note: Callable[[str], None]) -> Iterator[Any]:
         for name in names:
             yield mock.patch.object(owner, name, _made_high(getattr(owner, name), note))
     yield mock.patch.object(tf, "bitcast", _same_bits)
+    yield mock.patch.object(tf.TensorArray, "__init__", _array_high(tf.TensorArray.__init__, note))
+    yield mock.patch.object(dtypes, "_resolve_weak_type", _whole_low(dtypes._resolve_weak_type))
     for owner, name in FILLED:
-        yield mock.patch.object(owner, name, _given_high(getattr(owner, name)))
+        yield mock.patch.object(owner, name, given_high(getattr(owner, name)))
+    for owner, name, function in functions():
+        yield mock.patch.object(owner, name, numbers_high(function))
 
 
 class _Names(dict):
@@ -121,7 +129,7 @@ def _made_high(function: Callable[..., Any], note: Callable[[str], None]) -> Cal
         # The first argument is never a dtype.
         asks_for_low = any(map(_is_low, (*args[1:], *kwargs.values())))
         if asks_for_low:
-            note(f"tf.{function.__name__}: float32")
+            note(f"tf.{function.__name__.removesuffix('_v2')}: float32")
             args = (*args[:1], *(tf.float64 if _is_low(argument) else argument for argument in args[1:]))
             kwargs = {name: tf.float64 if _is_low(argument) else argument for name, argument in kwargs.items()}
         if function.__name__ in ("cast", "saturate_cast"):
@@ -157,20 +165,11 @@ def _again(function: Callable[..., Any], result: tf.Tensor, args: tuple[Any, ...
     Made from Python numbers it is computed again, so that they are not rounded; made from arrays or tensors it is cast.
     """
     bound = inspect.signature(function).bind(*args, **kwargs)
-    is_array = any(isinstance(part, (np.ndarray, np.generic)) or tf.is_tensor(part) for part in _parts(bound.arguments))
+    is_array = any(isinstance(part, (np.ndarray, np.generic)) or tf.is_tensor(part) for part in parts(bound.arguments))
     if is_array or "dtype" not in inspect.signature(function).parameters:
         return CAST(result, tf.float64)
     bound.arguments["dtype"] = tf.float64
     return function(*bound.args, **bound.kwargs)
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    """Yield the leaves of a nest of Python containers."""
-    if isinstance(value, (dict, list, tuple)):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _parts(part)
-    else:
-        yield value
 
 
 def _exact(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -179,19 +178,27 @@ def _exact(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (CONSTANT(args[0], tf.float64), *args[1:]) if is_float else args
 
 
-def _given_high(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that it gets Python floats as float64 tensors."""
+def _array_high(create: Callable[..., None], note: Callable[[str], None]) -> Callable[..., None]:
+    """Let an array of tensors that a user's code makes hold float64 instead of float32."""
 
-    @wraps(function)
-    def given(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(_high(value) for value in args)
-        return function(*args, **{name: _high(value) for name, value in kwargs.items()})
+    @wraps(create)
+    def created(self: tf.TensorArray, dtype: Any, *args: Any, **kwargs: Any) -> None:
+        caller = str(sys._getframe(1).f_globals.get("__name__"))
+        if _is_low(dtype) and caller.partition(".")[0] not in FRAMEWORKS:
+            note("tf.TensorArray: float32")
+            dtype = tf.float64
+        create(self, dtype, *args, **kwargs)
 
-    return given
+    return created
 
 
-def _high(value: Any) -> Any:
-    return CONSTANT(value, tf.float64) if isinstance(value, float) else value
+def _whole_low(resolve: Callable[..., str]) -> Callable[..., str]:
+    """Let Keras find the dtype of whole numbers as where its floats are float32."""
+
+    def resolved(dtype: str, precision: str = "32") -> str:
+        return resolve(dtype, precision="32" if dtype.startswith(("int", "uint")) else precision)
+
+    return resolved
 
 
 def _is_low(value: Any) -> bool:

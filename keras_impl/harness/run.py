@@ -17,11 +17,12 @@ from keras_impl.harness.masks import Masks
 from keras_impl.harness.pair import run as pair
 from keras_impl.harness.probe import Probe
 from keras_impl.harness.replicas import LAYOUTS, Replica
+from keras_impl.harness.settings import settings
 from keras_impl.strategies import ddp
 from parity.config import schema
 from parity.runtime.drive import Account, Run
 
-__all__ = ["NAME", "rank", "run", "versions"]
+__all__ = ["NAME", "rank", "run", "settings", "versions"]
 
 NAME = "keras"
 

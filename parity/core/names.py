@@ -3,3 +3,6 @@
 # The name of the whole model as a module, and of the tensor that it returns. The parentheses keep it apart from any
 # submodule's name. A model's further outputs are "(model)#1", "(model)#2"..., or "(model).NAME" if outputs have names.
 MODEL = "(model)"
+
+# The gradient of an input is "(input).NAME".
+INPUT = "(input)"

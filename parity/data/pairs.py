@@ -76,7 +76,7 @@ class PairData:
         if not self._nudged or values.dtype.kind != "f":
             return values
         moved = random.one_ulp_away(values, self.case.seed, f"witness/{name}/{number}")
-        return np.where(values == np.round(values), values, moved)
+        return np.asarray(np.where(values == np.round(values), values, moved))
 
     def _exact(self, name: str, number: int) -> Array:
         given = self.pair.inputs[name]
@@ -90,7 +90,7 @@ class PairData:
         return _integers(seed, key, shape, first, stop).astype(given.dtype)
 
     def _rounded(self, values: Floats) -> Floats:
-        return random.representable(values, self.case.precision)
+        return np.asarray(random.representable(values, self.case.precision))  # NumPy makes 0-d arrays numbers
 
 
 def _integers(seed: int, key: str, shape: tuple[int, ...], first: int, stop: int) -> Array:

@@ -17,7 +17,7 @@ from parity.pairs.file import PairFile
 from parity.pairs.pair_causes import name_pair_causes, question_unfilled
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.suggest import layout, loading, suggestions
-from parity.pairs.untested import constants, not_run, unnamed
+from parity.pairs.untested import constants, gradients, not_run, unnamed
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
 from parity.runtime import resources
@@ -72,6 +72,7 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
         result.not_compared += matching.not_compared
     name_pair_causes(result, mapping, reference, candidate)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
+    result.not_compared += gradients(evidence.outputs())
     apply_expected(examination, pair.expect, evidence)
     question_unfilled(result, mapping)
     result.suggestions = [*suggestions(result, list(reference.manifest.modules)), *loading(result, mapping)]

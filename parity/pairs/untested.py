@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from collections.abc import Mapping as Named
 
 from parity.config.pair import Pair
+from parity.core.arrays import Array
 from parity.pairs.activations.counterparts import is_random
 from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Mapping, counts
 from parity.trace.survey import Survey
+from parity.verdict.steps import is_whole
 
 SHOWN = 4  # at most so many names in a sentence
 
@@ -39,6 +41,13 @@ def constants(mapping: Mapping, reference: Trace) -> list[str]:
 def unnamed(torch: Survey) -> list[str]:
     """Say which tensors torch's model returns that [outputs] does not name."""
     return [f"not named in [outputs], and not compared: {_few(torch.unnamed)}"] if torch.unnamed else []
+
+
+def gradients(outputs: Named[str, tuple[Array, Array]]) -> list[str]:
+    """Say so where the models return whole numbers alone, which nothing flows back from. `outputs`: of both sides."""
+    if not outputs or not all(is_whole(each) for pair in outputs.values() for each in pair):
+        return []
+    return ["gradients were not compared: the models return whole numbers or truth values alone, which have none"]
 
 
 def _few(names: list[str]) -> str:

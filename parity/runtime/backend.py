@@ -2,7 +2,8 @@
 
 A job is run by a single process, or by a group of one process per rank. A group is started for the first
 job that needs it and kept for the following jobs; besides the single process, at most one group of ranks
-is kept. If a rank fails, its whole group is ended.
+is kept. If a rank fails, its whole group is ended. A pair whose code changes global settings of its process, and leaves
+them so, has the process to itself: what runs after that pair is given another one.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from parity.runtime.child import DUMP, Child, HungError, answers
 from parity.runtime.environment import THREADS, environment
 from parity.runtime.job import Answer, DoctorJob, Group, Work
 from parity.runtime.ranks import variables
+from parity.runtime.settings import owner
 
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
 PATIENCE = 300.0  # seconds with neither an answer nor a recorded tensor, after which a job counts as hung
@@ -61,6 +63,7 @@ class Backend:
         self.threads = threads
         self.command = [self.python, "-m", PACKAGES[name]]
         self._groups: dict[Group, list[Child]] = {}
+        self._left: dict[Group, str] = {}  # the pair that has changed the global settings of a group's processes
         self._closed = False
         self._starting = threading.Lock()
 
@@ -70,6 +73,8 @@ class Backend:
         Raises MissingError for a package that the interpreter does not have: all other jobs would fail alike.
         """
         group = job.group(self.name)
+        if self._left.get(group, owner(job)) != owner(job):
+            self._stop(group)
         try:
             children = self._ready(group)
             for child in children:
@@ -78,6 +83,8 @@ class Backend:
             # accepted there and raises. A single process can go on with its next job.
             accepted = ["done", "usage", "error"][: 3 if group.ranks == 1 else 2]
             received = list(answers(children, self.patience, *accepted, progress=job.progress))
+            if any(answer.settings for answer in received):
+                self._left[group] = owner(job)
             return max(received, key=lambda answer: (answer.status != "done", answer.seconds))
         except MissingError:
             self._stop(group)
@@ -128,6 +135,7 @@ class Backend:
         time.sleep(DUMP)
 
     def _stop(self, group: Group) -> None:
+        self._left.pop(group, None)
         for child in self._groups.pop(group, []):
             child.stop()
 

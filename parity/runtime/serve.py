@@ -8,20 +8,24 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NoReturn, TextIO
 
 import msgspec
 
 from parity.core.errors import BackendError, MissingError, UsageError, printable
 from parity.runtime.job import Answer, Work
+from parity.runtime.settings import changed, owner, process
 
 Run = Callable[[Work], None]
+Settings = Callable[[], Mapping[str, str]]
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def serve(load: Callable[[], Run]) -> NoReturn:
+def serve(load: Callable[[], Run], settings: Settings = dict) -> NoReturn:
     """Answer jobs until stdin ends, then exit; `load` imports the framework and returns the function that runs a job.
+
+    `settings` returns the framework's global settings, by which it is seen whether a pair's code has changed them.
 
     Anything else that is printed to stdout goes to stderr. When the parent ends, a job in progress is abandoned,
     because nobody would read its result. If `load` raises MissingError, that is the only answer.
@@ -40,7 +44,11 @@ def serve(load: Callable[[], Run]) -> NoReturn:
         sys.exit(3)
     _say(answers, Answer(status="ready"))
     while True:
-        _say(answers, _do(run, msgspec.json.decode(jobs.get(), type=Work)))
+        job = msgspec.json.decode(jobs.get(), type=Work)
+        before = _settings(settings, job)
+        answer = _do(run, job)
+        left = changed(before, _settings(settings, job))
+        _say(answers, msgspec.structs.replace(answer, settings=left))
 
 
 def _listen(stdin: TextIO, jobs: queue.SimpleQueue[str]) -> None:
@@ -49,6 +57,11 @@ def _listen(stdin: TextIO, jobs: queue.SimpleQueue[str]) -> None:
         jobs.put(line)
     # Skip the interpreter's teardown, in which process groups and their threads may wait for ever.
     os._exit(0)
+
+
+def _settings(settings: Settings, job: Work) -> dict[str, str]:
+    """The global settings around the job of a pair; nothing around others, whose code is this project's."""
+    return {**process(), **settings()} if owner(job) else {}
 
 
 def _do(run: Run, job: Work) -> Answer:

@@ -14,7 +14,7 @@ import numpy as np
 from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.arrays import Array
-from parity.core.names import MODEL
+from parity.core.names import INPUT, MODEL
 from parity.results import Check, Finding, Verdict
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -45,6 +45,7 @@ class Evidence:
         self.unjudged: list[str] = []
         self.findings: list[Finding] = []
         self._has_outputs = self._outputs_tell = False
+        self._has_gradients = self._gradients_tell = False
         self._parted: Counter[str] = Counter()  # by kind, the tensors that rounding alone moves visibly
         self._exploded = False  # whether the losses of both high runs have become infinite or NaN
         # Since when the losses of both low runs are infinite or NaN; from then on they do not show rounding any more.
@@ -56,6 +57,9 @@ class Evidence:
         if step == 0 and kind == "activation" and name.startswith(MODEL):
             self._has_outputs = True
             self._outputs_tell |= any(_tells(file[key]) for file in files.highs)
+        if kind == "gradient" and not name.startswith(INPUT):
+            self._has_gradients = True
+            self._gradients_tell |= any(_tells(file[key]) for file in files.highs)
         if kind == "loss" and self._has_loss:
             self._exploded |= not any(np.isfinite(file[key]).any() for file in files.highs)
             if not self.low_exploded and not any(np.isfinite(file[key]).any() for file in files.lows):
@@ -103,6 +107,8 @@ class Evidence:
         """Note the kinds of tensors for which a match lacks evidence, after all tensors have been compared."""
         if self._has_outputs and not self._outputs_tell:
             self.unjudged.append("the model's outputs are zero, not finite or empty: they would agree with any others")
+        if self._has_outputs and self._has_gradients and not self._gradients_tell:
+            self.unjudged.append("the gradients of all parameters are zero on both sides: they would agree anyhow")
         recorded = {keys.split(key)[0] for listed in reference.manifest.files.values() for key in listed}
         for kind in CLAIMED:
             if kind in recorded and kind not in checks:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from pairs import pair
 
 from keras_impl.harness.pair import build, outputs
+from keras_impl.harness.pair.first_call import make_weights
 from parity.config.pair import Pair
 from parity.core.errors import BackendError, UsageError
 
@@ -54,6 +55,16 @@ class Keywords(keras.Model):
         return x - kwargs["other"]
 
 
+class Masked(keras.Model):
+    def call(self, inputs, mask=None):
+        return inputs - mask
+
+
+class Switched(keras.Model):
+    def call(self, inputs, training=None):
+        return inputs - training
+
+
 class Plain(tf.Module):
     def __call__(self, x, y, training=True):
         return x - y if training is False else x
@@ -76,6 +87,30 @@ class Plain(tf.Module):
 )
 def test_inputs_reach_the_model(make, names):
     assert called(make(), {"x": X, "y": Y}, names).numpy().tolist() == [[-2.0, -2.0]]
+
+
+@pytest.mark.parametrize(("model", "name"), [(Masked, "mask"), (Switched, "training")])
+def test_an_input_may_have_the_name_of_what_keras_fills_in(model, name):
+    assert called(model(), {"x": X, name: Y}).numpy().tolist() == [[-2.0, -2.0]]
+    assert called(model(), {"x": X, "y": Y}, {"y": name}).numpy().tolist() == [[-2.0, -2.0]]
+
+
+class Counting(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm, self.calls = keras.layers.Dense(4), keras.layers.GroupNormalization(-1), 0
+
+    def call(self, x):
+        self.calls += 1
+        return self.norm(self.fc(x)) * self.calls
+
+
+def test_the_call_that_makes_weights_is_not_counted():
+    model = Counting()
+    make_weights(model, described({"x": ""}), {"x": X})
+    assert (model.calls, model.norm.groups, len(model.weights)) == (0, 4, 4)
+    called(model, {"x": X})
+    assert model.calls == 1
 
 
 def test_names_come_before_the_order():

@@ -81,7 +81,24 @@ def rotary_by_numpy(x):
     return x * np.cos(10000.0 ** (-np.arange(4) / 4))
 
 
+def collected(x):
+    rows = tf.TensorArray(tf.float32, size=2)
+    for row in range(2):
+        rows = rows.write(row, x[row] / 3)
+    return rows.stack()
+
+
 ISLANDS = {
+    "function of a number": (lambda: layers.Lambda(lambda x: x / tf.sqrt(8.0)), lambda x: x / 8.0**0.5),
+    "function of numbers": (
+        lambda: layers.Lambda(lambda x: x * tf.math.reduce_sum([0.1, 0.2])),
+        lambda x: x * (0.1 + 0.2),
+    ),
+    "map": (
+        lambda: layers.Lambda(lambda x: tf.map_fn(lambda row: row / 3, x, fn_output_signature=tf.float32)),
+        lambda x: x / 3,
+    ),
+    "array of tensors": (lambda: layers.Lambda(collected), lambda x: x / 3),
     "norm": (Norm, norm_by_numpy),
     "rotary": (Rotary, rotary_by_numpy),
     "raw": (Raw, raw_by_numpy),
@@ -108,6 +125,17 @@ def test_without_lifting_it_is_not(name):
     result, places, _ = made(build, lift=False)
     assert places == []
     assert np.abs(result - by_numpy(X)).max() > 1e-11
+
+
+def test_whole_numbers_are_those_of_a_float32_run():
+    lengths = tf.constant([1, 3, 4], "int32")
+    with precision.policy("float64"), promoted("float64"):
+        assert (ops.arange(4)[None] < lengths[:, None]).numpy().sum() == 8
+        assert ops.add(ops.arange(4), 0.5).dtype == tf.float64
+        assert ops.convert_to_tensor(3).dtype == ops.sum(tf.constant([True])).dtype == tf.int32
+        assert keras.backend.result_type(int) == "int32"
+    with precision.policy("float64"):
+        assert keras.backend.result_type(int) == "int64"
 
 
 def test_no_op_makes_a_float32():

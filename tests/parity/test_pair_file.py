@@ -175,3 +175,10 @@ def test_a_mistake_in_an_npz_is_one_line(fields: str, said: str, tmp_path: Path)
 def test_the_digest_tells_other_data(tmp_path: Path) -> None:
     digests = {data(loaded(tmp_path, HEAD + INPUT, seed=seed)).digest for seed in (0, 0, 1)}
     assert len(digests) == 2
+
+
+def test_an_input_may_be_one_number(tmp_path: Path) -> None:
+    given = data(loaded(tmp_path, HEAD + "[inputs.t]\nshape = []\n" + INPUT))
+    for arrays in (given.step(0), given.reversed().step(0)):
+        assert isinstance(arrays["t"], np.ndarray) and (arrays["t"].shape, arrays["t"].dtype) == ((), np.float64)
+    assert isinstance(given.target(0, (), ids=False), np.ndarray) and isinstance(given.probe(0, ()), np.ndarray)

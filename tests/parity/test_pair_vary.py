@@ -48,6 +48,11 @@ def test_integers(tmp_path: Path) -> None:
     assert not any(name.startswith(("scale", "zeros", "masks")) for name in found)
 
 
+def test_one_number_stays_an_array(tmp_path: Path) -> None:
+    for variation in varied(tmp_path, "[inputs.t]\nshape = []\n[inputs.x]\nshape = [2, 5]").values():
+        assert isinstance(variation.inputs["t"], np.ndarray) and variation.inputs["t"].shape == ()
+
+
 def test_no_padding_among_negative_integers(tmp_path: Path) -> None:
     assert "padding id 0" not in varied(tmp_path, '[inputs.i]\nshape = [2, 5]\ndtype = "int32"\nrange = [-3, 9]')
 

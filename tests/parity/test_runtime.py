@@ -8,16 +8,19 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from parity.config import cases
+from parity.config.pair import Pair, PairInput
 from parity.core.errors import MissingError
 from parity.data.batches import Dataset
 from parity.runtime import drive
 from parity.runtime.backend import Backend, feed, running
 from parity.runtime.environment import environment
-from parity.runtime.job import DoctorJob, Job
+from parity.runtime.job import DoctorJob, Job, SurveyJob
 from parity.trace.layout import Layout
+from parity.trace.mapping import PairContext
 
 READY = 'print(\'{"status": "ready"}\', flush=True); '
 DONE = 'print(\'{"status": "done"}\', flush=True); '
@@ -40,6 +43,13 @@ def interpreter(tmp_path: Path):
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     return Job(case=cases.resolve("simple_block/single"), runs=["low"], folder=str(tmp_path / "trace"))
+
+
+def survey_job(name: str, folder: Path) -> SurveyJob:
+    """A pair's, of this name."""
+    pair = Pair(torch="a:b", keras="a:b", inputs={"x": PairInput(shape=[2])})
+    case = msgspec.structs.replace(cases.resolve("simple_block/single"), name=name, model=pair)
+    return SurveyJob(case=case, folder=str(folder), pair=PairContext(search=[]))
 
 
 def ended(pid: int) -> bool:
@@ -131,6 +141,31 @@ def test_a_program_that_stays_in_a_step_counts_as_hung(interpreter, tmp_path):
         answer = backend.do(DoctorJob(folder=str(tmp_path / "seen")))
     assert answer.status == "error"
     assert "no answer within" in answer.message
+
+
+@pytest.mark.parametrize(
+    ("code", "processes"),
+    [
+        ("pass", 1),
+        ("SET[0] += job.case.name == 'pair/a'", 2),
+        ("os.environ['FLAG'] = job.case.name", 2),
+        ("os.chdir('/') if job.case.name == 'pair/a' else None", 2),
+        ("numpy.seterr(all='raise') if job.case.name == 'pair/a' else None", 2),
+        ("SET[0] += job.case.name == 'pair/a'; 1 / 0", 2),
+    ],
+)
+def test_a_pair_that_leaves_settings_behind_has_a_process_to_itself(interpreter, tmp_path, code, processes):
+    pids = tmp_path / "pids"
+    code = (
+        f"{SERVE}import numpy; SET = [0]\n"
+        f"def run(job):\n    open({str(pids)!r}, 'a').write(f'{{os.getpid()}} '); {code}\n"
+        "serve(lambda: run, lambda: {'setting': str(SET[0])})"
+    )
+    with running([Backend("torch", interpreter(code), tmp_path)]) as (backend,):
+        for name in ("pair/a", "pair/a", "pair/b", "pair/b"):
+            backend.do(survey_job(name, tmp_path))
+    first, again, *others = pids.read_text().split()
+    assert first == again and len(set(others)) == 1 and len({first, *others}) == processes
 
 
 def test_an_exception_ends_its_case_only(interpreter, job, tmp_path):

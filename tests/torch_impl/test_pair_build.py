@@ -85,6 +85,8 @@ def test_a_class_is_a_builder_too():
         ("Returns", {}, UsageError, r"called as Returns\(\): missing a required argument: 'what'"),
         ("failing", {}, BackendError, r"cannot be built: RuntimeError: no such weights, at \S*pair_models\.py:\d+$"),
         ("lazy", {}, UsageError, r"no shape before the first call"),
+        ("scripted", {}, UsageError, r"torch=\S+: \(model\) is a torch\.jit\.ScriptModule, .*; return the nn\.Module"),
+        ("scripted", {"kwargs": {"within": True}}, UsageError, r": 0 is a torch\.jit\.ScriptModule"),
     ],
 )
 def test_what_cannot_be_built(builder, fields, error, message):

@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from parity.core import random
 from parity.core.errors import UsageError
+from parity.core.names import MODEL
 from torch_impl.dropout import Key, dropout, number
 
 SUPPORTED = (
@@ -78,10 +79,11 @@ class Masks:
         another one, and draw another mask.
         """
         name = self._stack[-1] if self._stack else ""
-        if torch._C._current_graph_task_id() != -1:
+        if torch._C._current_graph_task_id() != -1:  # as torch.utils.checkpoint tells; one more call draws other masks
             raise UsageError(
-                f"{name}: activations are recomputed; shared masks are drawn once in a step, "
-                "so switch activation checkpointing off"
+                f"torch: {name or MODEL}: activations are recomputed in the backward pass (torch.utils.checkpoint), a "
+                "dropout among them, and shared masks are drawn once; build the model without checkpointing, which "
+                "changes no value"
             )
         name = random.mask_name(x.numel()) if self.ordered else name
         replica = x.device.index if self.replica is None else self.replica

@@ -18,8 +18,9 @@ from torch_impl.harness.layout_recorder import LayoutRecorder
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import run as pair
 from torch_impl.harness.probe import Probe, modules
+from torch_impl.harness.settings import settings
 
-__all__ = ["NAME", "rank", "run", "versions"]
+__all__ = ["NAME", "rank", "run", "settings", "versions"]
 
 NAME = "torch"
 

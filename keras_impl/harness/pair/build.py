@@ -21,7 +21,7 @@ from parity.config.pair import Pair
 from parity.core.errors import BackendError, UsageError, nearest
 from parity.doctor.program import load
 
-CONTEXT = ("training", "mask")  # arguments of `call` that Keras fills in itself
+CONTEXT = ("training", "mask")  # arguments of `call` that Keras fills in itself, unless an input has the name
 EMPTY = inspect.Parameter.empty
 
 
@@ -56,7 +56,7 @@ def call(model: Any, pair: Pair, inputs: dict[str, tf.Tensor], training: bool = 
     given = [_given(pair, name, tensor) for name, tensor in inputs.items()]
     args, kwargs = _arguments(model, f"keras={pair.keras}", given)
     if isinstance(model, keras.Layer) or "training" in inspect.signature(_function(model)).parameters:
-        kwargs["training"] = training
+        kwargs.setdefault("training", training)
     with user_errors(f"keras={pair.keras} cannot be called"), _eagerly():
         return model(*args, **kwargs)
 
@@ -123,7 +123,8 @@ def _arguments(model: Any, what: str, given: list[Given]) -> tuple[list[Any], di
     if isinstance(model, keras.Sequential):
         return [_only(what, given)], {}
     parameters = inspect.signature(_function(model)).parameters
-    return _by_signature({k: v for k, v in parameters.items() if k not in CONTEXT}, what, given)
+    filled = set(CONTEXT) - _nested(given).keys()
+    return _by_signature({k: v for k, v in parameters.items() if k not in filled}, what, given)
 
 
 def _structured(struct: Any, what: str, given: list[Given]) -> Any:

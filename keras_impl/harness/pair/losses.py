@@ -29,10 +29,11 @@ class Scalar(NamedTuple):
 def probe(outputs: list[tf.Tensor], data: PairData) -> Scalar:
     """Return the sum over the outputs of mean(output * weights), with fixed random weights.
 
-    Gradients of it depend on every output; it needs no loss or target.
+    Gradients of it depend on every output; it needs no loss or target. Complex numbers count as pairs of real ones.
     """
     total = tf.zeros((), keras.config.floatx())
-    for number, output in enumerate(outputs):
+    for number, given in enumerate(outputs):
+        output = tf.stack([tf.math.real(given), tf.math.imag(given)], -1) if given.dtype.is_complex else given
         if output.dtype.is_floating:
             weights = tf.constant(data.probe(number, tuple(output.shape)), output.dtype)
             total += tf.cast(tf.reduce_mean(output * weights), total.dtype)

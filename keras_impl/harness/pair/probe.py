@@ -11,7 +11,7 @@ from keras_impl.harness import kinds, promotion
 from keras_impl.harness.pair import layers, values
 from keras_impl.harness.pair.calls import Called, watch
 from parity.config.pair import Pair
-from parity.core.names import MODEL
+from parity.core.names import INPUT, MODEL
 from parity.pairs.activations.counterparts import is_output
 from parity.runtime.drive import Run
 from parity.trace import survey
@@ -76,7 +76,7 @@ class Probe:
             for name, array in weights.gradients(by_variable):
                 self._add("gradient", name, array)
             for name, array in of_inputs.items():
-                self._add("gradient", f"(input).{name}", array)
+                self._add("gradient", f"{INPUT}.{name}", array)
 
     def state(self, weights: values.Weights, optimizer: keras.optimizers.Optimizer | None) -> None:
         """Record parameters, statistics and the optimizer's state."""

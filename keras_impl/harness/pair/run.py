@@ -13,6 +13,7 @@ from keras_impl.harness import devices, precision
 from keras_impl.harness.masks import OrderedMasks
 from keras_impl.harness.pair import build, layers, losses
 from keras_impl.harness.pair.calls import whole
+from keras_impl.harness.pair.first_call import make_weights
 from keras_impl.harness.pair.outputs import Output, laid_out, ordered
 from keras_impl.harness.pair.probe import Probe
 from keras_impl.harness.pair.values import Weights
@@ -32,8 +33,7 @@ def run(run: Run) -> Account:
     keras.utils.set_random_seed(run.case.seed)
     with precision.policy(run.at), promoted(run.at) as promotions:
         model = build.build(pair, run.at, halves.search)
-        # Layers without an input shape make their weights at the first call.
-        build.call(model, pair, build.tensors(pair, run.dataset.step(0)))
+        make_weights(model, pair, build.tensors(pair, run.dataset.step(0)))
         torch = survey.read(Path(halves.survey))
         weights = Weights(model, halves.mapping, torch)
         weights.check()

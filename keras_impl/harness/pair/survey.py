@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from keras_impl.harness import precision
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.calls import Called, watch
+from keras_impl.harness.pair.first_call import make_weights
 from keras_impl.harness.pair.outputs import describe_returned, named, ordered
 from keras_impl.harness.pair.rehearsal import Rehearsing
 from keras_impl.harness.promotion import promoted
@@ -42,7 +43,7 @@ def survey(job: SurveyJob) -> None:
     with precision.policy(HIGH), promoted(HIGH):
         model = build.build(pair, HIGH, halves.search)
         inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
-        build.call(model, pair, inputs)  # layers without an input shape make their weights at the first call
+        make_weights(model, pair, inputs)
         _write_built(model, folder)
         keys: list[Keys] = []
         if halves.mapping:

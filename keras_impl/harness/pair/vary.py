@@ -14,6 +14,7 @@ from keras_impl.harness.masks import OrderedMasks
 from keras_impl.harness.pair import build, layers, values
 from keras_impl.harness.pair.branches import embeddings, observed
 from keras_impl.harness.pair.calls import Called, watch, whole
+from keras_impl.harness.pair.first_call import make_weights
 from keras_impl.harness.pair.outputs import laid_out, ordered
 from keras_impl.harness.pair.probe import usual
 from keras_impl.harness.promotion import promoted
@@ -34,7 +35,7 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
     keras.utils.set_random_seed(job.case.seed)
     with precision.policy(at), promoted(at):
         model = build.build(pair, at, halves.search)
-        build.call(model, pair, build.tensors(pair, given))
+        make_weights(model, pair, build.tensors(pair, given))
         torch = survey.read(Path(halves.survey))
         held = values.Weights(model, halves.mapping, torch)
         held.check()

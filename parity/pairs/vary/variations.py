@@ -91,7 +91,7 @@ def _values(pair: Pair, given: Inputs) -> Iterator[Variation]:
         return Variation(name, arrays, may_fail=REFERENCE)
 
     for scale in SCALES:
-        yield changed(f"scale {scale:g}", _is_float, lambda _, array, scale=scale: array * scale)  # type: ignore[misc]
+        yield changed(f"scale {scale:g}", _is_float, lambda _, array, scale=scale: np.asarray(array * scale))  # type: ignore[misc]
     yield changed("zeros", _is_float, lambda _, array: np.zeros_like(array))
     yield changed(
         "integers at their first", _is_ranged, lambda given_input, array: np.full_like(array, _range(given_input)[0])

@@ -27,10 +27,11 @@ class Scalar(NamedTuple):
 def probe(outputs: list[torch.Tensor], data: PairData) -> Scalar:
     """Return the sum over the outputs of mean(output * weights), with fixed random weights.
 
-    Gradients of it depend on every output; it needs no loss or target.
+    Gradients of it depend on every output; it needs no loss or target. Complex numbers count as pairs of real ones.
     """
     total = torch.zeros(())
-    for number, output in enumerate(outputs):
+    for number, given in enumerate(outputs):
+        output = torch.view_as_real(given.resolve_conj()) if given.is_complex() else given
         if output.is_floating_point():
             weights = torch.from_numpy(data.probe(number, tuple(output.shape)))
             total = total.to(output.device) + (output * weights.to(output.device, output.dtype)).mean()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from parity.core.names import MODEL
+from parity.core.names import INPUT, MODEL
 from parity.runtime.drive import Run
 from torch_impl.harness import kinds
 from torch_impl.harness.pair import values
@@ -134,7 +134,7 @@ class Probe:
             self._add_gradient(name, self.trained[name])
         for name, tensor in inputs.items():
             if tensor.requires_grad:
-                self._add_gradient(f"(input).{name}", tensor)
+                self._add_gradient(f"{INPUT}.{name}", tensor)
         self._order.clear()
 
     def state(self, optimizer: Optimizer | None) -> None:

@@ -1,0 +1,56 @@
+"""Python's numbers, which TensorFlow makes float32 whatever Keras's floats are, given to it as float64."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+import tensorflow as tf
+
+CONSTANT = tf.constant  # as it is where it is not wrapped
+
+
+def functions() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Yield TensorFlow's mathematical functions under each name that they have in tf.math and in tf itself."""
+    known = {id(each): each for each in vars(tf.math).values() if inspect.isfunction(each)}
+    for owner in (tf.math, tf):
+        yield from ((owner, name, known[id(each)]) for name, each in [*vars(owner).items()] if id(each) in known)
+
+
+def numbers_high(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function of Python's numbers alone compute in float64: tf.sqrt(8.0) is a float32 otherwise."""
+    high = given_high(function)
+
+    @wraps(function)
+    def computed(*args: Any, **kwargs: Any) -> Any:
+        has_tensors = any(tf.is_tensor(each) or hasattr(each, "dtype") for each in parts([args, kwargs]))
+        return (function if has_tensors else high)(*args, **kwargs)
+
+    return computed
+
+
+def given_high(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function Python's floats as float64."""
+
+    @wraps(function)
+    def given(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(_high(each) for each in args)
+        return function(*args, **{name: _high(each) for name, each in kwargs.items()})
+
+    return given
+
+
+def _high(value: Any) -> Any:
+    """Return a float, or a list of numbers with a float among them, as float64; anything else as it is."""
+    within = [] if isinstance(value, dict) else list(parts(value))
+    is_float = any(isinstance(each, float) for each in within)
+    return CONSTANT(value, tf.float64) if is_float and all(isinstance(each, (int, float)) for each in within) else value
+
+
+def parts(value: Any) -> Iterator[Any]:
+    """Return what a structure of dicts, lists and tuples is made of."""
+    if isinstance(value, (dict, list, tuple)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from parts(each)
+    else:
+        yield value
