@@ -142,8 +142,8 @@ class Weights:
 def untrained(model: Any) -> Iterator[tuple[str, Array]]:
     """Yield name and value of what is neither trained nor a statistic, as it is now."""
     for held in layers.variables(model):
-        if not held.told.trainable and held.told.role not in layers.STATISTICS:
-            yield held.told.name, array(held.variable)
+        if not held.description.trainable and held.description.role not in layers.STATISTICS:
+            yield held.description.name, array(held.variable)
 
 
 def array(tensor: Any) -> Array:
