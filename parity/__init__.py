@@ -13,7 +13,7 @@ __all__ = ["assert_match", "assert_pair"]
 
 
 def __getattr__(name: str) -> Any:
-    """The assert functions, imported when they are asked for: most who import this package want none of it."""
+    """Import the assert functions only when they are used: most who import this package do not need them."""
     if name in __all__:
         return getattr(importlib.import_module("parity.asserts"), name)
     raise AttributeError(f"module 'parity' has no attribute {name!r}")

@@ -33,7 +33,7 @@ def settings() -> dict[str, str]:
 
 
 def _told(owner: Any, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """What the functions of a module return that need no argument."""
+    """Return what those functions of a module return that need no argument."""
     for name in dir(owner):
         if name.startswith(names) and callable(function := getattr(owner, name)):
             try:

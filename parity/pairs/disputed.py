@@ -132,7 +132,7 @@ class _Deciding:
         self.solve, self.run, self.agrees = solve, run, agrees
 
     def decided(self, loaded: Resolved) -> Resolved:
-        """`loaded`: with torch's values in all of them."""
+        """Return the resolved mapping, given the one with torch's values in all that is disputed (`loaded`)."""
         if self.agrees(loaded.values):
             wrong = self._decisive(loaded.mapping)
             harmless = [each for each in self.disputed if each not in wrong]
@@ -191,7 +191,7 @@ def _removed(mapping: Mapping, disputed: Sequence[Disputed]) -> Mapping:
 
 
 def _without(proposal: Proposal, disputed: Sequence[Disputed]) -> Proposal:
-    """The proposal without their entries, and without what is ambiguous of them."""
+    """Return the proposal without their entries, and without their ambiguities."""
     variables = {name for each in disputed for name in each.entry.keras}
 
     def others(ambiguities: Iterable[Ambiguity]) -> list[Ambiguity]:

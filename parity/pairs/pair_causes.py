@@ -93,7 +93,7 @@ def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
 
 
 def _name_values(result: CaseResult, mapping: Mapping) -> None:
-    """What both builders compute and differ in: with torch's values both models return the same."""
+    """Name the tables that both builders compute and that differ; with torch's values both models return the same."""
     if mapping.unlike and result.verdict == "diverged":
         result.causes = [cause for cause in result.causes if cause["id"] != "unknown"]
         evidence = "with torch's values in it both models return the same; to load them, say so in [[weights]]"

@@ -74,7 +74,7 @@ class Side(Protocol):
         """Return the versions of the framework's packages, by package."""
 
     def settings(self) -> dict[str, str]:
-        """The framework's global settings, by name, as text."""
+        """Return the framework's global settings, by name, as text."""
 
     def rank(self) -> Rank:
         """Return the rank of this process."""

@@ -60,7 +60,7 @@ def _listen(stdin: TextIO, jobs: queue.SimpleQueue[str]) -> None:
 
 
 def _settings(settings: Settings, job: Work) -> dict[str, str]:
-    """The global settings around the job of a pair; nothing around others, whose code is this project's."""
+    """Return the global settings, for a job of a pair; nothing for others, whose code is this project's."""
     return {**process(), **settings()} if owner(job) else {}
 
 

@@ -142,7 +142,7 @@ def activations(folder: Path) -> dict[str, Array]:
 
 
 def built(folder: Path) -> dict[str, Array]:
-    """What the builder gave to all that is neither trained nor a statistic, by name. Raises TraceError."""
+    """Return what the builder gave to all that is neither trained nor a statistic, by name. Raises TraceError."""
     return dict(TensorFile(folder / BUILT))
 
 

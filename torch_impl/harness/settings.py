@@ -33,7 +33,7 @@ def settings() -> dict[str, str]:
 
 
 def _told(owner: Any) -> Iterator[tuple[str, Any]]:
-    """What the functions of a module return that need no argument."""
+    """Return what those functions of a module return that need no argument."""
     for name in dir(owner):
         function = getattr(owner, name)
         if not name.startswith(TELLING) or isinstance(function, type) or not callable(function):
@@ -50,7 +50,7 @@ def _returned(function: Callable[[], Any]) -> Any:
 
 
 def _flags() -> Iterator[tuple[str, Any]]:
-    """The attributes of torch.backends, and the precisions that it keeps by backend and op."""
+    """Return the attributes of torch.backends, and the precisions that it keeps by backend and op."""
     for path, owner in [*sys.modules.items()]:
         for name in dir(owner) if f"{path}.".startswith("torch.backends.") else ():
             if not name.startswith("__") and _is_setting(value := getattr(owner, name, None)):

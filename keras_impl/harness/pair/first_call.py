@@ -30,11 +30,11 @@ def make_weights(model: Any, pair: Pair, inputs: dict[str, tf.Tensor]) -> None:
 
 
 def _layers(model: Any) -> list[Any]:
-    """The model and the layers within it, if it is one of Keras's."""
+    """Return the model and the layers within it; none if it is no Keras model."""
     return list(model._flatten_layers()) if isinstance(model, keras.Layer) else [model]
 
 
 def _numbers(model: Any) -> dict[tuple[int, str], int | float]:
-    """The attributes of the model and its layers that are numbers, by layer and name."""
+    """Return the attributes of the model and its layers that are numbers, by layer and name."""
     named = [(id(layer), name, value) for layer in _layers(model) for name, value in vars(layer).items()]
     return {(layer, name): x for layer, name, x in named if isinstance(x, (int, float)) and not isinstance(x, bool)}
