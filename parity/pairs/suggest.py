@@ -72,7 +72,7 @@ def _why(cause: Cause) -> str:
     """Return the reason to accept a cause, or say that the port can perhaps be mended."""
     return (
         INHERENT.get(cause["id"])
-        or f"{_sides(cause)}: change the port if it can be set to do what torch does; to accept the difference as it is"
+        or f"{_sides(cause)}: change the port if it can be set to do what torch does, or accept the difference"
     )
 
 
