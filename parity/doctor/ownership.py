@@ -19,9 +19,9 @@ Owner = Literal["user", "own", "standard", "installed"]
 
 FRAMEWORKS = ("torch", "tensorflow", "keras", "numpy")
 # Parts of this project's packages that are not examined ("" is the whole package).
-OWN = {"parity": ("",), "torch_impl": ("harness", "__main__.py"), "keras_impl": ("harness", "__main__.py")}
 # The rest of these packages, models and strategies, is treated like a user's program.
 BUILT_IN = ("torch_impl", "keras_impl")
+OWN = {"parity": ("",), **dict.fromkeys(BUILT_IN, ("harness", "__init__.py", "__main__.py"))}
 SITES = ("site-packages", "dist-packages")
 
 _programs: list[str] = []  # folders and files of the packages and modules that the flags name

@@ -104,7 +104,7 @@ def fixed_wrong():
 
 
 class Counting(keras.Model):
-    """Doubles its outputs from its fourth call on: it is called three times on the inputs given, to build it too."""
+    """Doubles its outputs from its second call on; the calls that only make its weights do not count."""
 
     def __init__(self):
         super().__init__()
@@ -112,7 +112,7 @@ class Counting(keras.Model):
 
     def call(self, x, training=False):
         self.calls += 1
-        return self.fc(x) * (1 + (self.calls > 3))
+        return self.fc(x) * (1 + (self.calls > 1))
 
 
 def counting_wrong():
