@@ -24,6 +24,14 @@ LONG = ("test_pairs.py", "test_strategies.py", "test_catalogue.py", "test_doctor
 # Of files that take minutes the default run has only those tests whose names have one of these parts: something of
 # everything that the file is about. The others are marked slow.
 SAMPLES = {
+    "keras_impl/test_strategies.py": (
+        "_block-",
+        "-linear_stack-",
+        "replicas",
+        "all_reduce_trains",
+        "data_parallel",
+        "the_orders",
+    ),
     "test_catalogue.py": (),
     "test_doctor_cases.py": ("simple_block/single]", "two_linear/send_recv]"),
     "test_doctor_installed.py": ("keras_places",),
@@ -45,7 +53,7 @@ SAMPLES = {
     "test_processes.py": ("rank.raises",),
     "test_recorded.py": (),
     "test_standalone.py": ("wrong_number",),
-    "test_strategies.py": ("tensor_parallel-3", "ddp@accumulate-3", "simple_block/send_recv-3", "pipeline-1"),
+    "test_strategies.py": ("simple_block/tensor_parallel-3", "simple_block/send_recv-3", "pipeline-1"),
 }
 
 
@@ -53,7 +61,8 @@ SAMPLES = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is not in its file's sample, and begin with what takes longest: a worker takes a file at a time."""
     for item in items:
-        if item.path.parent == TESTS and not any(part in item.name for part in SAMPLES.get(item.path.name, ("",))):
+        sample = SAMPLES.get(item.path.relative_to(TESTS).as_posix(), ("",))
+        if not any(part in item.name for part in sample):
             item.add_marker(pytest.mark.slow)
     places = {TESTS / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
