@@ -31,6 +31,7 @@ SAMPLES = {
         "all_reduce_trains",
         "data_parallel",
         "the_orders",
+        "shards",
     ),
     "test_catalogue.py": (),
     "test_doctor_cases.py": ("simple_block/single]", "two_linear/send_recv]"),
