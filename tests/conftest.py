@@ -24,37 +24,23 @@ LONG = ("test_pairs.py", "test_strategies.py", "test_catalogue.py", "test_doctor
 # Of files that take minutes the default run has only those tests whose names have one of these parts: something of
 # everything that the file is about. The others are marked slow.
 SAMPLES = {
-    "keras_impl/test_strategies.py": (
-        "_block-",
-        "-linear_stack-",
-        "replicas",
-        "all_reduce_trains",
-        "data_parallel",
-        "the_orders",
-        "shards",
-    ),
+    "keras_impl/test_strategies.py": ("simple_block-", "linear_stack-", "replica", "orders", "shards", "data_parallel"),
     "test_catalogue.py": (),
     "test_doctor_cases.py": ("simple_block/single]", "two_linear/send_recv]"),
     "test_doctor_installed.py": ("keras_places",),
-    "test_doctor_programs.py": (
-        "torch-lopsided",
-        "torch-loss_by_hand",
-        "keras-lopsided",
-        "keras-loss_by_hand",
-        "both_receive",
-    ),
+    "test_doctor_programs.py": ("torch-lopsided", "-loss_by_hand", "both_receive"),
     "test_gpu.py": ("without_a_gpu",),
     "test_honest.py": ("simple_block", "clipping", "class", "micro-batches"),
     "test_isolation.py": ("imports_no_framework", "report/terminal"),
     "test_pair_accepting.py": ("layout", "not_looked_at"),
     "test_pair_behind.py": ("[inference", "mse-scaled"),
-    "test_pair_commands.py": ("a_mistake_in_the_file", "refused", "accept_w", "flags_make_a_pair"),
-    "test_pairs.py": ("[mlp", "[attention", "[convmap", "[dropout", "[lstm_trained", "[tied", "[flatten_rule"),
+    "test_pair_commands.py": ("a_mistake_in_the_file", "refused", "accept_wants", "flags_make_a_pair"),
+    "test_pairs.py": ("[mlp", "[attention]", "[attention-", "[convmap", "[dropout", "[lstm_trained", "[tied"),
     "test_pairs_telling.py": ("Glu-pair", "Counts-pair", "Scores", "only_order", "not_named"),
     "test_processes.py": ("rank.raises",),
     "test_recorded.py": (),
     "test_standalone.py": ("wrong_number",),
-    "test_strategies.py": ("simple_block/tensor_parallel-3", "simple_block/send_recv-3", "pipeline-1"),
+    "test_strategies.py": ("simple_block/tensor_parallel-3", "simple_block/send_recv-3"),
 }
 
 
