@@ -23,7 +23,8 @@ FOLDERS = {"torch": TESTS / "torch_impl", "keras": TESTS / "keras_impl"}
 REST = "rest"  # the kind of all other tests, which import no framework
 KIND: pytest.StashKey[str] = pytest.StashKey()
 SESSION: pytest.StashKey[pytest.Session] = pytest.StashKey()
-FEW = "one worker holds torch, one Keras, and the others neither: received -n{}, expected -n0 or at least -n3"
+KINDS: pytest.StashKey[list[str]] = pytest.StashKey()
+FEW = "one worker holds torch, one Keras, and the others neither: received -n{}, expected -n0 or at least -n{}"
 MIXED = "without workers a process holds one framework: name tests of tests/torch_impl, of tests/keras_impl, or others"
 
 
@@ -38,15 +39,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         own = config.workerinput["kind"]
         config.args[:] = [argument for argument, path in paths.items() if _has(path, own)]
-    elif workers := config.getoption("numprocesses", None):
-        if workers <= len(FOLDERS):
-            raise pytest.UsageError(FEW.format(workers))
-        return
     else:
-        kinds = {each for path in paths.values() for each in (*FOLDERS, REST) if _has(path, each)}
+        kinds = [each for each in (*FOLDERS, REST) if any(_has(path, each) for path in paths.values())] or [REST]
+        if workers := config.getoption("numprocesses", None):
+            if workers < len(kinds):
+                raise pytest.UsageError(FEW.format(workers, len(kinds)))
+            config.stash[KINDS] = kinds
+            return
         if len(kinds) > 1:
             raise pytest.UsageError(MIXED)
-        own = kinds.pop() if kinds else REST
+        own = kinds[0]
     config.stash[KIND] = own
     if own != REST:
         config.addinivalue_line("filterwarnings", "default")  # the frameworks warn of their own affairs
@@ -93,10 +95,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
-    """Tell a worker its kind: that of which there is none yet, or none any more."""
-    others = [each for each in node.nodemanager.group if each is not node.gateway]
-    taken = {each.kind for each in others if getattr(each, "kind", "")}
-    node.gateway.kind = node.workerinput["kind"] = next((side for side in FOLDERS if side not in taken), REST)
+    """Tell a worker its kind: one that is wanted and of which there is no worker yet, or none any more."""
+    kinds = node.config.stash[KINDS]
+    taken = {getattr(each, "kind", "") for each in node.nodemanager.group if each is not node.gateway}
+    node.gateway.kind = node.workerinput["kind"] = next((each for each in kinds if each not in taken), kinds[-1])
 
 
 @pytest.hookimpl(optionalhook=True)
