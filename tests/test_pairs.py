@@ -20,7 +20,7 @@ from parity.pairs.compare import compared
 from parity.results import CaseResult
 
 FOLDER = Path(__file__).parent / "pairs"
-HANDED = re.compile(r"what it hands to (\S+) does not")  # the reason of a place between modules
+HANDED = re.compile(r"the input that it passes to (\S+) differs")  # the reason of a place between modules
 Compared = Callable[..., CaseResult]
 
 needs_published = pytest.mark.skipif(
