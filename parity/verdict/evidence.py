@@ -107,7 +107,8 @@ class Evidence:
         """Note the kinds of tensors for which a match lacks evidence, after all tensors have been compared."""
         if self._has_outputs and not self._outputs_tell:
             self.unjudged.append("the model's outputs are zero, not finite or empty: they would agree with any others")
-        if self._has_outputs and self._has_gradients and not self._gradients_tell:
+        # The loss of a training may be saturated, with gradients that are truly zero.
+        if self._has_gradients and not self._gradients_tell and self._has_outputs and not self._has_loss:
             self.unjudged.append("the gradients of all parameters are zero on both sides: they would agree anyhow")
         recorded = {keys.split(key)[0] for listed in reference.manifest.files.values() for key in listed}
         for kind in CLAIMED:
