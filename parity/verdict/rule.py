@@ -115,10 +115,9 @@ class Rule:
         The sine of 10^7, for example, has no correct digit in float32. Its noise is as large as its values, and E bits
         less than that would not be rounding in float64. The witness of fewer than MANY elements may be small by luck.
         """
-        largest = min(spread.scale, spread.live)  # a constant that masks is larger than all that is computed
-        if spread.noise <= LOST * largest or not self.excuses:
+        if spread.noise <= LOST * spread.scale or not self.excuses:
             return False
-        rounding = WITNESS * max(spread.witness, FEW_ULP * largest)
+        rounding = WITNESS * max(spread.witness, FEW_ULP * spread.scale)
         return spread.difference > (rounding if spread.size >= MANY else WITNESS * rounding)
 
     def reproduces(self, spread: Spread, moved: float) -> bool:
