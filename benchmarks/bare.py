@@ -42,7 +42,7 @@ class Unprobed:
             recorder.next_step()
 
     def loss(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function itself."""
+        """Return the function unchanged."""
         return function
 
     watch_loss = reduction = loss
@@ -77,7 +77,7 @@ class Endless(Dataset):
 
 
 def framework(side: str, case: Case, at: str, dataset: Dataset, recorder: Any, watched: bool) -> None:
-    """One run of a case of one replica in this process, at the precision `at`."""
+    """Run a case of one replica in this process, at the precision `at`."""
     harness = importlib.import_module(f"{side}_impl.harness.run")
     if not watched:
         _replace_next_probe(harness)
@@ -85,7 +85,7 @@ def framework(side: str, case: Case, at: str, dataset: Dataset, recorder: Any, w
 
 
 def start(script: str, folder: Path, *flags: str) -> "subprocess.Popen[str]":
-    """This script again, in a backend's environment."""
+    """Start a script in a backend's environment and return its process."""
     with (folder / "log").open("a") as log:
         return subprocess.Popen(
             [sys.executable, script, *flags], stdout=subprocess.PIPE, stderr=log, env=environment(folder), text=True
@@ -93,7 +93,7 @@ def start(script: str, folder: Path, *flags: str) -> "subprocess.Popen[str]":
 
 
 def answer(process: "subprocess.Popen[str]", folder: Path) -> Any:
-    """What the script printed last, as JSON. Raises RuntimeError if it failed."""
+    """Return what the script printed last, read as JSON. Raises RuntimeError if it failed."""
     output = process.communicate()[0]
     if process.returncode:
         raise RuntimeError(f"{process.args} ended with status {process.returncode}\n{(folder / 'log').read_text()}")

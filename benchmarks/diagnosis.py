@@ -1,4 +1,4 @@
-"""What a diagnosis adds to a failing comparison: python benchmarks/diagnosis.py [CASE] [FAULT]
+"""What a diagnosis adds to a failing comparison: python benchmarks/diagnosis.py [CASE] [FAULT].
 
 Both sides record a case, one of them with a planted fault; then the traces are judged alone and judged with
 place and causes, in turn. The goal: less than a tenth of the whole comparison, from the start of the

@@ -1,4 +1,4 @@
-"""What watching adds to a step: python benchmarks/doctor.py [CASE]
+"""What watching adds to a step: python benchmarks/doctor.py [CASE].
 
 On each side the doctor's observed steps and plain ones in turn, on virtual devices; Keras's plain steps run op by
 op, as the observed ones do. The goal: less than a second.
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def _added(side: str, name: str, folder: Path) -> str:
-    """The median seconds of plain and of observed steps; the first one of all is not counted."""
+    """Return the median seconds of plain and of observed steps; the first one of all is not counted."""
 
     def part(module: str) -> Any:
         return importlib.import_module(f"{side}_impl.harness.{module}")

@@ -57,7 +57,7 @@ class Check(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For people and folders."""
+        """The name of the check, in messages and of its folder."""
         return f"{self.case.name}@{self.precision}" + (f"+tf32-{self.tf32}" if self.tf32 else "")
 
 
@@ -120,7 +120,7 @@ def _rows(sides: list[str], devices: Devices, args: argparse.Namespace, deadline
 
 
 def _row(check: Check, on: dict[str, list[Backend]], out: Path) -> Iterator[Row]:
-    """A check on the GPU, side against side; then each side's GPU against its CPU."""
+    """Compare a check on the GPU, side against side; then each side's GPU against its CPU."""
     answers = {(kind, side): answer for kind in on for side, answer in _record(check, on[kind], out / kind)}
     failed = {place: answer for place, answer in answers.items() if answer.status != "done"}
     for (kind, side), answer in failed.items():

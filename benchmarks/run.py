@@ -51,7 +51,7 @@ def _round(args: argparse.Namespace) -> float:
 
 
 def _compare(args: argparse.Namespace) -> tuple[float, Seconds]:
-    """The run's seconds, and what its report says that each side took for each case."""
+    """Return the run's seconds, and what its report says that each side took for each case."""
     flags = [f"--devices={args.devices}", *(f"--case={glob}" for glob in args.case)]
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         report = Path(folder) / "report.json"
@@ -63,7 +63,7 @@ def _compare(args: argparse.Namespace) -> tuple[float, Seconds]:
 
 
 def _floor(args: argparse.Namespace) -> tuple[float, Seconds]:
-    """The seconds of all that the cases need, run bare, and of each case's own training."""
+    """Return the seconds of all that the cases need, run bare, and of each case's own training."""
     devices = parse(args.devices)
     chosen = [case for case in cases.select(args.case, devices=devices.number) if not obstacle(case)]
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:

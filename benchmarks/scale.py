@@ -94,7 +94,7 @@ def _said(memory: Memory) -> str:
 
 
 def _run(*arguments: str) -> Measured:
-    """A Python process of its own. Raises RuntimeError if it failed."""
+    """Measure a Python process of its own. Raises RuntimeError if it failed."""
     start = time.perf_counter()
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True)
     status = Path(f"/proc/{process.pid}/status")
@@ -111,21 +111,21 @@ def _run(*arguments: str) -> Measured:
 
 
 def _memory(status: Path) -> Memory:
-    """Of a process that runs; nothing of one that has just ended."""
+    """Return the memory of a running process; zeros for one that has just ended."""
     lines = [line.split() for line in status.read_text().splitlines()]
     size = {line[0]: int(line[1]) * 1024 / 1e6 for line in lines if line[0] in ("VmHWM:", "RssAnon:")}
     return Memory(size.get("VmHWM:", 0.0), size.get("RssAnon:", 0.0))
 
 
 def _part(name: str, *arguments: str) -> int:
-    """What runs in a process of its own."""
+    """Run one part of the benchmark in this process and print what it measured."""
     parts: dict[str, Callable[..., str]] = {"record": _record, "sum": _sum, "copy": _copy, "polygraphy": _polygraphy}
     print(parts[name](*arguments))
     return 0
 
 
 def _record(folder: str, gigabytes: str) -> str:
-    """A trace of a step. Keras's is one ulp from torch's, at each precision."""
+    """Record a trace of one step; Keras's is one ulp from torch's, at each precision."""
     total = int(float(gigabytes) * 1e9 / PARAMETER)
     sizes = [total // 2, *[SMALL] * (total // 2 // SMALL)]
     files, digests = {}, {}

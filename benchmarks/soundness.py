@@ -91,7 +91,7 @@ def reason(result: CaseResult) -> str:
 
 
 def text(found: list[Said], minutes: float) -> str:
-    """The figures, and what is not as it should be."""
+    """Return the figures, and the rows that are not as they should be."""
     date = datetime.date.today().isoformat()
     wrong = [one.line for one in found if not one.right] or ["(none)"]
     head = f"Of {date}, version {__version__}, {len(found)} comparisons in {minutes:.0f} minutes."

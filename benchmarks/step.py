@@ -59,7 +59,7 @@ class Lane:
         self._waiting.acquire()
 
     def next_step(self) -> None:
-        """The harness calls this at the end of a step (and once before the first)."""
+        """Wait for the clock at the end of a step, and once before the first; the harness calls this."""
         self._recorder.next_step()
         self.seconds.append(time.perf_counter() - self._start)
         self._waiting.release()
@@ -70,7 +70,7 @@ class Lane:
         return getattr(self._recorder, name)
 
     def step(self) -> None:
-        """One step; its files are deleted when the clock has stopped."""
+        """Run one step; its files are deleted when the clock has stopped."""
         self._go.release()
         self._waiting.acquire()
         if isinstance(self._recorder, Recording):
