@@ -45,6 +45,7 @@ class Evidence:
         self.unjudged: list[str] = []
         self.findings: list[Finding] = []
         self._has_outputs = self._outputs_tell = False
+        self._outputs_move = False  # whether an output is another when the weights and inputs are nudged
         self._has_gradients = self._gradients_tell = False
         self._parted: Counter[str] = Counter()  # by kind, the tensors that rounding alone moves visibly
         self._exploded = False  # whether the losses of both high runs have become infinite or NaN
@@ -57,6 +58,8 @@ class Evidence:
         if step == 0 and kind == "activation" and name.startswith(MODEL):
             self._has_outputs = True
             self._outputs_tell |= any(_tells(file[key]) for file in files.highs)
+            witness = files.runs(key)[-1]
+            self._outputs_move |= witness is None or not np.array_equal(witness, files.highs[0][key], equal_nan=True)
         if kind == "gradient" and not name.startswith(INPUT):
             self._has_gradients = True
             self._gradients_tell |= any(_tells(file[key]) for file in files.highs)
@@ -107,8 +110,8 @@ class Evidence:
         """Note the kinds of tensors for which a match lacks evidence, after all tensors have been compared."""
         if self._has_outputs and not self._outputs_tell:
             self.unjudged.append("the model's outputs are zero, not finite or empty: they would agree with any others")
-        # The loss of a training may be saturated, with gradients that are truly zero.
-        if self._has_gradients and not self._gradients_tell and self._has_outputs and not self._has_loss:
+        # Gradients are truly zero where a loss is saturated, or where outputs are constant: a softmax of one number.
+        if self._has_gradients and not self._gradients_tell and self._outputs_move and not self._has_loss:
             self.unjudged.append("the gradients of all parameters are zero on both sides: they would agree anyhow")
         recorded = {keys.split(key)[0] for listed in reference.manifest.files.values() for key in listed}
         for kind in CLAIMED:

@@ -17,7 +17,7 @@ ALLOWED: dict[Truth, tuple[Verdict, ...]] = {
     "told": ("match", "diverged", "inconclusive"),  # a match has a finding, which --strict fails
     "subprecision": ("subprecision", "diverged", "inconclusive"),
     "chaos": ("match", "inconclusive"),
-    "vacuous": ("inconclusive",),  # nothing that is finite, or no gradient, is left to compare
+    "vacuous": ("inconclusive",),  # nothing that is finite is left to compare
 }
 
 
