@@ -33,7 +33,7 @@ EXCERPT = re.compile(r"# (\S+/\S+\.py)\n")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 MEASURED = re.compile(r"float64\[|\d\+\d")  # lines whose numbers are not the same on every machine
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-TIMES = re.compile(r"\d\S* ms\b.*|, \d+% of the step's time")  # the doctor's
+TIMES = re.compile(r"\d\S* (?:µs|ms|s)\b.*|, \d+% of the step's time")  # the doctor's
 # Commands that only CI runs (.ci/run), in environments of its own.
 CI = (ROOT / ".ci" / "run").read_text().splitlines() if (ROOT / ".ci").exists() else []
 IN_CI = ("pip install", "pytest", "ruff", "mypy")
@@ -146,6 +146,7 @@ def comparable(line: str) -> str:
 def test_a_line_that_is_not_printed_is_found():
     printed = "a  1\nb\nstep 1.2 ms, forward 3"
     assert missing(["a 1", "...", "step 3.4 ms"], printed) == []
+    assert missing(["step 945 µs, forward 133"], printed) == []
     assert missing(["a 2"], printed) == ["a 2"]
     assert missing(["b", "a 1"], printed) == ["a 1"]  # in another order
 
