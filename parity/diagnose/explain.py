@@ -61,6 +61,7 @@ class Explained(NamedTuple):
         tried: the ids of all causes that the formula can find.
         known: whether the formula reproduces the reference.
         settings: the settings of the reference and of the candidate, if both are explained.
+        error: what the formula raised because of a mistake in it; then nothing else is known.
     """
 
     same: bool
@@ -68,6 +69,7 @@ class Explained(NamedTuple):
     tried: tuple[str, ...]
     known: bool = True
     settings: tuple[Settings, Settings] | None = None
+    error: Exception | None = None
 
 
 def compare(formula: Formula[Observed], reference: Observed, candidate: Observed) -> Explained:
@@ -139,7 +141,7 @@ def _assignments(
         yield base, ()
     for count in range(1, MOST_CHANGES + 1):
         for changed in itertools.combinations(formula.traits, count):
-            for settings in _changed(observation, base, changed):
+            for settings in _changed(formula, observation, base, changed):
                 yield settings, changed
 
 
@@ -147,7 +149,7 @@ def _usual(formula: Formula[Observed], observation: Observed) -> Settings:
     """Return the first value of every trait, which is the usual one."""
     settings: Settings = {}
     for trait in formula.traits:
-        settings[trait.name] = next(values(trait, observation, settings), None)
+        settings[trait.name] = next(values(formula, trait, observation, settings), None)
     return settings
 
 
@@ -163,7 +165,9 @@ def _by_parts(
     changed: tuple[Trait[Observed], ...] = ()
     while len(observation.seen) > 1:
         reproduced = _reproduced(formula, observation, settings)
-        single = ((trial, trait) for trait in formula.traits for trial in _changed(observation, settings, (trait,)))
+        single = (
+            (trial, trait) for trait in formula.traits for trial in _changed(formula, observation, settings, (trait,))
+        )
         better = ((trial, trait) for trial, trait in single if reproduced < _reproduced(formula, observation, trial))
         improvement = next(better, None)
         if improvement is None:
@@ -178,15 +182,17 @@ def _reproduced(formula: Formula[Observed], observation: Observed, settings: Set
     return {name for name, value in observation.seen.items() if bits_of(value, left[name]) >= NEEDED}
 
 
-def _changed(observation: Observed, base: Settings, changed: tuple[Trait[Observed], ...]) -> Iterator[Settings]:
+def _changed(
+    formula: Formula[Observed], observation: Observed, base: Settings, changed: tuple[Trait[Observed], ...]
+) -> Iterator[Settings]:
     """Yield the settings with every combination of other values for the given traits."""
     if not changed:
         yield base
         return
     first, *others = changed
-    for value in values(first, observation, base):
+    for value in values(formula, first, observation, base):
         if value != base[first.name]:
-            yield from _changed(observation, {**base, first.name: value}, tuple(others))
+            yield from _changed(formula, observation, {**base, first.name: value}, tuple(others))
 
 
 def _with_fewest_digits(

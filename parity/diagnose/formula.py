@@ -16,12 +16,17 @@ from parity.diagnose.observation import GRAIN, Observation, Seen
 
 NEEDED: Final = 20  # bits of evidence, the same threshold as for a match at float32
 EXACT: Final = 53.0  # bits credited to integers that are equal
-# What formulas raise where shapes, parameters or values are not those of the module that they describe.
-MISFIT: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 
 Settings = dict[str, Any]
 Observed = TypeVar("Observed", bound=Observation)
 Predicted = Mapping[str, Array]
+
+
+class NotApplicable(Exception):  # noqa: N818 - nothing went wrong
+    """What a formula or a trait raises where it does not fit: another shape, a missing parameter, an odd value.
+
+    The search then goes on with the next settings. Any other exception is a mistake in the formula.
+    """
 
 
 class Trait(NamedTuple, Generic[Observed]):
@@ -31,7 +36,7 @@ class Trait(NamedTuple, Generic[Observed]):
         name: the parameter of the formula that it sets.
         cause: the id to report if the sides differ in it.
         values: gives the values to try on an observation, the usual one first. It receives the settings of the traits
-            before it, so that a constant can be solved for.
+            before it, so that a constant can be solved for. It may raise NotApplicable.
         specific_cause: gives a more specific id for a pair of values (the reference's, the candidate's), or "".
     """
 
@@ -44,11 +49,23 @@ class Trait(NamedTuple, Generic[Observed]):
 class Formula(NamedTuple, Generic[Observed]):
     """A function of hidden settings that predicts what a trace must have recorded.
 
-    `predict(observation, **settings)` returns the predicted values by name, or {} where the settings do not fit.
+    Attributes:
+        predict: `predict(observation, **settings)` returns the predicted values by name. It raises NotApplicable where
+            the settings do not fit.
+        traits: the hidden settings.
+        check: raises NotApplicable if an observation has not the shapes and parameters that `predict` and the traits
+            rely on. They are called only after it.
     """
 
     predict: Callable[..., Predicted]
     traits: tuple[Trait[Observed], ...]
+    check: Callable[[Observed], None] = lambda observation: None
+
+
+def require(condition: bool, need: str) -> None:
+    """Raise NotApplicable unless the condition holds; `need` says what the formula needs."""
+    if not condition:
+        raise NotApplicable(f"needs {need}")
 
 
 def choices(*values: Any) -> Callable[[Any, Settings], Iterable[Any]]:
@@ -66,14 +83,18 @@ def predicted(formula: Formula[Observed], observation: Observed, settings: Setti
     """Return what should have been recorded, or {} where the formula does not fit the observation."""
     try:
         with np.errstate(all="ignore"):
+            formula.check(observation)
             return formula.predict(observation, **settings)
-    except MISFIT:
+    except NotApplicable:
         return {}
 
 
-def values(trait: Trait[Observed], observation: Observed, settings: Settings) -> Iterator[Any]:
-    """Yield the values of a trait to try, none where the trait does not fit the observation."""
-    with contextlib.suppress(*MISFIT):
+def values(
+    formula: Formula[Observed], trait: Trait[Observed], observation: Observed, settings: Settings
+) -> Iterator[Any]:
+    """Yield the values of a formula's trait to try, none where it does not fit the observation."""
+    with contextlib.suppress(NotApplicable):
+        formula.check(observation)
         yield from trait.values(observation, settings)
 
 

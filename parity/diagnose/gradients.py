@@ -1,24 +1,100 @@
 """Causes in one gradient, found by comparing it with the other side's: stopped, scaled, negated."""
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from parity.config import schema, shards
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.observation import Gradient
+from parity.diagnose.formula import Formula, Settings, Trait, choices, require
+from parity.diagnose.observation import Seen
+from parity.diagnose.question import Question, most_informative
 from parity.diagnose.reductions import FACTORS, Values, times
+from parity.diagnose.reductions import observe as observe_reduction
+from parity.diagnose.sides import Side, Sides
 from parity.trace import keys
+from parity.verdict.traces import Unequal
 
 # How a gradient, or one row of it, compares with the other side's. Where only the other side's is zero, its correct
 # value is unknown, so all that can be said is that it flows.
 SAME, STOPPED, FLOWS = "as on the other side", "stopped", "flows"
+WITH, WITHOUT = "has a gradient", "no gradient"
 # Factor of the previous step's gradient in this one, if one side did not set its gradients to zero.
 KEPT: Final = {"added to that of the step before": 1.0, "without that of the step before": -1.0}
+
+
+# Kinds of tensors that exist before the backward pass of their step.
+BEFORE_BACKWARD: Final = ("sample", "input", "activation", "loss")
+
+
+class Gradient(NamedTuple):
+    """A gradient and the other side's gradient, where the forward passes agree.
+
+    Attributes:
+        other: the reference's gradient; for the reference itself, its own.
+        before: the reference's gradient of the step before.
+        seen: `gradient` of this side.
+    """
+
+    name: str
+    other: Array
+    before: Array | None
+    case: schema.Case
+    seen: Mapping[str, Seen]
+
+
+def questions(sides: Sides) -> Iterator[Question]:
+    """Ask about gradients by comparing the two sides directly, where backward cannot be recomputed.
+
+    Only where the forward pass agrees: else the gradients differ because of that.
+    """
+    differing = sides.of("gradient")
+    if not differing or any(_precedes(tensor, differing[0]) for tensor in sides.unequal):
+        return
+    first = [tensor for tensor in differing if tensor.step == differing[0].step]
+    local = [tensor for tensor in first if tensor.name.endswith(keys.LOCAL)]
+    for tensor in most_informative(sides, local or [tensor for tensor in first if not _is_reduced(sides, tensor)]):
+        both = (observe(side, tensor, sides.reference) for side in sides.both)
+        yield Question.of("gradient", tensor.name, FORMULA, both)
+
+
+def observe(side: Side, tensor: Unequal, other: Side) -> Gradient | None:
+    """Return a gradient together with that of another side."""
+    key, step = f"gradient/{tensor.name}", tensor.step or 0
+    value, theirs = side.value(key, step, tensor.replica), other.tensors(step, tensor.replica).get(key)
+    before = other.tensors(step - 1, tensor.replica).get(key) if step else None
+    if value is None or theirs is None:
+        return None
+    return Gradient(tensor.name, theirs, before, side.case, {"gradient": value})
+
+
+def missing(sides: Sides) -> Iterator[dict[str, Any]]:
+    """Yield a cause for each gradient of the first step with a difference that exists on one side only."""
+    differing = sides.of("gradient")
+    cause = "send_recv.gradient" if sides.reference.case.strategy in schema.STAGED else "gradient.missing"
+    for tensor in differing:
+        lacking = [side.lacks(tensor) for side in sides.both]
+        if tensor.step == differing[0].step and any(lacking) and not all(lacking):
+            yield {
+                "id": cause,
+                "where": tensor.name,
+                **{side.name: WITHOUT if lacks else WITH for side, lacks in zip(sides.both, lacking, strict=True)},
+                "evidence": "only one side's backward pass reaches this parameter",
+            }
+
+
+def _is_reduced(sides: Sides, tensor: Unequal) -> bool:
+    """Return whether the gradients before the reduction were recorded, about which reductions.py asks."""
+    return observe_reduction(sides.reference, tensor.name, tensor.step or 0, tensor.replica) is not None
+
+
+def _precedes(tensor: Unequal, gradient: Unequal) -> bool:
+    """Return whether a tensor comes before the backward pass that made a gradient."""
+    step = -1 if tensor.step is None else tensor.step
+    return step < (gradient.step or 0) or (step == gradient.step and tensor.kind in BEFORE_BACKWARD)
 
 
 def _predict(
@@ -29,8 +105,10 @@ def _predict(
         return {"gradient": np.zeros_like(seen) if STOPPED in (whole, sent) else seen}
     predicted = (gradient.other.T if transposed else gradient.other) * math.prod(factors.values())
     if kept != SAME and gradient.before is not None:
+        require(gradient.before.shape == predicted.shape, "gradients of one shape in both steps")
         predicted = predicted + KEPT[kept] * gradient.before
     if row != SAME:
+        require(predicted.shape == seen.shape, "gradients of one shape on both sides")
         number, state = row.rsplit(" ", 1)
         predicted[int(number)] = 0.0 if state == STOPPED else seen[int(number)]
     return {"gradient": predicted}

@@ -6,12 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from parity.config import schema
+from parity.config import schema, weights
 from parity.core import precision
 from parity.core.arrays import Array
 from parity.diagnose import initialisers, solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.observation import InitialParameter
+from parity.diagnose.formula import Formula, Settings, Trait, choices, require
+from parity.diagnose.initialisers import InitialParameter
+from parity.diagnose.question import Question
+from parity.diagnose.sides import Side, Sides
 
 DRAWN: Final = "drawn"
 PACKED: Final = ("in_proj_weight", "in_proj_bias")
@@ -26,6 +28,29 @@ KERNELS: Final[dict[str, Callable[[Array], Array]]] = {
     "reshaped to (H, W, I, O)": lambda kernel: _reshaped(kernel, (2, 3, 1, 0)),
     "reshaped to (H, W, O, I)": lambda kernel: _reshaped(kernel, (2, 3, 0, 1)),
 }
+
+
+def questions(sides: Sides) -> Iterator[Question]:
+    """Ask about parameters that differ before the first step."""
+    names = [tensor.name for tensor in sides.unequal if tensor.step is None and tensor.kind == "parameter"]
+    drawn = weights.initial(sides.reference.case) if names else {}
+    for name in dict.fromkeys(names):
+        if name in drawn:
+            yield Question.of("parameter", name, FORMULA, (observe(side, name, drawn[name]) for side in sides.both))
+
+
+def observe(side: Side, name: str, drawn: Array) -> InitialParameter | None:
+    """Return a parameter before the first step, together with the value that it should have had."""
+    value = side.value(f"parameter/{name}", None)
+    kind = side.modules.get(name.rpartition(".")[0], "")
+    return None if value is None else InitialParameter(name, kind, drawn, side.case, {"parameter": value})
+
+
+def _check(start: InitialParameter) -> None:
+    shape = start.drawn.shape
+    require(start.drawn.size > 0, "a parameter that is not empty")
+    require(not start.name.endswith(PACKED) or (len(shape) > 0 and shape[0] % 3 == 0), "queries, keys and values")
+    require(not start.name.endswith("out_proj.weight") or len(shape) == 2, "a matrix")
 
 
 def _predict(
@@ -75,6 +100,7 @@ def _with_heads_reordered(start: InitialParameter, block: Array, heads: str) -> 
     axis = 1 if start.name.endswith("out_proj.weight") else 0
     size, count = block.shape[axis], start.case.model.heads
     fewest = count if heads == "interleaved" else size // count
+    require(fewest > 0 and size % fewest == 0, "a size that the number of heads divides")
     return np.take(block, np.arange(size).reshape(fewest, -1).T.ravel(), axis)
 
 
@@ -124,4 +150,5 @@ FORMULA: Final[Formula[InitialParameter]] = Formula(
         Trait("scale", "weight.scale", _scales),
         Trait("origin", "initialisation", _origins),
     ),
+    _check,
 )

@@ -5,14 +5,14 @@ way. So it must also fill the range of a known initialiser, or be one of its con
 """
 
 import math
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from parity.config import schema
 from parity.core.arrays import Array
-from parity.diagnose.observation import InitialParameter
+from parity.diagnose.observation import Seen
 
 CONSTANTS: Final = {"zeros": 0.0, "ones": 1.0}
 NORMALS: Final = {"normal(0, 1)": 1.0, "normal(0, 0.05)": 0.05, "normal(0, 0.02)": 0.02}
@@ -22,6 +22,22 @@ COMMON: Final = 0.2  # fraction of the values that may be near a drawn one by ch
 FOLLOWS: Final = 6.0  # standard errors that the correlation of independent values may reach by chance
 # The largest of n uniform values is further than SURE / n below the bound with a probability of e^-12.
 SURE: Final = 12.0
+
+
+class InitialParameter(NamedTuple):
+    """A parameter before the first step.
+
+    Attributes:
+        kind: the kind of the module that owns it.
+        drawn: the value that both sides were told to start from.
+        seen: `parameter`.
+    """
+
+    name: str
+    kind: str
+    drawn: Array
+    case: schema.Case
+    seen: Mapping[str, Seen]
 
 
 def fitting(start: InitialParameter) -> Iterator[str]:

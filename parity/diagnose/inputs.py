@@ -1,19 +1,58 @@
 """Causes in the model's inputs: axes exchanged, shifted, encoded, rounded or scaled differently."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from parity.config import schema
 from parity.core import precision
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.observation import Input
+from parity.diagnose.formula import Formula, Settings, Trait, choices, require
+from parity.diagnose.observation import Seen
+from parity.diagnose.place import plain
+from parity.diagnose.question import Question
+from parity.diagnose.sides import Side, Sides
+from parity.trace import keys
+from parity.verdict.traces import Unequal
 
 SAME: Final = "as on the other side"
 Turn = Callable[[Array], Array]
+
+
+class Input(NamedTuple):
+    """A tensor that went into the model.
+
+    Attributes:
+        other: the reference's tensor.
+        seen: `input` of this side.
+    """
+
+    name: str
+    other: Array
+    case: schema.Case
+    seen: Mapping[str, Seen]
+
+
+def questions(sides: Sides) -> Iterator[Question]:
+    """Ask about the model's inputs, unless other samples were drawn: then they must differ."""
+    if sides.of("sample"):
+        return
+    asked = set()
+    for tensor in sides.of("input"):
+        if plain(tensor.name) in keys.MODEL_INPUTS and tensor.name not in asked:
+            asked.add(tensor.name)
+            both = (observe(side, tensor, sides.reference) for side in sides.both)
+            yield Question.of("input", tensor.name, FORMULA, both)
+
+
+def observe(side: Side, tensor: Unequal, other: Side) -> Input | None:
+    """Return a tensor that went into the model, together with that of another side."""
+    key, step = f"input/{tensor.name}", tensor.step or 0
+    value, theirs = side.value(key, step, tensor.replica), other.tensors(step, tensor.replica).get(key)
+    return None if value is None or theirs is None else Input(tensor.name, theirs, side.case, {"input": value})
 
 
 def _shifted(array: Array, axis: int, by: int, cyclic: bool) -> Array:
@@ -21,6 +60,7 @@ def _shifted(array: Array, axis: int, by: int, cyclic: bool) -> Array:
 
     What leaves at one end comes in again at the other (`cyclic`), or else zeros do.
     """
+    require(array.size > 0, "elements")
     moved = np.roll(array, by, axis)
     if not cyclic:
         np.moveaxis(moved, axis, 0)[0 if by > 0 else -1] = 0
@@ -71,6 +111,7 @@ def _predict(
     value = (UNTURNED | MOVES)[moved](turned)
     if not np.issubdtype(value.dtype, np.integer):
         return {"input": value.astype(precision.dtype(rounded)).astype(np.float64) * scale + shift}
+    require(offset >= 0 or not np.issubdtype(value.dtype, np.unsignedinteger), "numbers that may be negative")
     value = value + offset
     classes = tensor.seen["input"].value.shape[-1:] or (1,)
     return {"input": value if encoding == "ids" else (value[..., None] == np.arange(*classes)).astype(np.float64)}

@@ -5,15 +5,18 @@ to do is tried.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from parity.config import schema
 from parity.core.arrays import Array
-from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.observation import LossValue
+from parity.core.names import MODEL
+from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
+from parity.diagnose.observation import Seen, seen
+from parity.diagnose.question import Question
+from parity.diagnose.sides import Side, Sides, joined, numbered
 
 SMALL: Final = 1e-7  # keras.config.epsilon()
 TERMS: Final[dict[str, Callable[[Array], Array]]] = {
@@ -25,6 +28,54 @@ SMOOTHINGS: Final = (0.0, 0.1, 0.05)
 BASES: Final = {"e": 1.0, "2": math.log(2.0), "10": math.log(10.0)}
 
 
+class LossValue(NamedTuple):
+    """The losses of one step.
+
+    Attributes:
+        outputs: the model's outputs for each micro-batch.
+        targets: the targets of each micro-batch.
+        seen: `loss`, one value for each micro-batch.
+    """
+
+    name: str
+    outputs: tuple[Array, ...]
+    targets: tuple[Array, ...]
+    case: schema.Case
+    seen: Mapping[str, Seen]
+
+
+def questions(sides: Sides) -> Iterator[Question]:
+    """Ask about the first loss that differs."""
+    for tensor in sides.of("loss")[:1]:
+        both = (observe(side, tensor.step or 0, tensor.replica) for side in sides.both)
+        yield Question.of("loss", "loss", formula(sides.reference.case), both)
+
+
+def observe(side: Side, step: int, replica: int) -> LossValue | None:
+    """Return the loss of a step; None where the model's outputs or the targets were not recorded."""
+    tensors, low = side.tensors(step, replica), side.tensors(step, replica, "low")
+    outputs, targets, losses = (
+        numbered(tensors, kind, name) for kind, name in (("activation", MODEL), ("input", "target"), ("loss", "loss"))
+    )
+    if not losses or len({len(outputs), len(targets), len(losses)}) > 1:
+        return None
+    value = seen(joined(losses), joined(numbered(low, "loss", "loss")))
+    return LossValue("loss", tuple(outputs), tuple(targets), side.case, {"loss": value})
+
+
+def _check(loss: LossValue) -> None:
+    for outputs, target in zip(loss.outputs, loss.targets, strict=True):
+        require(outputs.dtype.kind != "b" and outputs.ndim > 0 and outputs.size > 0, "outputs that are numbers")
+        require(outputs.ndim == loss.outputs[0].ndim, "outputs with the same axes in every micro-batch")
+        require(target.dtype.kind != "b" and target.size > 0, "targets that are numbers")
+
+
+def _check_classes(loss: LossValue) -> None:
+    _check(loss)
+    for outputs, target in zip(loss.outputs, loss.targets, strict=True):
+        require(outputs.ndim == target.ndim + 1 and target.ndim > 0, "a class for each output")
+
+
 def _mse(loss: LossValue, terms: str, broadcast: bool, **reduction: Any) -> dict[str, Array]:
     """Return the mean squared error of each micro-batch, or a variant of it."""
     values = []
@@ -34,7 +85,7 @@ def _mse(loss: LossValue, terms: str, broadcast: bool, **reduction: Any) -> dict
         elif outputs.size == target.size:
             differences = outputs - target.reshape(outputs.shape)
         else:
-            return {}
+            raise NotApplicable("needs a target for each output")
         values.append(_reduced(loss, TERMS[terms](differences), np.ones(differences.shape), **reduction))
     return {"loss": np.asarray(values)}
 
@@ -57,9 +108,11 @@ def _cross_entropy(
         for _ in range(softmaxes - 1):
             logits = np.exp(_log_softmax(logits))
         logs = _clipped(_logarithms(logits, taken_for), floor) / BASES[base]
-        if logs.shape[:-1] != target.shape:
-            return {}
-        chosen = np.take_along_axis(logs, target.astype(np.int64)[..., None], -1)[..., 0]
+        classes = target.astype(np.int64)
+        count = logs.shape[-1]
+        require(logs.shape[:-1] == target.shape, "a class for each output")
+        require(bool((classes >= -count).all() and (classes < count).all()), f"{count} classes")
+        chosen = np.take_along_axis(logs, classes[..., None], -1)[..., 0]
         terms = -(1 - smoothing) * chosen - smoothing * logs.mean(-1)
         valid = (target != 0) if ignored != "none" else np.ones(target.shape, bool)
         counted = valid if ignored == "class 0, mean over the others" else np.ones(target.shape)
@@ -113,10 +166,11 @@ def _reduced(
     total, count, samples = float(terms.sum()), float(counted.sum()), terms.shape[sample_axis]
     if over == "samples":
         value = total / samples
-    elif over == "features":
-        value = total * samples / count
+    elif over == "all" and reduction == "sum":
+        value = total
     else:
-        value = total / count if reduction == "mean" else total
+        require(count > 0, "an element that counts")
+        value = total * samples / count if over == "features" else total / count
     return float(value * scaled * passes * _factors(loss)[factor])
 
 
@@ -175,6 +229,7 @@ FORMULAS: Final[dict[str, Formula[LossValue]]] = {
             Trait("broadcast", "mse.broadcast", _broadcasts),
             Trait("terms", "loss.kind", choices(*TERMS)),
         ),
+        _check,
     ),
     "cross_entropy": Formula(
         _cross_entropy,
@@ -196,6 +251,7 @@ FORMULAS: Final[dict[str, Formula[LossValue]]] = {
             Trait("floor", "probability.clipping", choices("none", "1e-7", "1e-7, then normalised", "log e^-100")),
             Trait("base", "loss.logarithm", choices(*BASES)),
         ),
+        _check_classes,
     ),
 }
 

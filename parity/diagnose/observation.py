@@ -1,7 +1,8 @@
-"""Observations: what one side recorded of a computation, inputs and result, as the evidence to find causes in.
+"""Evidence: a recorded value, how precisely it is known, and what all observations of recorded values have in common.
 
-All arrays are float64 (integers for token ids and class ids) in canonical form: PyTorch's names, axes and
-orientations. Every observation has `seen`: by name, the values that a formula has to reproduce.
+An observation is what one side recorded of one computation, inputs and result. Each subject (a layer, the loss, the
+optimizer) defines its own beside its formula. All arrays are float64 (integers for token ids and class ids) in
+canonical form: PyTorch's names, axes and orientations.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from parity.config import schema
 from parity.core.arrays import Array
 from parity.core.precision import ROUNDOFF
 
@@ -40,152 +40,6 @@ class Observation(Protocol):
     @property
     def seen(self) -> Mapping[str, Seen]:
         """The values that a formula has to reproduce, by name."""
-
-
-class Call(NamedTuple):
-    """The calls of one module in one step on one replica.
-
-    Attributes:
-        name: the module's path.
-        kind: the kind of module, a key of layers.FORMULAS.
-        calls: the tensor arguments of each call, one call for each micro-batch.
-        parameters: as they were before the step, by the names within the module (weight, out_proj.weight).
-        buffers: likewise (running_mean).
-        replicas: the arguments of the first call on every replica, this one's among them at `replica`.
-        seen: `output` of the first call and, of a batch norm, `running_mean` and `running_var` after the last.
-        number: the number of the first of the calls within the step, which dropout masks depend on.
-        held: the buffers of every replica before the step.
-    """
-
-    name: str
-    kind: str
-    calls: tuple[tuple[Array, ...], ...]
-    parameters: Mapping[str, Array]
-    buffers: Mapping[str, Array]
-    training: bool
-    replicas: tuple[tuple[Array, ...], ...]
-    replica: int
-    case: schema.Case
-    step: int
-    seen: Mapping[str, Seen]
-    number: int = 0
-    held: tuple[Mapping[str, Array], ...] = ()
-
-    @property
-    def inputs(self) -> tuple[Array, ...]:
-        """The arguments of the first call."""
-        return self.calls[0]
-
-
-class LossValue(NamedTuple):
-    """The losses of one step.
-
-    Attributes:
-        outputs: the model's outputs for each micro-batch.
-        targets: the targets of each micro-batch.
-        seen: `loss`, one value for each micro-batch.
-    """
-
-    name: str
-    outputs: tuple[Array, ...]
-    targets: tuple[Array, ...]
-    case: schema.Case
-    seen: Mapping[str, Seen]
-
-
-class Updates(NamedTuple):
-    """The updates of a parameter during the first steps.
-
-    Attributes:
-        initial: the parameter before the first step.
-        gradients: what the optimizer applied, one for each step in order.
-        seen: `update@0` (the parameter after step 0 minus `initial`), `SLOT@0` for each slot of the optimizer's state
-            (momentum_buffer, exp_avg, exp_avg_sq) and `learning_rate@0` (the rate of step 1); then the same `@N` of the
-            last step N, where the update is again the parameter minus `initial`.
-    """
-
-    name: str
-    initial: Array
-    gradients: tuple[Array, ...]
-    case: schema.Case
-    seen: Mapping[str, Seen]
-
-
-class Reduction(NamedTuple):
-    """The gradient that the optimizer applied, and those that backward left on the replicas.
-
-    Attributes:
-        local: by parameter, the gradient on each replica before reduction and clipping, scaled so that their sum is the
-            gradient of the whole batch.
-        samples: the number of samples on each replica.
-        seen: `gradient`.
-    """
-
-    name: str
-    local: Mapping[str, tuple[Array, ...]]
-    samples: tuple[int, ...]
-    case: schema.Case
-    seen: Mapping[str, Seen]
-
-
-class Gradient(NamedTuple):
-    """A gradient and the other side's gradient, where the forward passes agree.
-
-    Attributes:
-        other: the reference's gradient; for the reference itself, its own.
-        before: the reference's gradient of the step before.
-        seen: `gradient` of this side.
-    """
-
-    name: str
-    other: Array
-    before: Array | None
-    case: schema.Case
-    seen: Mapping[str, Seen]
-
-
-class InitialParameter(NamedTuple):
-    """A parameter before the first step.
-
-    Attributes:
-        kind: the kind of the module that owns it.
-        drawn: the value that both sides were told to start from.
-        seen: `parameter`.
-    """
-
-    name: str
-    kind: str
-    drawn: Array
-    case: schema.Case
-    seen: Mapping[str, Seen]
-
-
-class Samples(NamedTuple):
-    """The samples that were drawn.
-
-    Attributes:
-        size: the number of samples in the data set.
-        seen: `indices`: of every step of replica 0, then of every step of replica 1, and so on.
-    """
-
-    name: str
-    size: int
-    case: schema.Case
-    seen: Mapping[str, Seen]
-
-
-class Input(NamedTuple):
-    """A tensor that went into the model.
-
-    Attributes:
-        other: the reference's tensor.
-        seen: `input` of this side.
-    """
-
-    name: str
-    other: Array
-    case: schema.Case
-    seen: Mapping[str, Seen]
 
 
 def seen(high: Array, low: Array | None = None, stored: float = 0.0) -> Seen:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.observation import Updates
+from parity.diagnose.updates import Updates
 
 # Constants that a setting of `precision` rounds to float32.
 ROUNDED = {

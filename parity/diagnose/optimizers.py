@@ -5,12 +5,37 @@ from typing import Any, Final
 
 from parity.config import schema
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.observation import Updates
+from parity.diagnose.formula import Formula, Settings, Trait, choices, require
 from parity.diagnose.optimizer_steps import DIRECTION, replay
+from parity.diagnose.question import Question, most_informative
+from parity.diagnose.sides import Sides
+from parity.diagnose.updates import Updates, observe
+from parity.trace import keys
+from parity.verdict.traces import Unequal
 
 AVERAGES: Final = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
 NO_SCHEDULE: Final = schema.Schedule(every=1, factor=1.0)
+
+
+def questions(sides: Sides) -> Iterator[Question]:
+    """Ask what the optimizer made of its own recorded gradients."""
+    differing = sides.of(keys.UPDATE, "optimizer_state")
+    names = {_parameter(tensor): tensor for tensor in reversed(differing)}
+    for tensor in most_informative(sides, [tensor._replace(name=name) for name, tensor in names.items() if name]):
+        both = (observe(side, tensor.name, tensor.replica) for side in sides.both)
+        yield Question.of(keys.UPDATE, tensor.name, formula(sides.reference.case), both)
+
+
+def _parameter(tensor: Unequal) -> str:
+    """Return the parameter that an update or an optimizer slot belongs to."""
+    return tensor.name if tensor.kind == keys.UPDATE else tensor.name.rpartition(".")[0]
+
+
+def _check(updates: Updates) -> None:
+    shapes = {gradient.shape for gradient in updates.gradients}
+    require(shapes == {updates.initial.shape}, "gradients of the parameter's shape")
+    rate = updates.seen.get("learning_rate@0")
+    require(rate is None or rate.value.shape == (), "a learning rate that is one number")
 
 
 def _configured(updates: Updates, name: str, usual: Any) -> Any:
@@ -142,9 +167,9 @@ ADAMW: Final = tuple(
     trait._replace(cause="adamw.weight_decay") if trait.cause == "weight_decay.value" else trait for trait in ADAM
 )
 FORMULAS: Final = {
-    "sgd": Formula(replay, (*SHARED, *SGD, KIND)),
-    "adam": Formula(replay, (*SHARED, *ADAM, KIND)),
-    "adamw": Formula(replay, (*SHARED, *ADAMW, KIND)),
+    "sgd": Formula(replay, (*SHARED, *SGD, KIND), _check),
+    "adam": Formula(replay, (*SHARED, *ADAM, KIND), _check),
+    "adamw": Formula(replay, (*SHARED, *ADAMW, KIND), _check),
 }
 
 

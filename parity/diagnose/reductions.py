@@ -9,10 +9,60 @@ import numpy as np
 from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait
-from parity.diagnose.observation import Reduction
+from parity.diagnose.formula import Formula, Settings, Trait, require
+from parity.diagnose.observation import Seen
+from parity.diagnose.question import Question, most_informative
+from parity.diagnose.sides import Side, Sides
+from parity.trace import keys
 
 Values = Callable[[Any, Settings], Iterable[Any]]
+
+
+class Reduction(NamedTuple):
+    """The gradient that the optimizer applied, and those that backward left on the replicas.
+
+    Attributes:
+        local: by parameter, the gradient on each replica before reduction and clipping, scaled so that their sum is the
+            gradient of the whole batch.
+        samples: the number of samples on each replica.
+        seen: `gradient`.
+    """
+
+    name: str
+    local: Mapping[str, tuple[Array, ...]]
+    samples: tuple[int, ...]
+    case: schema.Case
+    seen: Mapping[str, Seen]
+
+
+def questions(sides: Sides) -> Iterator[Question]:
+    """Ask how the replicas' gradients were reduced, where both the local and the reduced ones were recorded."""
+    reduced = [tensor for tensor in sides.of("gradient") if not tensor.name.endswith(keys.LOCAL)]
+    for tensor in most_informative(sides, reduced):
+        both = (observe(side, tensor.name, tensor.step or 0, tensor.replica) for side in sides.both)
+        yield Question.of("gradient", tensor.name, FORMULA, both)
+
+
+def observe(side: Side, name: str, step: int, replica: int) -> Reduction | None:
+    """Return a reduced gradient and the replicas' gradients; None where either was not recorded."""
+    gradient = side.value(f"gradient/{name}", step, replica)
+    files = [side.tensors(step, other) for other in side.replicas]
+    suffix = keys.LOCAL
+    names = [key[len("gradient/") : -len(suffix)] for key in files[replica] if key.endswith(suffix)]
+    local = {
+        parameter: tuple(file[key] for file in files)
+        for parameter in names
+        if all((key := f"gradient/{parameter}{suffix}") in file for file in files)
+    }
+    samples = tuple(np.size(file.get("sample/indices", ())) for file in files)
+    if gradient is None or name not in local:
+        return None
+    return Reduction(name, local, samples, side.case, {"gradient": gradient})
+
+
+def _check(reduction: Reduction) -> None:
+    for parts in reduction.local.values():
+        require(len({part.shape for part in parts}) == 1, "gradients of one shape on all replicas")
 
 
 class Clip(NamedTuple):
@@ -30,8 +80,9 @@ class Clip(NamedTuple):
             return np.clip(own, -self.max_norm, self.max_norm)
         if self.scope == "none":
             return own
-        norm = _norm(gradients.values() if self.scope == "all parameters" else (own,))
-        return own * min(1.0, self.max_norm / (norm + self.epsilon))
+        norm = _norm(gradients.values() if self.scope == "all parameters" else (own,)) + self.epsilon
+        require(norm > 0 or math.isnan(norm), "a gradient that is not zero")
+        return own * min(1.0, self.max_norm / norm)
 
 
 def _reduced(
@@ -69,6 +120,7 @@ def _taken(taken: str, parts: list[Array]) -> Array:
     if taken == "all":
         return np.asarray(np.sum(parts, axis=0))
     kind, _, number = taken.rpartition(" ")
+    require(int(number) < len(parts), "that replica")
     return parts[int(number)] * (len(parts) if kind == "mean of replica" else 1)
 
 
@@ -139,4 +191,5 @@ FORMULA: Final[Formula[Reduction]] = Formula(
         Trait("epsilon", "clip.epsilon", _clipping(1e-6, 0.0)),
         Trait("max_norm", "clip.norm", _max_norms),
     ),
+    _check,
 )

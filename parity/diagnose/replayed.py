@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 from parity.diagnose.explain import Explained
 from parity.diagnose.formula import NEEDED, Settings, bits, residuals
-from parity.diagnose.questions import Question, Sides
+from parity.diagnose.question import Question
+from parity.diagnose.sides import Sides
+from parity.diagnose.updates import observe
 from parity.trace import keys
 
 Both = tuple[Settings, Settings]
@@ -29,7 +31,7 @@ class Replayed:
             frozen: whether settings also count in which one side leaves the parameter as it is. Otherwise these count
                 only for a parameter that has no gradient on either side.
         """
-        both = [side.updates(name, replica) for side in self._sides[:2]]
+        both = [observe(side, name, replica) for side in self._sides.both]
         if both[0] is None or both[1] is None:
             return False
         reference, candidate = both[0], both[1]

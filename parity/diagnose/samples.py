@@ -1,8 +1,8 @@
 """Causes in which samples are drawn: the order of an epoch, how it is divided among replicas and into batches."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -11,8 +11,10 @@ from parity.config import schema, shards
 from parity.config.shards import Indices
 from parity.core.arrays import Array
 from parity.data import batches
-from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.observation import Samples
+from parity.diagnose.formula import Formula, Settings, Trait, choices, require
+from parity.diagnose.observation import Seen, seen
+from parity.diagnose.question import Question
+from parity.diagnose.sides import Side, Sides, joined
 
 Step = list[Indices]  # the samples of one step, by replica
 SHUFFLED: Final = "shuffled"
@@ -27,9 +29,47 @@ KEPT: Final[dict[str, Callable[[Indices], Indices]]] = {
 }
 
 
+class Samples(NamedTuple):
+    """The samples that were drawn.
+
+    Attributes:
+        size: the number of samples in the data set.
+        seen: `indices`: of every step of replica 0, then of every step of replica 1, and so on.
+    """
+
+    name: str
+    size: int
+    case: schema.Case
+    seen: Mapping[str, Seen]
+
+
+def questions(sides: Sides) -> Iterator[Question]:
+    """Ask which samples each replica drew."""
+    if sides.of("sample"):
+        size = batches.Dataset(sides.reference.case).size
+        yield Question.of("sample", "indices", FORMULA, (observe(side, size) for side in sides.both))
+
+
+def observe(side: Side, size: int) -> Samples | None:
+    """Return the samples of every step of every replica, concatenated; None where none were recorded."""
+    drawn = [
+        side.tensors(step, replica)["sample/indices"]
+        for replica in side.replicas
+        for step in range(side.case.steps)
+        if "sample/indices" in side.tensors(step, replica)
+    ]
+    return Samples("indices", size, side.case, {"indices": seen(joined(drawn))}) if drawn else None
+
+
+def _check(samples: Samples) -> None:
+    case = samples.case
+    require(case.strategy != "all_reduce" or case.data.batch >= case.replicas, "a sample for each replica")
+
+
 def _predict(samples: Samples, replicas: tuple[int, ...], arranged: str, **settings: Any) -> dict[str, Array]:
     """Return the indices that the settings lead to, in the order of `Samples.seen`."""
     plan = _plan(samples, **settings)
+    require(max(replicas) < samples.case.replicas, "that replica")
     parts = [step[other][: len(step[own])] for own, other in enumerate(replicas) for step in plan]
     if arranged == "in another order":
         parts = _rearranged(parts, samples.seen["indices"].value)
@@ -167,4 +207,5 @@ FORMULA: Final[Formula[Samples]] = Formula(
         Trait("order", "sampler.shuffle", choices(SHUFFLED, "not shuffled", "shuffled with the next seed")),
         Trait("arranged", "sampler.arranged", choices("as planned", "in another order")),
     ),
+    _check,
 )

@@ -99,9 +99,10 @@ def _step(at: Callable[[float], Point], point: Point) -> float | None:
     difference = 1e-4 * abs(point.value) or 1e-6
     slope = (at(point.value + difference).residuals - point.residuals) / difference
     slope = np.where(np.isfinite(slope), slope, 0.0)
-    if np.count_nonzero(slope) < ENOUGH or not np.isfinite(point.size):
+    steepness = float(slope @ slope)  # 0 if all squares are too small for a float
+    if np.count_nonzero(slope) < ENOUGH or not steepness or not np.isfinite(point.size):
         return None
-    return -float(slope @ point.residuals) / float(slope @ slope)
+    return -float(slope @ point.residuals) / steepness
 
 
 def _nearer(at: Callable[[float], Point], point: Point, step: float) -> Point | None:

@@ -14,9 +14,10 @@ import numpy as np
 from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.observation import Seen
+from parity.diagnose.sides import Side
 
 MOST_TERMS: Final = 2  # tensors in a sum
 PROBES: Final = 64  # elements on which sums are tried
@@ -38,17 +39,29 @@ class Junction(NamedTuple):
     seen: Mapping[str, Seen]
 
 
+def observe(side: Side, key: str, step: int, replica: int) -> Junction | None:
+    """Return a tensor between modules, with those of its shape that were recorded before it."""
+    value, earlier = side.value(key, step, replica), {}
+    if value is None:
+        return None
+    for name, array in side.tensors(step, replica).items():
+        if name == key:
+            break
+        if array.shape == value.value.shape and array.dtype == value.value.dtype:
+            earlier[name] = array
+    return Junction(key, earlier, side.case, {"input": value})
+
+
 def _predict(junction: Junction, function: str, added: str, terms: tuple[str, ...], scale: float) -> dict[str, Array]:
-    if not terms or any(term not in junction.earlier for term in terms):
-        return {}
+    require(bool(terms) and set(terms) <= set(junction.earlier), "terms that were recorded before")
     total = FUNCTIONS[function](_sum(junction.earlier, terms)) * scale
     if added == "position":  # a positional encoding is the same in every sample
         axis = 1 if isinstance(junction.case.model, schema.Transformer) else 0
-        if total.shape[axis] < 2:  # with a single sample, any difference is the same in every sample
-            return {}
+        # With a single sample, any difference is the same in every sample.
+        require(total.ndim > axis and total.shape[axis] > 1, "several samples")
         position = (_value(junction) - total).take([0], axis)
         if np.abs(position).max(initial=0.0) <= NEAR * np.abs(total).max(initial=0.0):
-            return {}
+            raise NotApplicable("nothing is added")
         total = total + position
     return {"input": total}
 
@@ -85,10 +98,9 @@ def _norm_order(reference: tuple[str, ...], candidate: tuple[str, ...]) -> str:
 def _scales(junction: Junction, settings: Settings) -> Iterator[float]:
     """Yield the factor that the sum is multiplied by."""
     yield 1.0
-    if settings["terms"]:
-        unscaled = _predict(junction, settings["function"], "nothing", settings["terms"], 1.0).get("input")
-        if unscaled is not None and (scale := solve.scale(unscaled, _value(junction))) is not None:
-            yield scale
+    unscaled = _predict(junction, settings["function"], "nothing", settings["terms"], 1.0)["input"]
+    if (scale := solve.scale(unscaled, _value(junction))) is not None:
+        yield scale
 
 
 def _sum(tensors: Mapping[str, Array], terms: tuple[str, ...]) -> Array:

@@ -8,17 +8,14 @@ import numpy as np
 from parity.config import cases, schema
 from parity.core.arrays import Array
 from parity.core.precision import ROUNDOFF
-from parity.diagnose.observation import (
-    Gradient,
-    InitialParameter,
-    Input,
-    LossValue,
-    Reduction,
-    Samples,
-    Seen,
-    Updates,
-    seen,
-)
+from parity.diagnose.gradients import Gradient
+from parity.diagnose.initialisers import InitialParameter
+from parity.diagnose.inputs import Input
+from parity.diagnose.losses import LossValue
+from parity.diagnose.observation import Seen, seen
+from parity.diagnose.reductions import Reduction
+from parity.diagnose.samples import Samples
+from parity.diagnose.updates import Updates
 
 FAINT = 2.0**-30  # relative: below what 20 bits of evidence at float32 take
 Slots = dict[str, Array]

@@ -16,9 +16,10 @@ from parity.core import precision, random
 from parity.diagnose import explain
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED
-from parity.diagnose.layers import FORMULAS
+from parity.diagnose.layers import LAYERS
+from parity.diagnose.layers.call import Call
 from parity.diagnose.layers.rounding import at_run_precision
-from parity.diagnose.observation import Call, seen
+from parity.diagnose.observation import seen
 
 BIASES = ("in_proj_bias", "out_proj.bias")
 SIZES = st.integers(1, 9)
@@ -38,7 +39,7 @@ class Example(NamedTuple):
 
 def changes(reference: Call, candidate: Call) -> tuple[Change, ...]:
     """What the candidate does otherwise."""
-    return explain.compare(FORMULAS[reference.kind], reference, candidate).changes
+    return explain.compare(LAYERS[reference.kind].formula, reference, candidate).changes
 
 
 def with_output(base: Call, output: Array) -> Call:
@@ -433,10 +434,10 @@ def test_the_other_way_round(example: Example) -> None:
 @every
 def test_no_cause_where_both_follow_it(example: Example) -> None:
     for side in (example.reference, example.candidate):
-        assert explain.compare(FORMULAS[side.kind], side, side).same
+        assert explain.compare(LAYERS[side.kind].formula, side, side).same
 
 
-@pytest.mark.parametrize("kind", FORMULAS)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_faint_evidence_names_nothing(kind: str) -> None:
     """Neither beside the same convention nor on top of another one."""
     example = next(each for each in EVERY if each.reference.kind == kind)
@@ -447,7 +448,7 @@ def test_faint_evidence_names_nothing(kind: str) -> None:
 
 
 def test_every_kind_has_an_example() -> None:
-    assert {each.reference.kind for each in EVERY} == set(FORMULAS)
+    assert {each.reference.kind for each in EVERY} == set(LAYERS)
 
 
 @settings(max_examples=40, deadline=None)
@@ -472,7 +473,7 @@ def agree(build: Callable[[int], Call]) -> None:
     output = one.seen["output"].value
     rounded = with_output(one, output + np.spacing(np.abs(output).max()) * np.sign(normal(*output.shape)))
     for candidate in (rounded, other):
-        assert explain.compare(FORMULAS[one.kind], one, candidate).same
+        assert explain.compare(LAYERS[one.kind].formula, one, candidate).same
 
 
 @settings(max_examples=30, deadline=None)
@@ -552,7 +553,7 @@ RELU = call("relu", X, np.maximum(X, 0))
 @pytest.mark.parametrize("to", ["bfloat16", "tf32"])
 def test_rounded_factors_are_named(to: str) -> None:
     low = run_low(LINEAR, rounded(X, to) @ rounded(WEIGHT, to).T + BIAS)
-    found = at_run_precision(FORMULAS["linear"], LINEAR, low)
+    found = at_run_precision(LAYERS["linear"].formula, LINEAR, low)
     assert found and (found.cause, found.reference, found.candidate) == (f"precision.{to}", "float32", to)
 
 
@@ -561,7 +562,7 @@ def test_rounded_results_are_named(to: str) -> None:
     product = rounded(rounded(X, to) @ rounded(WEIGHT, to).T, to)
     outputs = ((LINEAR, product + BIAS), (LINEAR, rounded(output_of(LINEAR), to)), (NORM, rounded(output_of(NORM), to)))
     for high, output in outputs:
-        found = at_run_precision(FORMULAS[high.kind], high, run_low(high, output))
+        found = at_run_precision(LAYERS[high.kind].formula, high, run_low(high, output))
         assert found and found.cause == f"precision.{to}"
 
 
@@ -573,22 +574,22 @@ def test_rounded_heads_are_named(to: str) -> None:
     alone = parameters | {"out_proj.weight": np.eye(8), "out_proj.bias": np.zeros(8)}
     heads = rounded(calls.attention((x, x, x), alone), to)
     low = run_low(high, heads @ parameters["out_proj.weight"].T + parameters["out_proj.bias"])
-    found = at_run_precision(FORMULAS["attention"], high, low)
+    found = at_run_precision(LAYERS["attention"].formula, high, low)
     assert found and found.cause == f"precision.{to}"
 
 
 def test_another_convention_at_the_run_precision_is_named() -> None:
     coarse = calls.standardised(X, (1,), epsilon=1e-3)
     for high, output, cause in ((RELU, X, "relu.dropped"), (NORM, coarse, "layer_norm.epsilon")):
-        found = at_run_precision(FORMULAS[high.kind], high, run_low(high, output))
+        found = at_run_precision(LAYERS[high.kind].formula, high, run_low(high, output))
         assert found and found.cause == cause
 
 
 def test_honest_rounding_and_noise_have_no_cause() -> None:
     noise = 2.0**-10 * normal(20, 32)
     for high in (LINEAR, NORM, RELU):
-        assert at_run_precision(FORMULAS[high.kind], high, run_low(high, output_of(high))) is None
-    assert at_run_precision(FORMULAS["linear"], LINEAR, run_low(LINEAR, output_of(LINEAR) + noise)) is None
+        assert at_run_precision(LAYERS[high.kind].formula, high, run_low(high, output_of(high))) is None
+    assert at_run_precision(LAYERS["linear"].formula, LINEAR, run_low(LINEAR, output_of(LINEAR) + noise)) is None
 
 
 def output_of(base: Call) -> Array:

@@ -21,7 +21,13 @@ from parity.data.batches import Dataset
 from parity.diagnose import explain, gradients, initial_parameters, inputs, losses, optimizers, reductions, samples
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED, Formula
-from parity.diagnose.observation import Gradient, InitialParameter, Input, LossValue, Reduction, Samples, Updates
+from parity.diagnose.gradients import Gradient
+from parity.diagnose.initialisers import InitialParameter
+from parity.diagnose.inputs import Input
+from parity.diagnose.losses import LossValue
+from parity.diagnose.reductions import Reduction
+from parity.diagnose.samples import Samples
+from parity.diagnose.updates import Updates
 
 
 class Example(NamedTuple):

@@ -1,13 +1,14 @@
 """How causes are found: settings that reproduce what was seen, on evidence of 20 bits and no less."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Never
 
 import numpy as np
+import pytest
 
 from parity.core.arrays import Array
 from parity.diagnose import explain
-from parity.diagnose.formula import NEEDED, Formula, Trait, bits, choices
+from parity.diagnose.formula import NEEDED, Formula, NotApplicable, Trait, bits, choices, require
 from parity.diagnose.observation import Seen, seen
 
 
@@ -97,15 +98,52 @@ def test_what_is_not_predicted_is_not_reproduced():
     assert explain.explain(FORMULA, two) is None
 
 
-def test_a_formula_that_does_not_fit_says_nothing():
-    def raising(line: Line, **_: object) -> dict[str, Array]:
-        return {"y": line.x.reshape(3, 7)}
+def unfit(*_: object, **__: object) -> Never:
+    raise NotApplicable("it does not fit")
 
-    def none(line: Line, settings: dict) -> list[float]:
-        return [line.x[len(X)]]
 
-    assert explain.explain(Formula(raising, FORMULA.traits), line(2.0)) is None
-    assert explain.explain(Formula(predict, (FORMULA.traits[0], Trait("slope", "line.slope", none))), line(2.0)) is None
+def mistaken(line: Line, *_: object, **__: object) -> list[float]:
+    return line.y  # meant to be line.x
+
+
+SLOPE_UNFIT, SLOPE_MISTAKEN = (
+    Formula(predict, (FORMULA.traits[0], Trait("slope", "line.slope", values))) for values in (unfit, mistaken)
+)
+
+
+@pytest.mark.parametrize("formula", [Formula(unfit, FORMULA.traits), FORMULA._replace(check=unfit), SLOPE_UNFIT])
+def test_a_formula_that_does_not_fit_is_skipped(formula: Formula) -> None:
+    assert explain.explain(formula, line(2.0)) is None
+    assert not explain.compare(formula, line(2.0), line(0.3)).known
+
+
+def test_settings_that_do_not_fit_are_skipped() -> None:
+    """The search goes on with the next ones."""
+
+    def picky(line: Line, slope: float, form: str) -> dict[str, Array]:
+        require(form == "absolute", "the absolute value")
+        return predict(line, slope, form)
+
+    found = explain.explain(Formula(picky, FORMULA.traits), line(2.0, "absolute"))
+    assert found
+    assert found.settings["form"] == "absolute"
+
+
+@pytest.mark.parametrize(
+    "formula", [Formula(mistaken, FORMULA.traits), FORMULA._replace(check=mistaken), SLOPE_MISTAKEN]
+)
+def test_a_mistake_in_a_formula_is_not_taken_for_one_that_does_not_fit(formula: Formula) -> None:
+    with pytest.raises(AttributeError, match="'y'"):
+        explain.explain(formula, line(2.0))
+
+
+@pytest.mark.parametrize("mistake", [TypeError, KeyError, IndexError, ValueError, ZeroDivisionError])
+def test_no_other_exception_means_that_a_formula_does_not_fit(mistake: type[Exception]) -> None:
+    def raising(line: Line, **_: object) -> Never:
+        raise mistake("planted")
+
+    with pytest.raises(mistake, match="planted"):
+        explain.explain(Formula(raising, FORMULA.traits), line(2.0))
 
 
 def test_numbers_too_small_for_a_logarithm_are_compared():

@@ -8,9 +8,9 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.layers.evidence import PRECISIONS, constant, output
-from parity.diagnose.observation import Call
+from parity.diagnose.formula import Formula, Settings, Trait, choices, require
+from parity.diagnose.layers.call import Call
+from parity.diagnose.layers.evidence import PRECISIONS, constant, numbers
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -51,6 +51,11 @@ FUNCTIONS: Final[dict[str, Callable[[Array], Array]]] = {
 }
 
 
+def _check(call: Call) -> None:
+    numbers(call)
+    require(call.inputs[0].shape == call.output.shape and call.output.size > 0, "an output of the input's shape")
+
+
 def _others(function: str) -> tuple[str, ...]:
     """Return a function's name, then the names of the functions that may stand in its place."""
     return function, *(name for name in FUNCTIONS if name not in (function, "identity"))
@@ -69,7 +74,7 @@ def _slopes(call: Call, settings: Settings) -> Iterator[float]:
     """Yield the slopes below zero to try: none, and the one that the output shows."""
     yield 0.0
     below = call.inputs[0] < 0
-    slope = solve.scale(call.inputs[0][below], output(call)[below])
+    slope = solve.scale(call.inputs[0][below], call.output[below])
     if slope is not None:
         yield slope
 
@@ -77,7 +82,7 @@ def _slopes(call: Call, settings: Settings) -> Iterator[float]:
 def _caps(call: Call, settings: Settings) -> Iterator[float]:
     """Yield the upper limits to try: none, and the largest output if several elements have it."""
     yield math.inf
-    y = output(call)
+    y = call.output
     largest = float(y.max(initial=0.0))
     if np.count_nonzero(y == largest) >= solve.ENOUGH:
         yield largest
@@ -113,9 +118,7 @@ def _axes(call: Call, settings: Settings) -> range:
 def _scales(call: Call, settings: Settings) -> Iterator[float]:
     """Yield factors on the input: 1, and the slope of the output's logarithm over the input."""
     yield 1.0
-    x, y, axis = call.inputs[0], output(call), settings["axis"]
-    if x.shape != y.shape or not x.size:
-        return
+    x, y, axis = call.inputs[0], call.output, settings["axis"]
     logs = y if settings["log"] else np.log(np.maximum(y, np.finfo(np.float64).tiny))
     scale = solve.scale(_centred(x, axis), _centred(logs, axis))
     if scale is not None:
@@ -134,6 +137,7 @@ RELU = Formula(
         Trait("slope", "relu.slope", _slopes),
         Trait("cap", "relu.cap", _caps),
     ),
+    _check,
 )
 GELU = Formula(
     _gelu,
@@ -142,6 +146,7 @@ GELU = Formula(
         Trait("function", "activation.kind", choices("gelu", "identity", "relu", "silu", "tanh", "sigmoid", "elu")),
         Trait("constants", "constant.precision", choices(*PRECISIONS)),
     ),
+    _check,
 )
 SOFTMAX = Formula(
     _softmax,
@@ -150,4 +155,5 @@ SOFTMAX = Formula(
         Trait("log", "softmax.log", choices(False, True)),
         Trait("scale", "softmax.scale", _scales),
     ),
+    _check,
 )

@@ -14,12 +14,13 @@ import numpy as np
 from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers import dropout
 from parity.diagnose.layers.activations import softmax
-from parity.diagnose.layers.evidence import PRECISIONS, constant, far, output
-from parity.diagnose.observation import Call
+from parity.diagnose.layers.call import Call
+from parity.diagnose.layers.evidence import PRECISIONS, constant, far, numbers, parameter, vector
 
+ARGUMENTS: Final = 3  # queries, keys and values
 BY_KEY_DIM: Final = "1 / sqrt(key_dim)"
 NO_MASK, CAUSAL, STRICT = "none", "causal", "causal, excluding itself"
 NEXT, AHEAD = "causal, including the next", "itself and later"
@@ -38,10 +39,23 @@ class Scored(NamedTuple):
     values: Array
 
 
+def _check(call: Call) -> None:
+    numbers(call, axes=3)
+    require(len(call.inputs) == ARGUMENTS, "queries, keys and values")
+    queries, keys, values = (x.shape for x in call.inputs)
+    require(min(*queries, *keys) > 0 and queries[1:] == keys[1:] and keys == values, "inputs of one size")
+    d = queries[-1]
+    require(parameter(call, "in_proj_weight", 2).shape == (3 * d, d), "in_proj_weight for inputs of one size")
+    require(parameter(call, "out_proj.weight", 2).shape == (d, d), "out_proj.weight of the inputs' size")
+    require("in_proj_bias" not in call.parameters or call.parameters["in_proj_bias"].shape == (3 * d,), "three biases")
+    vector(call, "out_proj.bias", d)
+
+
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
-    y = _samples_first(output(call), settings)
-    if None in settings.values() or far(_attended(call, FIRST, settings), y[FIRST]):
-        return {}
+    require(None not in settings.values(), "a setting that fits the shapes")
+    y = _samples_first(call.output, settings)
+    if far(_attended(call, FIRST, settings), y[FIRST]):
+        raise NotApplicable("far off")
     return {"output": _samples_first(_attended(call, slice(None), settings), settings)}
 
 
@@ -219,15 +233,12 @@ ATTENTION = Formula(
         Trait("order", "attention.heads", choices("(heads, head_dim)", "(head_dim, heads)")),
         Trait("layout", "attention.batch_first", _layouts),
         Trait("softmax_axis", "attention.softmax_axis", choices("keys", "queries")),
-        Trait(
-            "weight",
-            "attention.weight",
-            choices(*WEIGHTS),
-        ),
+        Trait("weight", "attention.weight", choices(*WEIGHTS)),
         Trait("bias", "attention.bias", choices("added", "left out", "only the input's", "only the output's")),
         Trait("out_proj", "attention.out_proj", choices("applied", "left out")),
         Trait("constants", "constant.precision", choices(*PRECISIONS)),
         *dropout.traits(_rates),
         Trait("scale", "attention.scale", _scales),
     ),
+    _check,
 )

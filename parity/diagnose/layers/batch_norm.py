@@ -11,11 +11,11 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, Settings, Trait, choices, require
 from parity.diagnose.layers import norms
-from parity.diagnose.layers.evidence import output
+from parity.diagnose.layers.call import Call
+from parity.diagnose.layers.evidence import numbers, vector
 from parity.diagnose.layers.norms import Axes, Moments
-from parity.diagnose.observation import Call
 
 # PyTorch's default, Keras's default (0.99 as the weight of the old statistics), both with the weights exchanged, and
 # one more in use.
@@ -25,6 +25,19 @@ BATCH, RUNNING = "batch statistics", "running statistics"
 OWN, ALL, FIRST = "this replica's", "all replicas'", "replica 0's"
 # Statistics of all replicas, but with the correction n / (n - 1) of the running variance for the n of one replica.
 ALL_AS_OWN: Final = "all replicas', corrected as this one's"
+
+
+def _check(call: Call) -> None:
+    numbers(call)
+    shape = call.inputs[0].shape
+    require(len(shape) > 1, "samples with channels")
+    for arguments in (*call.calls, *call.replicas):
+        require(len(arguments) > 0 and arguments[0].shape[1:] == shape[1:], "inputs of one shape in all calls")
+    for name in ("weight", "bias"):
+        vector(call, name, shape[1])
+    for buffers in (call.buffers, *call.held):
+        for name in STATISTICS:
+            require(name not in buffers or buffers[name].shape == shape[1:2], f"{name} of the channels")
 
 
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
@@ -50,7 +63,9 @@ def _moments(call: Call, settings: Settings) -> Moments:
     """Return the statistics that the first call normalises by."""
     x = call.inputs[0]
     if settings["mode"] == RUNNING:
-        mean, variance = (np.reshape(_before(call, settings)[name], _broadcast_shape(x)) for name in STATISTICS)
+        old = _before(call, settings)
+        require(set(STATISTICS) <= set(old), "running statistics")
+        mean, variance = (np.reshape(old[name], _broadcast_shape(x)) for name in STATISTICS)
         return Moments(mean, x - mean, variance, 0)
     statistics = norms.moments(x, _axes(x)) if settings["scope"] == OWN else _over_all_replicas(call)
     return statistics._replace(centred=x - statistics.mean)
@@ -84,8 +99,9 @@ def _before(call: Call, settings: Settings) -> Mapping[str, Array]:
 def _update_statistics(call: Call, settings: Settings) -> list[Moments]:
     """Return the statistics that update the running ones, one for each call."""
     if settings["scope"] != OWN:
-        batch = _over_all_replicas(call)
-        own = batch.size * len(call.inputs[0]) // sum(len(inputs[0]) for inputs in call.replicas)
+        batch, samples = _over_all_replicas(call), sum(len(inputs[0]) for inputs in call.replicas)
+        require(samples > 0, "samples")
+        own = batch.size * len(call.inputs[0]) // samples
         return [batch if settings["scope"] == ALL else batch._replace(size=own)]
     if settings["buffers"] == OWN:
         return [norms.moments(inputs[0], _axes(inputs[0])) for inputs in call.calls]
@@ -126,7 +142,7 @@ def _replicas_own(replica: int) -> str:
 def _epsilons(call: Call, settings: Settings) -> Iterator[float]:
     x = call.inputs[0]
     transform = norms.affine(call, _broadcast_shape(x), settings)
-    return norms.epsilons(_moments(call, settings), transform, _axes(x), output(call), settings)
+    return norms.epsilons(_moments(call, settings), transform, _axes(x), call.output, settings)
 
 
 def _momenta(call: Call, settings: Settings) -> Iterator[float]:
@@ -150,4 +166,5 @@ BATCH_NORM = Formula(
         Trait("skipped", "module.skipped", choices(False, True)),
         *norms.traits("batch_norm", _epsilons),
     ),
+    _check,
 )

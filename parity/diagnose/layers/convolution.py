@@ -10,12 +10,12 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.formula import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers import windows
 from parity.diagnose.layers.activations import FUNCTIONS
-from parity.diagnose.layers.evidence import far, output
+from parity.diagnose.layers.call import Call
+from parity.diagnose.layers.evidence import far, numbers, parameter, vector
 from parity.diagnose.layers.linear import TIMES, biases
-from parity.diagnose.observation import Call
 
 MODES: Final[dict[str, Literal["constant", "reflect", "wrap", "edge"]]] = {
     "zeros": "constant",
@@ -27,23 +27,39 @@ DILATIONS: Final = (1, 2, 3)
 AS_IS, FLIPPED, TURNED, SWAPPED = "as in PyTorch", "flipped", "height and width swapped", "in and out swapped"
 
 
+def _check_images(call: Call) -> None:
+    """Require images and a kernel; that their channels fit depends on the direction of the convolution."""
+    numbers(call, axes=4)
+    parameter(call, "weight", 4)
+    require(call.inputs[0].size > 0 and call.output.size > 0, "pixels")
+    vector(call, "bias", call.output.shape[1])
+
+
+def _check_conv2d(call: Call) -> None:
+    _check_images(call)
+    outputs, inputs = call.parameters["weight"].shape[:2]
+    groups, rest = divmod(call.inputs[0].shape[1], inputs)
+    require(groups > 0 and not rest and outputs % groups == 0, "channels that the groups divide")
+    require(call.output.shape[1] == outputs, "channels as in the weight")
+
+
 def _conv2d(call: Call, **settings: Any) -> dict[str, Array]:
-    if settings["padding"] not in _paddings(call, settings):
-        return {}
+    require(settings["padding"] in _paddings(call, settings), "a padding that fits the shapes")
     return _unless_far(_convolved, call, settings)
 
 
 def _unless_far(function: Callable[[Call, Array, Settings], Array], call: Call, settings: Settings) -> dict[str, Array]:
-    """Return the output of `function`, or {} as soon as that for the first sample is far off."""
-    if None in settings.values() or far(function(call, call.inputs[0][:1], settings), output(call)[:1]):
-        return {}
+    """Return the output of `function`. Raise NotApplicable as soon as that for the first sample is far off."""
+    require(None not in settings.values(), "a setting that fits the shapes")
+    if far(function(call, call.inputs[0][:1], settings), call.output[:1]):
+        raise NotApplicable("far off")
     return {"output": function(call, call.inputs[0], settings)}
 
 
 def _convolved(call: Call, x: Array, settings: Settings) -> Array:
     """Return the convolution of x."""
     kernel, stride, dilation = _kernel(call, settings), settings["stride"], settings["dilation"]
-    groups, count = x.shape[1] // kernel.shape[1], _size(output(call))
+    groups, count = x.shape[1] // kernel.shape[1], _size(call.output)
     x = np.pad(x, windows.margins(x, settings["padding"]), MODES[settings["padding_mode"]])
     x, kernel = _grouped(x, groups), kernel.reshape(groups, -1, *kernel.shape[1:])
     total = np.zeros(())
@@ -105,7 +121,7 @@ def _dilations(call: Call, settings: Settings) -> tuple[int, ...]:
 
 
 def _strides(call: Call, settings: Settings) -> list[int]:
-    size, count, window = _size(call.inputs[0]), _size(output(call)), _window(call, settings["dilation"])
+    size, count, window = _size(call.inputs[0]), _size(call.output), _window(call, settings["dilation"])
     by_axis = [windows.strides(*axis) for axis in zip(size, count, window, strict=True)]
     return [stride for stride in by_axis[0] if stride in by_axis[1]]
 
@@ -114,7 +130,15 @@ def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
     if settings["stride"] is None:
         return
     window = _window(call, settings["dilation"])
-    yield from windows.paddings(_size(call.inputs[0]), _size(output(call)), window, settings["stride"])
+    yield from windows.paddings(_size(call.inputs[0]), _size(call.output), window, settings["stride"])
+
+
+def _check_conv_transpose2d(call: Call) -> None:
+    _check_images(call)
+    inputs, outputs = call.parameters["weight"].shape[:2]
+    groups, rest = divmod(call.output.shape[1], outputs)
+    require(groups > 0 and not rest and inputs % groups == 0, "channels that the groups divide")
+    require(call.inputs[0].shape[1] == inputs, "channels as in the weight")
 
 
 def _conv_transpose2d(call: Call, **settings: Any) -> dict[str, Array]:
@@ -124,7 +148,7 @@ def _conv_transpose2d(call: Call, **settings: Any) -> dict[str, Array]:
 def _transposed_convolved(call: Call, x: Array, settings: Settings) -> Array:
     """Return the transposed convolution of x: every pixel times the kernel, summed up and then cropped."""
     kernel, stride = _kernel(call, settings), settings["stride"]
-    groups = output(call).shape[1] // kernel.shape[1]
+    groups = call.output.shape[1] // kernel.shape[1]
     x, kernel = _grouped(x, groups), kernel.reshape(groups, -1, *kernel.shape[1:])
     count = _size(x)
     whole = ((n - 1) * stride + k for n, k in zip(count, _size(kernel), strict=True))
@@ -132,7 +156,7 @@ def _transposed_convolved(call: Call, x: Array, settings: Settings) -> Array:
     for i, j in _positions(kernel):
         pixels = kernel[..., i, j].swapaxes(1, 2) @ x.reshape(*x.shape[:2], -1)
         windows.strided(total, (i, j), count, stride)[...] += pixels.reshape(groups, -1, *x.shape[2:])
-    return _finished(call, _cropped(total, settings["padding"], _size(output(call))), settings)
+    return _finished(call, _cropped(total, settings["padding"], _size(call.output)), settings)
 
 
 def _cropped(whole: Array, padding: tuple[int, ...], size: tuple[int, int]) -> Array:
@@ -145,7 +169,7 @@ def _cropped(whole: Array, padding: tuple[int, ...], size: tuple[int, int]) -> A
 
 def _spread_strides(call: Call, settings: Settings) -> list[int]:
     size, kernel = _size(call.inputs[0]), _size(call.parameters["weight"])
-    axes = list(zip(size, _size(output(call)), kernel, strict=True))
+    axes = list(zip(size, _size(call.output), kernel, strict=True))
     fitting = [stride for stride in range(1, windows.MOST + 1) if all(_crops(*axis, stride) for axis in axes)]
     return sorted(fitting, key=lambda stride: abs(stride - axes[0][1] / axes[0][0]))
 
@@ -157,7 +181,7 @@ def _spread_paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]
     """
     if settings["stride"] is None:
         return
-    axes = zip(_size(call.inputs[0]), _size(output(call)), _size(call.parameters["weight"]), strict=True)
+    axes = zip(_size(call.inputs[0]), _size(call.output), _size(call.parameters["weight"]), strict=True)
     rows, columns = (_crops(*axis, settings["stride"]) for axis in axes)
     yield from (row + column for row, column in itertools.product(rows, columns))
 
@@ -191,6 +215,7 @@ CONV2D = Formula(
         Trait("padding", "conv2d.padding", _paddings),
         Trait("padding_mode", "conv2d.padding_mode", choices(*MODES)),
     ),
+    _check_conv2d,
 )
 CONV_TRANSPOSE2D = Formula(
     _conv_transpose2d,
@@ -200,4 +225,5 @@ CONV_TRANSPOSE2D = Formula(
         Trait("stride", "conv_transpose.stride", _spread_strides),
         Trait("padding", "conv_transpose.padding", _spread_paddings),
     ),
+    _check_conv_transpose2d,
 )

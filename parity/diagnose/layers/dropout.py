@@ -13,9 +13,9 @@ import numpy as np
 from parity.core import random
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.layers.evidence import output
-from parity.diagnose.observation import Call
+from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
+from parity.diagnose.layers.call import Call
+from parity.diagnose.layers.evidence import numbers
 
 SHARED: Final = "the shared generator"
 RATES: Final = (0.1, 0.2, 0.25, 0.3, 0.5)
@@ -31,8 +31,16 @@ def factors(call: Call, shape: tuple[int, ...], settings: Settings) -> Array:
     return kept * _scale(settings)
 
 
+def _check(call: Call) -> None:
+    numbers(call)
+    require(call.inputs[0].shape == call.output.shape, "an output of the input's shape")
+
+
 def _scale(settings: Settings) -> float:
-    return 1.0 / (1.0 - settings["rate"]) if settings["kept"] == "scaled by 1 / (1 - rate)" else 1.0
+    if settings["kept"] != "scaled by 1 / (1 - rate)":
+        return 1.0
+    require(settings["rate"] < 1, "a rate below 1")
+    return float(1.0 / (1.0 - settings["rate"]))
 
 
 def _active(call: Call, settings: Settings) -> tuple[bool, bool]:
@@ -50,11 +58,11 @@ def _steps(call: Call, settings: Settings) -> tuple[int, ...]:
 
 
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
-    x, kept = call.inputs[0], output(call) != 0
+    x, kept = call.inputs[0], call.output != 0
     if settings["generator"] == SHARED or not settings["active"]:
         return {"output": x * factors(call, x.shape, settings)}
     if settings["generator"] != _mask_name(call) or not _plausible(kept, x, settings["rate"]):
-        return {}
+        raise NotApplicable("needs the recorded mask, with a number of dropped elements that is likely")
     return {"output": x * kept * _scale(settings)}
 
 
@@ -63,7 +71,7 @@ def _mask_name(call: Call) -> str:
 
     Neither side's mask may come from the shared generator; that must not make two different masks count as the same.
     """
-    return f"another: {hashlib.blake2b((output(call) != 0).tobytes(), digest_size=4).hexdigest()}"
+    return f"another: {hashlib.blake2b((call.output != 0).tobytes(), digest_size=4).hexdigest()}"
 
 
 def _plausible(kept: Array, x: Array, rate: float) -> bool:
@@ -76,9 +84,9 @@ def _plausible(kept: Array, x: Array, rate: float) -> bool:
 def _rates(call: Call, settings: Settings) -> Iterator[float]:
     """Yield the case's rate, then the one that the scale of the kept elements implies, then usual ones."""
     yield call.case.dropout
-    x, y = call.inputs[0], output(call)
+    x, y = call.inputs[0], call.output
     kept = y != 0
-    factor = solve.scale(x[kept], y[kept]) if kept.shape == x.shape else None
+    factor = solve.scale(x[kept], y[kept])
     if factor is not None and factor > 1.0:
         yield 1.0 - 1.0 / factor
     yield from RATES
@@ -99,4 +107,4 @@ def traits(rates: Callable[[Call, Settings], Iterable[float]]) -> tuple[Trait[Ca
     )
 
 
-DROPOUT = Formula(_predict, (*traits(_rates), Trait("generator", "dropout.generator", _generators)))
+DROPOUT = Formula(_predict, (*traits(_rates), Trait("generator", "dropout.generator", _generators)), _check)

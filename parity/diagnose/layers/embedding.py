@@ -8,12 +8,18 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.layers.evidence import output
-from parity.diagnose.observation import Call
+from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
+from parity.diagnose.layers.call import Call
+from parity.diagnose.layers.evidence import numbers, parameter
 
 OFFSETS: Final = {"as given": 0, "one too many": 1, "one too few": -1}
 CLIPPED: Final = "clipped to the table"
+
+
+def _check(call: Call) -> None:
+    numbers(call)
+    parameter(call, "weight", 2)
+    require(call.output.shape[:-1] == call.inputs[0].shape and call.output.ndim > 0, "a vector for each id")
 
 
 def _predict(call: Call, ids: str, padding_idx: int | None, scale: float) -> dict[str, Array]:
@@ -22,7 +28,7 @@ def _predict(call: Call, ids: str, padding_idx: int | None, scale: float) -> dic
     if ids == CLIPPED:
         rows = rows.clip(0, len(table) - 1)
     if rows.size and not 0 <= rows.min() <= rows.max() < len(table):
-        return {}
+        raise NotApplicable("needs ids of the table's rows")
     vectors = table[rows] * scale
     vectors[rows == padding_idx] = 0.0
     return {"output": vectors}
@@ -32,7 +38,7 @@ def _padding(call: Call, settings: Settings) -> Iterator[int | None]:
     """Yield padding indices to try: none, and the only id whose vectors are all zero."""
     yield None
     ids = call.inputs[0].astype(np.int64)
-    zero = np.unique(ids[~output(call).any(-1)])
+    zero = np.unique(ids[~call.output.any(-1)])
     if len(zero) == 1:
         yield int(zero[0])
 
@@ -40,8 +46,8 @@ def _padding(call: Call, settings: Settings) -> Iterator[int | None]:
 def _scales(call: Call, settings: Settings) -> Iterator[float]:
     yield 1.0
     yield math.sqrt(call.parameters["weight"].shape[1])
-    unscaled = _predict(call, settings["ids"], settings["padding_idx"], 1.0).get("output")
-    scale = None if unscaled is None else solve.scale(unscaled, output(call))
+    unscaled = _predict(call, settings["ids"], settings["padding_idx"], 1.0)["output"]
+    scale = solve.scale(unscaled, call.output)
     if scale is not None:
         yield scale
 
@@ -53,4 +59,5 @@ EMBEDDING = Formula(
         Trait("padding_idx", "embedding.padding_idx", _padding),
         Trait("scale", "embedding.scale", _scales),
     ),
+    _check,
 )

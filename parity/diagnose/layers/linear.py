@@ -3,21 +3,29 @@
 from typing import Any, Final
 
 from parity.core.arrays import Array
-from parity.diagnose.formula import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers.activations import FUNCTIONS
-from parity.diagnose.layers.evidence import far, output
-from parity.diagnose.observation import Call
+from parity.diagnose.layers.call import Call
+from parity.diagnose.layers.evidence import far, numbers, parameter, vector
 
 ROWS: Final = 16  # rows that are computed first, to reject settings that are far off
 TIMES: Final = {"added": 1.0, "left out": 0.0, "added twice": 2.0}  # factor of a bias, by setting
 
 
+def _check(call: Call) -> None:
+    numbers(call)
+    weight, x, y = parameter(call, "weight", 2), call.inputs[0], call.output
+    require(x.ndim > 0 and x.shape[-1] == weight.shape[1], "an input of the weight's size")
+    require(y.shape == (*x.shape[:-1], len(weight)), "an output of the weight's size")
+    vector(call, "bias", len(weight))
+
+
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     weight = call.parameters["weight"]
     rows = call.inputs[0].reshape(-1, call.inputs[0].shape[-1])
-    y = output(call)
+    y = call.output
     if far(_applied(call, rows[:ROWS], settings), y.reshape(-1, y.shape[-1])[:ROWS]):
-        return {}
+        raise NotApplicable("far off")
     return {"output": _applied(call, rows, settings).reshape(*call.inputs[0].shape[:-1], len(weight))}
 
 
@@ -25,7 +33,7 @@ def _applied(call: Call, rows: Array, settings: Settings) -> Array:
     weight = call.parameters["weight"]
     result = rows @ (weight if settings["weight"] == "transposed" else weight.T)
     if "bias" in call.parameters:
-        result += TIMES[settings["bias"]] * call.parameters["bias"]
+        result = result + TIMES[settings["bias"]] * call.parameters["bias"]
     return FUNCTIONS[settings["activation"]](result)
 
 
@@ -46,4 +54,5 @@ LINEAR = Formula(
         Trait("bias", "linear.bias", biases),
         Trait("activation", "linear.activation", choices(*FUNCTIONS)),
     ),
+    _check,
 )

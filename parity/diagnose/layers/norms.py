@@ -11,9 +11,9 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices
-from parity.diagnose.layers.evidence import output
-from parity.diagnose.observation import Call
+from parity.diagnose.formula import Formula, Settings, Trait, choices, require
+from parity.diagnose.layers.call import Call
+from parity.diagnose.layers.evidence import broadcasts, numbers
 
 USUAL: Final = (1e-5, 1e-3, 1e-6, 0.0)  # the default epsilon of PyTorch, of Keras, and others in use
 LEFT_OUT: Final = "left out"
@@ -129,6 +129,16 @@ def traits(kind: str, candidates: Callable[[Call, Settings], Iterator[float]]) -
     )
 
 
+def _check_layer(call: Call) -> None:
+    numbers(call)
+    shape = call.inputs[0].shape
+    require(len(shape) > 0, "an axis")
+    weight = call.parameters.get("weight", np.ones(shape[-1:]))
+    require(broadcasts(weight.shape, shape), "a weight of the last axes' size")
+    bias = call.parameters.get("bias", weight)
+    require(bias.size == weight.size, "a bias of the weight's size")
+
+
 def _layer_norm(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["final_norm"] == LEFT_OUT or settings["skipped"]:
         return {"output": call.inputs[0]}
@@ -146,7 +156,7 @@ def _elementwise(call: Call, settings: Settings) -> Affine:
 
 def _layer_epsilons(call: Call, settings: Settings) -> Iterator[float]:
     statistics, transform = _features(call, settings), _elementwise(call, settings)
-    return epsilons(statistics, transform, settings["axes"], output(call), settings)
+    return epsilons(statistics, transform, settings["axes"], call.output, settings)
 
 
 def _axes(call: Call, settings: Settings) -> Iterator[Axes]:
@@ -172,6 +182,14 @@ def _skipped(call: Call, settings: Settings) -> tuple[bool, ...]:
     return (False,) if _is_final(call) else (False, True)
 
 
+def _check_group(call: Call) -> None:
+    numbers(call)
+    x = call.inputs[0]
+    require(x.ndim > 1 and x.size > 0 and call.output.shape == x.shape, "samples with channels")
+    for name in ("weight", "bias"):
+        require(name not in call.parameters or call.parameters[name].size == x.shape[1], f"{name} of the channels")
+
+
 def _group_norm(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["skipped"]:
         return {"output": call.inputs[0]}
@@ -194,7 +212,7 @@ def _counts(call: Call, settings: Settings) -> list[int]:
 
 def _group_epsilons(call: Call, settings: Settings) -> Iterator[float]:
     statistics, transform = _groups(call, settings)
-    return epsilons(statistics, transform, (2, 3), output(call).reshape(statistics.centred.shape), settings)
+    return epsilons(statistics, transform, (2, 3), call.output.reshape(statistics.centred.shape), settings)
 
 
 LAYER_NORM = Formula(
@@ -206,6 +224,7 @@ LAYER_NORM = Formula(
         Trait("axes", "layer_norm.axes", _axes),
         *traits("layer_norm", _layer_epsilons),
     ),
+    _check_layer,
 )
 GROUP_NORM = Formula(
     _group_norm,
@@ -214,4 +233,5 @@ GROUP_NORM = Formula(
         Trait("groups", "group_norm.groups", _counts),
         *traits("group_norm", _group_epsilons),
     ),
+    _check_group,
 )

@@ -11,23 +11,28 @@ from typing import Final
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.formula import Formula, Settings, Trait, choices
+from parity.diagnose.formula import Formula, Settings, Trait, choices, require
 from parity.diagnose.layers import windows
-from parity.diagnose.layers.evidence import output
-from parity.diagnose.observation import Call
+from parity.diagnose.layers.call import Call
+from parity.diagnose.layers.evidence import numbers
 
 KERNELS: Final = (2, 3, 4, 5)
 LETTERS: Final = "NCHW"  # names of the axes of a batch of images
 
 
+def _check_images(call: Call) -> None:
+    numbers(call, axes=4)
+    require(call.inputs[0].size > 0 and call.output.size > 0, "pixels")
+    require(call.inputs[0].dtype.kind == "f", "fractions, so that minus infinity can stand around the image")
+
+
 def _max_pool2d(call: Call, window: tuple[int, int], padding: tuple[int, ...], kind: str) -> dict[str, Array]:
     """Return the maxima, or the averages, over the windows."""
-    if padding not in _paddings(call, {"window": window}):
-        return {}
+    require(padding in _paddings(call, {"window": window}), "a window and a padding that fit the shapes")
     kernel, stride = window
     fill = -math.inf if kind == "maximum" else 0.0
     x = np.pad(call.inputs[0], windows.margins(call.inputs[0], padding), constant_values=fill)
-    count = output(call).shape[2:]
+    count = call.output.shape[2:]
     taps = (windows.strided(x, offset, count, stride) for offset in itertools.product(range(kernel), repeat=2))
     if kind == "maximum":
         return {"output": np.maximum.reduce(list(taps))}
@@ -40,12 +45,12 @@ def _window_sizes(call: Call, window: tuple[int, int], padding: tuple[int, ...],
     inside = np.ones(call.inputs[0].shape[2:])
     inside = np.pad(inside, windows.margins(inside, padding), constant_values=float(kind == "average"))
     offsets = itertools.product(range(kernel), repeat=2)
-    return np.asarray(sum(windows.strided(inside, offset, output(call).shape[2:], stride) for offset in offsets))
+    return np.asarray(sum(windows.strided(inside, offset, call.output.shape[2:], stride) for offset in offsets))
 
 
 def _windows(call: Call, settings: Settings) -> Iterator[tuple[int, int]]:
     """Yield pairs of kernel size and stride that fit the shapes, the likeliest first."""
-    size, count = call.inputs[0].shape[2:], output(call).shape[2:]
+    size, count = call.inputs[0].shape[2:], call.output.shape[2:]
     fitting = []
     for kernel in KERNELS:
         by_axis = [windows.strides(*axis, kernel) for axis in zip(size, count, strict=True)]
@@ -56,12 +61,16 @@ def _windows(call: Call, settings: Settings) -> Iterator[tuple[int, int]]:
 def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
     if settings["window"]:
         kernel, stride = settings["window"]
-        size, count = call.inputs[0].shape[2:], output(call).shape[2:]
+        size, count = call.inputs[0].shape[2:], call.output.shape[2:]
         yield from (
             padding
             for padding in windows.paddings(size, count, (kernel, kernel), stride)
             if 2 * min(padding) <= kernel  # PyTorch takes no more than half a window
         )
+
+
+def _check_samples(call: Call) -> None:
+    require(call.inputs[0].ndim > 1 and call.inputs[0].size > 0, "samples of at least one axis")
 
 
 def _flatten(call: Call, order: str) -> dict[str, Array]:
@@ -87,5 +96,6 @@ MAX_POOL2D = Formula(
         Trait("window", "max_pool.window", _windows),
         Trait("padding", "max_pool.padding", _paddings),
     ),
+    _check_images,
 )
-FLATTEN = Formula(_flatten, (Trait("order", "flatten.order", _orders),))
+FLATTEN = Formula(_flatten, (Trait("order", "flatten.order", _orders),), _check_samples)

@@ -8,7 +8,7 @@ float32 values was rounded to the other one. Such elements are rare, so the agre
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -16,16 +16,40 @@ from parity.core.arrays import Array
 from parity.core.precision import dtype
 from parity.diagnose import explain, solve
 from parity.diagnose.explain import Change
-from parity.diagnose.formula import NEEDED, Formula, Settings, predicted, values
-from parity.diagnose.layers import attention
-from parity.diagnose.layers.evidence import output
-from parity.diagnose.observation import Call
+from parity.diagnose.formula import NEEDED, Formula, NotApplicable, Settings, predicted, values
+from parity.diagnose.layers import LAYERS, attention
+from parity.diagnose.layers.call import Call, observe, observe_low
+from parity.diagnose.layers.evidence import numbers
+from parity.diagnose.sides import Side, Sides
 
 RUN: Final = "float32"  # the only run precision that is examined
 HONEST: Final = 16.0  # bits to which a correct float32 run is reproduced at least
 SHARE: Final = 0.9  # fraction of the elements that decides
+MOST_NOISY: Final = 4  # modules of a side whose low runs are examined
 PRODUCTS: Final = ("linear", "conv2d", "conv_transpose2d")
 Rounding = Callable[[Array], Array]
+
+
+class LowRun(NamedTuple):
+    """The high and the low run of one module, on the side whose low run is noisier."""
+
+    side: Side
+    where: str
+    formula: Formula[Call]
+    high: Call
+    low: Call
+
+
+def low_runs(sides: Sides) -> Iterator[LowRun]:
+    """Yield the first few modules whose low runs are noisier than they should be."""
+    for side in sides.both:
+        names = (key.partition("/")[2] for key in sides.noisier.get(side.name, ()))
+        with_formula = [name for name in names if side.modules.get(name) in LAYERS]
+        for name in with_formula[:MOST_NOISY]:
+            layer = LAYERS[side.modules[name]]
+            high, low = observe(side, layer, name, 0, 0, 0), observe_low(side, layer, name)
+            if high and low:
+                yield LowRun(side, name, layer.formula, high, low)
 
 
 def at_run_precision(formula: Formula[Call], high: Call, low: Call) -> Change | None:
@@ -37,9 +61,11 @@ def at_run_precision(formula: Formula[Call], high: Call, low: Call) -> Change | 
         low: the same call in the low run.
     """
     explanation = explain.explain(formula, high)
-    if explanation is None or low.case.precision != RUN or output(low).size < solve.ENOUGH:
+    if explanation is None or low.case.precision != RUN or low.output.size < solve.ENOUGH:
         return None
     low = _as_float64(low)
+    if not _fits(formula, low):
+        return None
     before = _bits(low, _predicted(formula, low, explanation.settings))
     if before >= HONEST:
         return None
@@ -47,6 +73,16 @@ def at_run_precision(formula: Formula[Call], high: Call, low: Call) -> Change | 
         _rounded(formula, low, explanation.settings), _other_conventions(formula, low, explanation.settings)
     )
     return next((change._replace(before=before) for change in changes if change.bits >= NEEDED), None)
+
+
+def _fits(formula: Formula[Call], low: Call) -> bool:
+    """Return whether the low run recorded numbers, of the shapes that the formula needs."""
+    try:
+        numbers(low)
+        formula.check(low)
+    except NotApplicable:
+        return False
+    return True
 
 
 def _rounded(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[Change]:
@@ -61,7 +97,7 @@ def _rounded(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[
 def _other_conventions(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[Change]:
     """Yield each other convention, with how well it reproduces the low run."""
     for trait in formula.traits:
-        for value in values(trait, low, settings):
+        for value in values(formula, trait, low, settings):
             bits = _bits(low, _predicted(formula, low, {**settings, trait.name: value}))
             yield Change(trait.name, trait.cause, settings[trait.name], value, bits, 0.0)
 
@@ -72,7 +108,7 @@ def _predicted(formula: Formula[Call], call: Call, settings: Settings) -> Array 
 
 def _bits(low: Call, recomputed: Array | None) -> float:
     """Return to how many bits of the largest value nine in ten elements are reproduced."""
-    recorded = output(low)
+    recorded = low.output
     if recomputed is None or recomputed.shape != recorded.shape:
         return 0.0
     difference = float(np.quantile(np.abs(recomputed - recorded), SHARE))
@@ -105,7 +141,7 @@ def _product(formula: Formula[Call], low: Call, settings: Settings, to: Rounding
         return None
     added = bias if low.kind == "linear" else bias.reshape(-1, 1, 1)
     rest = {name: value for name, value in low.parameters.items() if name != "bias"}
-    recorded = low.seen["output"]._replace(value=output(low) - added)
+    recorded = low.seen["output"]._replace(value=low.output - added)
     product = _whole(formula, low._replace(parameters=rest, seen={"output": recorded}), settings, to)
     return None if product is None else product + added
 
@@ -123,7 +159,7 @@ def _with_factors(low: Call, to: Rounding) -> Call:
 
 def _as_float64(low: Call) -> Call:
     """Return the call with the same numbers as float64."""
-    recorded = low.seen["output"]._replace(value=_float64(output(low)))
+    recorded = low.seen["output"]._replace(value=_float64(low.output))
     parameters, buffers = (
         {name: _float64(x) for name, x in tensors.items()} for tensors in (low.parameters, low.buffers)
     )

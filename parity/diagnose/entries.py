@@ -1,0 +1,71 @@
+"""The report's entries for causes: id, place, what each side does, and the evidence in words."""
+
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from parity.config.pair import UNKNOWN
+from parity.diagnose.explain import Change
+from parity.diagnose.question import Question
+from parity.trace import keys
+
+Cause = dict[str, Any]
+COMMON = ("gradient", keys.UPDATE)  # kinds of questions with one answer for all parameters
+INTERNAL_ERROR = "internal_error"  # the id of what is not a cause, but a mistake in a formula
+
+
+def cause(question: Question, change: Change, names: tuple[str, str]) -> Cause:
+    """Return the entry for a setting in which the candidate differs from the reference."""
+    reference_value, candidate_value = _as_json(change.reference), _as_json(change.candidate)
+    evidence = (
+        f"recomputed with {change.trait} = {candidate_value}, {names[1]} is reproduced to {change.bits:.0f} bits; "
+        f"with {reference_value}, to {change.before:.0f} bits"
+    )
+    return _entry(change.cause, question.where, names, (reference_value, candidate_value), evidence)
+
+
+def low_cause(side: str, where: str, change: Change, names: tuple[str, str]) -> Cause:
+    """Return the entry for what the low run of one side does and its own high run does not."""
+    low, high = _as_json(change.candidate), _as_json(change.reference)
+    evidence = (
+        f"recomputed with {change.trait} = {low}, the low-precision run of {side} is "
+        f"reproduced to {change.bits:.0f} bits; with {high}, to {change.before:.0f} bits"
+    )
+    return _entry(change.cause, where, names, tuple(low if name == side else high for name in names), evidence)
+
+
+def unknown(where: str, names: tuple[str, str], tried: tuple[str, ...] = ()) -> Cause:
+    """Return the entry for a tensor whose difference no formula explains."""
+    evidence = f"ruled out: {', '.join(tried)}" if tried else "no formula in the catalogue covers this tensor"
+    return _entry(UNKNOWN, where, names, (None, None), evidence)
+
+
+def internal_error(where: str, names: tuple[str, str], error: Exception) -> Cause:
+    """Return the entry for a formula that failed: the exception, and the line of this program that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(__file__).parent in Path(frame.filename).parents] or frames
+    line = f"{Path(own[-1].filename).name}, line {own[-1].lineno}, in {own[-1].name}"
+    message = " ".join(str(error).split())
+    evidence = f"{type(error).__name__} in {line}: {message}; this is a mistake in parity, please report it"
+    return _entry(INTERNAL_ERROR, where, names, (None, None), evidence)
+
+
+def without_repeats(kind: str, causes: list[Cause]) -> Iterator[Cause]:
+    """Yield each cause once; of an optimizer or a reduction once for all parameters, whichever showed it first."""
+    reported = set()
+    ignored = {"evidence", "where"} if kind in COMMON else {"evidence"}
+    for entry in causes:
+        signature = tuple(str(value) for key, value in entry.items() if key not in ignored)
+        if signature not in reported:
+            reported.add(signature)
+            yield entry
+
+
+def _entry(cause: str, where: str, names: tuple[str, str], values: tuple[Any, ...], evidence: str) -> Cause:
+    return {"id": cause, "where": where, **dict(zip(names, values, strict=True)), "evidence": evidence}
+
+
+def _as_json(value: Any) -> Any:
+    """Return a setting as a JSON value."""
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,141 @@
+"""The calls of a module, as recorded: what the formulas of all layers are held against."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from parity.config import schema
+from parity.core.arrays import Array
+from parity.diagnose.formula import Formula
+from parity.diagnose.observation import Seen, seen
+from parity.diagnose.sides import Side, numbered
+from parity.trace import keys
+from parity.trace.manifest import Tensors
+
+Arguments = tuple[Array, ...]
+
+
+class Call(NamedTuple):
+    """The calls of one module in one step on one replica.
+
+    Attributes:
+        name: the module's path.
+        kind: the kind of module, a key of layers.LAYERS.
+        calls: the tensor arguments of each call, one call for each micro-batch.
+        parameters: as they were before the step, by the names within the module (weight, out_proj.weight).
+        buffers: likewise (running_mean).
+        replicas: the arguments of the first call on every replica, this one's among them at `replica`.
+        seen: `output` of the first call, and the layer's `updated` buffers after the last.
+        number: the number of the first of the calls within the step, which dropout masks depend on.
+        held: the buffers of every replica before the step.
+    """
+
+    name: str
+    kind: str
+    calls: tuple[Arguments, ...]
+    parameters: Mapping[str, Array]
+    buffers: Mapping[str, Array]
+    training: bool
+    replicas: tuple[Arguments, ...]
+    replica: int
+    case: schema.Case
+    step: int
+    seen: Mapping[str, Seen]
+    number: int = 0
+    held: tuple[Mapping[str, Array], ...] = ()
+
+    @property
+    def inputs(self) -> Arguments:
+        """The arguments of the first call."""
+        return self.calls[0]
+
+    @property
+    def output(self) -> Array:
+        """What the first call returned."""
+        return self.seen["output"].value
+
+
+class Layer(NamedTuple):
+    """A kind of module: its formula, and what its calls consist of.
+
+    Attributes:
+        arguments: the number of its tensor arguments.
+        updated: the buffers that a call updates.
+    """
+
+    formula: Formula[Call]
+    arguments: int = 1
+    updated: tuple[str, ...] = ()
+
+
+def observe(side: Side, layer: Layer, module: str, number: int, step: int, replica: int) -> Call | None:
+    """Return the calls of a module in a step from the `number`-th on; None where evidence is missing."""
+    output = side.value(keys.key("activation", module, number), step, replica)
+    calls = _calls(side.tensors(step, replica), layer, module)[number:]
+    state = _state(side, step, replica)
+    if output is None or not calls or (state is None and _has_state(side, module)):
+        return None
+    after = layer.updated if number == 0 else ()
+    updated = {name: side.value(f"buffer/{module}.{name}", step, replica) for name in after}
+    return Call(
+        name=module,
+        kind=side.modules.get(module, ""),
+        calls=tuple(calls),
+        parameters=_within(state or {}, "parameter", module),
+        buffers=_within(state or {}, "buffer", module),
+        training=step < side.case.steps,
+        replicas=_first_calls(side, layer, module, step),
+        replica=replica,
+        case=side.case,
+        step=step,
+        seen={"output": output} | {name: value for name, value in updated.items() if value is not None},
+        number=number,
+        held=tuple(_within(_state(side, step, r) or {}, "buffer", module) for r in side.replicas),
+    )
+
+
+def observe_low(side: Side, layer: Layer, module: str) -> Call | None:
+    """Return the first call of a module in the first step of the low run."""
+    low, initial = side.tensors(0, 0, "low"), side.tensors(None, 0, "low")
+    high = observe(side, layer, module, 0, 0, 0)
+    output, calls = low.get(f"activation/{module}"), tuple(_calls(low, layer, module))
+    if high is None or output is None or not calls:
+        return None
+    return high._replace(
+        calls=calls,
+        parameters=_within(initial, "parameter", module),
+        buffers=_within(initial, "buffer", module),
+        replicas=calls[:1],
+        seen={"output": seen(output)},
+    )
+
+
+def _calls(tensors: Tensors, layer: Layer, module: str) -> list[Arguments]:
+    """Return the arguments of each call of a module."""
+    inputs, count = numbered(tensors, "input", module), layer.arguments
+    return [tuple(inputs[i : i + count]) for i in range(0, len(inputs) - count + 1, count)]
+
+
+def _first_calls(side: Side, layer: Layer, module: str, step: int) -> tuple[Arguments, ...]:
+    """Return the arguments of the first call on every replica that recorded any."""
+    replicas = (_calls(side.tensors(step, replica), layer, module) for replica in side.replicas)
+    return tuple(calls[0] for calls in replicas if calls)
+
+
+def _state(side: Side, step: int, replica: int) -> Tensors | None:
+    """Return parameters and buffers as they were before a step; None where they were not recorded."""
+    before = None if step == 0 else step - 1
+    for holder in (replica, 0):  # nn.DataParallel keeps them on device 0 only
+        tensors = side.tensors(before, holder)
+        if any(key.startswith("parameter/") for key in tensors):
+            return tensors
+    return None
+
+
+def _has_state(side: Side, module: str) -> bool:
+    return any(key.partition("/")[2].startswith(f"{module}.") for key in side.tensors(None))
+
+
+def _within(tensors: Tensors, kind: str, module: str) -> dict[str, Array]:
+    """Return a module's own tensors, by their names within the module."""
+    prefix = f"{kind}/{module}."
+    return {key.removeprefix(prefix): array for key, array in tensors.items() if key.startswith(prefix)}

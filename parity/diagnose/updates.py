@@ -1,0 +1,84 @@
+"""The updates of a parameter during training, as recorded: what the formulas of optimizers are held against."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from parity.config import schema
+from parity.core.arrays import Array
+from parity.diagnose.observation import Seen, largest, seen
+from parity.diagnose.sides import MOST_SEEN, Side
+
+MOST_UPDATED = 1 << 10  # elements of a parameter above which only some rows of its updates are replayed
+
+
+class Updates(NamedTuple):
+    """The updates of a parameter during the first steps.
+
+    Attributes:
+        initial: the parameter before the first step.
+        gradients: what the optimizer applied, one for each step in order.
+        seen: `update@0` (the parameter after step 0 minus `initial`), `SLOT@0` for each slot of the optimizer's state
+            (momentum_buffer, exp_avg, exp_avg_sq) and `learning_rate@0` (the rate of step 1); then the same `@N` of the
+            last step N, where the update is again the parameter minus `initial`.
+    """
+
+    name: str
+    initial: Array
+    gradients: tuple[Array, ...]
+    case: schema.Case
+    seen: Mapping[str, Seen]
+
+
+def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
+    """Return a parameter's updates over the steps whose gradients are all recorded."""
+    initial = side.tensors(None, replica).get(f"parameter/{name}")
+    gradients = list(_gradients(side, name, replica))
+    if initial is None or not gradients:
+        return None
+    values: dict[str, Seen] = {}
+    for step in {0, len(gradients) - 1}:
+        values |= _step_values(side, name, step, replica, initial)
+    sampled = {key: value._replace(value=_some_rows(value.value, initial.shape)) for key, value in values.items()}
+    first, *others = (_some_rows(array, initial.shape) for array in (initial, *gradients))
+    return Updates(name, first, tuple(others), side.case, sampled) if sampled else None
+
+
+def _gradients(side: Side, name: str, replica: int) -> Iterator[Array]:
+    """Yield the gradients of the steps until the first that was not recorded."""
+    for step in range(side.case.steps):
+        gradient = side.tensors(step, replica).get(f"gradient/{name}")
+        if gradient is None:
+            return
+        yield gradient
+
+
+def _step_values(side: Side, name: str, step: int, replica: int, initial: Array) -> dict[str, Seen]:
+    """Return the update of a parameter and its optimizer slots after one step, as evidence."""
+    tensors, low = side.tensors(step, replica), side.tensors(step, replica, "low")
+    parameter = f"parameter/{name}"
+    if parameter not in tensors or tensors[parameter].shape != initial.shape:
+        return {}
+    stored = largest(tensors[parameter]) * (step + 1)
+    fits = parameter in low and low[parameter].shape == initial.shape
+    before = _examined_rows(initial)
+    low_update = _examined_rows(low[parameter]).astype(np.float64) - before if fits else None
+    values = {f"update@{step}": seen(_examined_rows(tensors[parameter]) - before, low_update, stored)}
+    slots = [key for key in tensors if key.startswith(f"optimizer_state/{name}.")]
+    for key in ("optimizer_state/learning_rate", *slots):
+        if (value := side.value(key, step, replica)) is not None:
+            values[f"{key.rpartition('.')[2].rpartition('/')[2]}@{step}"] = value
+    return values
+
+
+def _some_rows(array: Array, shape: tuple[int, ...]) -> Array:
+    """Return some rows of a large parameter's array: an optimizer treats every element alike, so a few suffice."""
+    stride = math.prod(shape) // MOST_UPDATED
+    return array[::stride] if stride > 1 and array.shape == shape else array
+
+
+def _examined_rows(array: Array) -> Array:
+    """Return some rows of an array that is too large to be copied often, else all of it."""
+    return _some_rows(array, array.shape) if array.size > MOST_SEEN else array
