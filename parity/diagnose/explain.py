@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from parity.diagnose.formula import (
     NEEDED,
+    UNSET,
     Formula,
     Observed,
     Settings,
@@ -146,10 +147,10 @@ def _assignments(
 
 
 def _usual(formula: Formula[Observed], observation: Observed) -> Settings:
-    """Return the first value of every trait, which is the usual one."""
+    """Return the first value of every trait, which is the usual one; UNSET if there is none."""
     settings: Settings = {}
     for trait in formula.traits:
-        settings[trait.name] = next(values(formula, trait, observation, settings), None)
+        settings[trait.name] = next(values(formula, trait, observation, settings), UNSET)
     return settings
 
 

@@ -16,6 +16,7 @@ from parity.diagnose.observation import GRAIN, Observation, Seen
 
 NEEDED: Final = 20  # bits of evidence, the same threshold as for a match at float32
 EXACT: Final = 53.0  # bits credited to integers that are equal
+UNSET: Final[Any] = object()  # the setting of a trait that has no value to try; no formula is asked with one
 
 Settings = dict[str, Any]
 Observed = TypeVar("Observed", bound=Observation)
@@ -36,7 +37,8 @@ class Trait(NamedTuple, Generic[Observed]):
         name: the parameter of the formula that it sets.
         cause: the id to report if the sides differ in it.
         values: gives the values to try on an observation, the usual one first. It receives the settings of the traits
-            before it, so that a constant can be solved for. It may raise NotApplicable.
+            before it, so that a constant can be solved for; one that has no value to try is UNSET. It may raise
+            NotApplicable.
         specific_cause: gives a more specific id for a pair of values (the reference's, the candidate's), or "".
     """
 
@@ -81,6 +83,8 @@ def residuals(formula: Formula[Observed], observation: Observed, settings: Setti
 
 def predicted(formula: Formula[Observed], observation: Observed, settings: Settings) -> Predicted:
     """Return what should have been recorded, or {} where the formula does not fit the observation."""
+    if any(setting is UNSET for setting in settings.values()):
+        return {}
     try:
         with np.errstate(all="ignore"):
             formula.check(observation)

@@ -14,7 +14,7 @@ import numpy as np
 from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
+from parity.diagnose.formula import UNSET, Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.observation import Seen
 from parity.diagnose.sides import Side
@@ -53,7 +53,7 @@ def observe(side: Side, key: str, step: int, replica: int) -> Junction | None:
 
 
 def _predict(junction: Junction, function: str, added: str, terms: tuple[str, ...], scale: float) -> dict[str, Array]:
-    require(bool(terms) and set(terms) <= set(junction.earlier), "terms that were recorded before")
+    require(set(terms) <= set(junction.earlier), "terms that were recorded before")
     total = FUNCTIONS[function](_sum(junction.earlier, terms)) * scale
     if added == "position":  # a positional encoding is the same in every sample
         axis = 1 if isinstance(junction.case.model, schema.Transformer) else 0
@@ -98,6 +98,7 @@ def _norm_order(reference: tuple[str, ...], candidate: tuple[str, ...]) -> str:
 def _scales(junction: Junction, settings: Settings) -> Iterator[float]:
     """Yield the factor that the sum is multiplied by."""
     yield 1.0
+    require(settings["terms"] is not UNSET, "terms")
     unscaled = _predict(junction, settings["function"], "nothing", settings["terms"], 1.0)["input"]
     if (scale := solve.scale(unscaled, _value(junction))) is not None:
         yield scale

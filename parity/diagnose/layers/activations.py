@@ -56,6 +56,11 @@ def _check(call: Call) -> None:
     require(call.inputs[0].shape == call.output.shape and call.output.size > 0, "an output of the input's shape")
 
 
+def _check_axes(call: Call) -> None:
+    _check(call)
+    require(call.inputs[0].ndim > 0, "an axis")
+
+
 def _others(function: str) -> tuple[str, ...]:
     """Return a function's name, then the names of the functions that may stand in its place."""
     return function, *(name for name in FUNCTIONS if name not in (function, "identity"))
@@ -155,5 +160,5 @@ SOFTMAX = Formula(
         Trait("log", "softmax.log", choices(False, True)),
         Trait("scale", "softmax.scale", _scales),
     ),
-    _check,
+    _check_axes,
 )

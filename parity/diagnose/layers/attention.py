@@ -52,7 +52,6 @@ def _check(call: Call) -> None:
 
 
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
-    require(None not in settings.values(), "a setting that fits the shapes")
     y = _samples_first(call.output, settings)
     if far(_attended(call, FIRST, settings), y[FIRST]):
         raise NotApplicable("far off")

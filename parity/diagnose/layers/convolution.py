@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
+from parity.diagnose.formula import UNSET, Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers import windows
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.layers.call import Call
@@ -50,7 +50,6 @@ def _conv2d(call: Call, **settings: Any) -> dict[str, Array]:
 
 def _unless_far(function: Callable[[Call, Array, Settings], Array], call: Call, settings: Settings) -> dict[str, Array]:
     """Return the output of `function`. Raise NotApplicable as soon as that for the first sample is far off."""
-    require(None not in settings.values(), "a setting that fits the shapes")
     if far(function(call, call.inputs[0][:1], settings), call.output[:1]):
         raise NotApplicable("far off")
     return {"output": function(call, call.inputs[0], settings)}
@@ -127,7 +126,7 @@ def _strides(call: Call, settings: Settings) -> list[int]:
 
 
 def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
-    if settings["stride"] is None:
+    if settings["stride"] is UNSET:
         return
     window = _window(call, settings["dilation"])
     yield from windows.paddings(_size(call.inputs[0]), _size(call.output), window, settings["stride"])
@@ -179,7 +178,7 @@ def _spread_paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]
 
     A negative crop is PyTorch's output_padding.
     """
-    if settings["stride"] is None:
+    if settings["stride"] is UNSET:
         return
     axes = zip(_size(call.inputs[0]), _size(call.output), _size(call.parameters["weight"]), strict=True)
     rows, columns = (_crops(*axis, settings["stride"]) for axis in axes)

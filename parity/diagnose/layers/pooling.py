@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.formula import Formula, Settings, Trait, choices, require
+from parity.diagnose.formula import UNSET, Formula, Settings, Trait, choices, require
 from parity.diagnose.layers import windows
 from parity.diagnose.layers.call import Call
 from parity.diagnose.layers.evidence import numbers
@@ -59,7 +59,7 @@ def _windows(call: Call, settings: Settings) -> Iterator[tuple[int, int]]:
 
 
 def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
-    if settings["window"]:
+    if settings["window"] is not UNSET:
         kernel, stride = settings["window"]
         size, count = call.inputs[0].shape[2:], call.output.shape[2:]
         yield from (
