@@ -33,10 +33,10 @@ class Updates(NamedTuple):
 
 
 def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
-    """Return a parameter's updates over the steps whose gradients are all recorded."""
+    """Return a parameter's updates over the steps whose gradients are all recorded; None if it is not of numbers."""
     initial = side.tensors(None, replica).get(f"parameter/{name}")
     gradients = list(_gradients(side, name, replica))
-    if initial is None or not gradients:
+    if initial is None or initial.dtype == bool or not gradients:
         return None
     values: dict[str, Seen] = {}
     for step in {0, len(gradients) - 1}:

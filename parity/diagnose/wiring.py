@@ -52,6 +52,11 @@ def observe(side: Side, key: str, step: int, replica: int) -> Junction | None:
     return Junction(key, earlier, side.case, {"input": value})
 
 
+def _check(junction: Junction) -> None:
+    shapes = {array.shape for array in junction.earlier.values()}
+    require(shapes <= {_value(junction).shape}, "earlier tensors of the same shape")
+
+
 def _predict(junction: Junction, function: str, added: str, terms: tuple[str, ...], scale: float) -> dict[str, Array]:
     require(set(terms) <= set(junction.earlier), "terms that were recorded before")
     total = FUNCTIONS[function](_sum(junction.earlier, terms)) * scale
@@ -120,4 +125,5 @@ FORMULA = Formula(
         Trait("terms", "module.wiring", _terms, _norm_order),
         Trait("scale", "module.scale", _scales),
     ),
+    _check,
 )

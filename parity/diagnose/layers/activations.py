@@ -111,6 +111,7 @@ def log_softmax(x: Array, axis: int) -> Array:
 
 
 def _softmax(call: Call, axis: int, log: bool, scale: float) -> dict[str, Array]:
+    require(axis < call.inputs[0].ndim, "that axis")
     function = log_softmax if log else softmax
     return {"output": function(scale * call.inputs[0], axis)}
 
@@ -124,6 +125,7 @@ def _scales(call: Call, settings: Settings) -> Iterator[float]:
     """Yield factors on the input: 1, and the slope of the output's logarithm over the input."""
     yield 1.0
     x, y, axis = call.inputs[0], call.output, settings["axis"]
+    require(axis < x.ndim, "that axis")
     logs = y if settings["log"] else np.log(np.maximum(y, np.finfo(np.float64).tiny))
     scale = solve.scale(_centred(x, axis), _centred(logs, axis))
     if scale is not None:

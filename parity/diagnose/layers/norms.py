@@ -146,6 +146,7 @@ def _layer_norm(call: Call, **settings: Any) -> dict[str, Array]:
 
 
 def _features(call: Call, settings: Settings) -> Moments:
+    require(max(settings["axes"], default=0) < call.inputs[0].ndim, "the axes that are normalised over")
     function = moments if settings["mean"] == "subtracted" else uncentred
     return function(call.inputs[0], settings["axes"])
 

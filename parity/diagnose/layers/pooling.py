@@ -75,6 +75,7 @@ def _check_samples(call: Call) -> None:
 
 def _flatten(call: Call, order: str) -> dict[str, Array]:
     names = _axis_names(call)
+    require(sorted(order.split(",")) == sorted(names[1:]), "those axes")
     x = call.inputs[0].transpose(0, *(names.index(name) for name in order.split(",")))
     return {"output": x.reshape(len(x), -1)}
 
