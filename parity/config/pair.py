@@ -16,6 +16,8 @@ Dtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int6
 LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)} | {"uint8": (0, 255)}
 Text = Annotated[str, Meta(min_length=1)]
 UNKNOWN = "unknown"  # the id of a cause that is not in the catalogue
+INTERNAL_ERROR = "internal_error"  # the id where the formula that looks for the cause failed
+UNNAMED = (UNKNOWN, INTERNAL_ERROR)
 # A glob restricts where a difference may be only by characters outside of wildcards and [character sets].
 NAMED, OPEN = re.compile(r"\w"), re.compile(r"\[[^]]*\]")
 TARGET = "target"  # the input of this name is passed to the loss, not to the model
@@ -96,7 +98,7 @@ class Expect(Frozen, frozen=True):
     @property
     def names_cause(self) -> bool:
         """Whether the difference is accepted by a cause of the catalogue."""
-        return self.cause not in ("", UNKNOWN)
+        return self.cause not in ("", *UNNAMED)
 
     @property
     def has_size(self) -> bool:

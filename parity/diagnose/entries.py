@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from parity.config.pair import UNKNOWN
+from parity.config.pair import INTERNAL_ERROR, UNKNOWN
 from parity.diagnose.explain import Change
 from parity.diagnose.question import Question
 from parity.trace import keys
 
 Cause = dict[str, Any]
 COMMON = ("gradient", keys.UPDATE)  # kinds of questions with one answer for all parameters
-INTERNAL_ERROR = "internal_error"  # the id of what is not a cause, but a mistake in a formula
 
 
 def cause(question: Question, change: Change, names: tuple[str, str]) -> Cause:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from parity.config.pair import UNKNOWN
+from parity.config.pair import UNNAMED
 from parity.core.arrays import Array
 from parity.pairs.activations.values import SAME, Tensor, fit
 from parity.pairs.pair_causes import VALUES
@@ -47,7 +47,7 @@ def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
     for.
     """
     accepted = {(cause["id"], cause["where"]) for cause in result.expected}
-    acceptable = [cause for cause in result.causes if cause["id"] not in (UNKNOWN, VALUES)]
+    acceptable = [cause for cause in result.causes if cause["id"] not in (*UNNAMED, VALUES)]
     named = [cause for cause in acceptable if (cause["id"], cause["where"]) not in accepted]
     if result.verdict == "match":
         return []

@@ -9,8 +9,12 @@ import pytest
 from synthetic import Array, Fault, Seen, by_hand, record
 
 from parity.config import cases
+from parity.config.pair import INTERNAL_ERROR
 from parity.diagnose import place
 from parity.diagnose.diagnosis import explained
+from parity.diagnose.formula import require
+from parity.diagnose.layers import LAYERS
+from parity.diagnose.layers.call import Call
 from parity.results import CaseResult, Divergence
 from parity.trace import keys
 from parity.trace.layout import Layout
@@ -207,4 +211,52 @@ def test_whatever_was_recorded_the_verdict_stands(tmp_path, stem, key, value):
     broken = sound | {stem: sound[stem] | {key: value}}
     one, other = ({"low": files, "high": files} for files in (sound, broken))
     sides = by_hand(tmp_path / "torch", one), by_hand(tmp_path / "keras", other, "keras")
-    assert explained(*sides).verdict == "diverged"
+    result = explained(*sides)
+    assert result.verdict == "diverged"
+    assert INTERNAL_ERROR not in [cause["id"] for cause in result.causes]
+
+
+DECAY = "weight_decay.value"
+
+
+def mistaken(call: Call, *_: Any, **__: Any) -> dict[str, Array]:
+    return {"output": call.inputs[0] + call.offset}  # a typo in a formula
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> None:
+    """Give ReLU's formula other parts."""
+    layer = LAYERS["relu"]
+    monkeypatch.setitem(LAYERS, "relu", layer._replace(formula=layer.formula._replace(**parts)))
+
+
+@pytest.mark.parametrize("part", ["predict", "check"])
+def test_a_mistake_in_a_formula_is_reported_and_hides_nothing_else(tmp_path, monkeypatch, part):
+    plant(monkeypatch, **{part: mistaken})
+    result = compared(tmp_path, made(both), weight_decay=0.125)
+    assert result.verdict == "diverged"
+    assert named(result) == [("linear.bias", "linear1"), (DECAY, "linear1.weight"), ("internal_error", "relu")]
+    error = result.causes[-1]
+    assert (error["torch"], error["keras"]) == (None, None)
+    assert "AttributeError in formula.py, line" in error["evidence"]
+    assert "'offset'" in error["evidence"]
+
+
+def test_a_mistake_in_a_formula_is_reported_where_it_is_asked_about_a_low_run(tmp_path, monkeypatch):
+    plant(monkeypatch, predict=mistaken)
+
+    def coarse(seen: Seen) -> Array:
+        is_low = seen.value.dtype == np.float32 and (seen.kind, seen.name) == ("activation", "relu")
+        return seen.value.astype(np.float16).astype(np.float32) if is_low else seen.value
+
+    result = compared(tmp_path, coarse)
+    assert ("internal_error", "relu") in named(result)
+
+
+def test_a_formula_that_does_not_fit_leaves_the_cause_unknown(tmp_path, monkeypatch):
+    def unfit(*_: Any, **__: Any) -> None:
+        require(False, "something else")
+
+    plant(monkeypatch, predict=unfit)
+    result = compared(tmp_path, made(both))
+    assert named(result) == [("linear.bias", "linear1")]
+    assert named(compared(tmp_path / "relu", made(without_relu))) == [("unknown", "relu")]

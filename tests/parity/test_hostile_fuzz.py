@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import record, small_case
 
+from parity.config.pair import INTERNAL_ERROR
 from parity.core.errors import TraceError
 from parity.diagnose.diagnosis import explained
 from parity.report import terminal
@@ -49,7 +50,9 @@ def compared(good: Path, bad: Path) -> str:
     for one, other in ((good, bad), (bad, good)):
         report = Report()
         try:
-            report.add(explained(Trace(one), Trace(other)))
+            result = explained(Trace(one), Trace(other))
+            assert not [cause for cause in result.causes if cause["id"] == INTERNAL_ERROR]
+            report.add(result)
         except TraceError as error:
             assert str(error).isprintable()
             continue
