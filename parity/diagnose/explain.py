@@ -138,7 +138,7 @@ def _assignments(
 ) -> Iterator[tuple[Settings, tuple[Trait[Observed], ...]]]:
     """Yield settings to try with the traits that they change, those with the fewest changes first."""
     if base is None:
-        base = _usual(formula, observation)
+        base = usual_settings(formula, observation)
         yield base, ()
     for count in range(1, MOST_CHANGES + 1):
         for changed in itertools.combinations(formula.traits, count):
@@ -146,7 +146,7 @@ def _assignments(
                 yield settings, changed
 
 
-def _usual(formula: Formula[Observed], observation: Observed) -> Settings:
+def usual_settings(formula: Formula[Observed], observation: Observed) -> Settings:
     """Return the first value of every trait, which is the usual one; UNSET if there is none."""
     settings: Settings = {}
     for trait in formula.traits:
@@ -162,7 +162,7 @@ def _by_parts(
     A change is accepted if more of the values are reproduced with it. That finds combinations of more than MOST_CHANGES
     changes, which would take too long to try exhaustively.
     """
-    settings = _usual(formula, observation) if base is None else base
+    settings = usual_settings(formula, observation) if base is None else base
     changed: tuple[Trait[Observed], ...] = ()
     while len(observation.seen) > 1:
         reproduced = _reproduced(formula, observation, settings)

@@ -83,7 +83,7 @@ def odd_ones(observation: Any) -> Iterator[Any]:
 
 def ask(formula: Formula[Any], observation: Any, usual: Mapping[str, Any]) -> None:
     """Ask for predictions under a few settings of every trait, beginning with the usual ones."""
-    for start in (explain._usual(formula, observation), usual):
+    for start in (explain.usual_settings(formula, observation), usual):
         predicted(formula, observation, dict(start))
         for trait in formula.traits:
             for value in itertools.islice(values(formula, trait, observation, dict(start)), MOST_VALUES):
@@ -107,7 +107,7 @@ EXAMPLES = {name: (formula, observation) for name, formula, observation in examp
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_formula_predicts_or_does_not_fit(name: str) -> None:
     formula, observation = EXAMPLES[name]
-    usual = explain._usual(formula, observation)
+    usual = explain.usual_settings(formula, observation)
     assert UNSET not in usual.values()
     assert predicted(formula, observation, usual)
     for odd in odd_ones(observation):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.config.pair import UNKNOWN
+from parity.config.pair import UNNAMED
 from parity.core.errors import UsageError
 from parity.pairs.accept import accept
 from parity.pairs.suggest import layout, suggestions
@@ -61,9 +61,10 @@ def test_what_no_argument_takes_away_is_said_to_be_so() -> None:
     assert "neither layer has an argument for the other" in one.why
 
 
-def test_an_unknown_cause_is_never_suggested() -> None:
-    assert suggested(cause(UNKNOWN, "head"), cause("gelu.form", "bn1"))[0]["cause"] == "gelu.form"
-    assert suggested(cause(UNKNOWN, "head")) == []
+@pytest.mark.parametrize("unnamed", UNNAMED)
+def test_a_cause_without_a_name_is_never_suggested(unnamed: str) -> None:
+    assert suggested(cause(unnamed, "head"), cause("gelu.form", "bn1"))[0]["cause"] == "gelu.form"
+    assert suggested(cause(unnamed, "head")) == []
 
 
 def test_layers_that_differ_by_their_number_are_one_unless_others_are_called_so_too() -> None:

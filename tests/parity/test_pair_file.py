@@ -77,6 +77,7 @@ def test_flags_change_what_the_file_says(tmp_path: Path) -> None:
         (HEAD + INPUT + "[[expect]]\ncause = 'a'", "missing required field `reason` - at `$.expect[0]`"),
         (HEAD + INPUT + EXPECT, "an expectation without a cause accepts any difference"),
         (HEAD + INPUT + EXPECT + "cause = 'unknown'", "whose cause is 'unknown' accepts any difference"),
+        (HEAD + INPUT + EXPECT + "cause = 'internal_error'", "whose cause is 'internal_error' accepts any difference"),
         (
             HEAD + INPUT + EXPECT + "cause = 'unknown'\nwhere = 'head'",
             "expected the name of a cause, or largest_difference",
