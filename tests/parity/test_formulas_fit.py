@@ -15,9 +15,11 @@ from parity.core.arrays import Array
 from parity.diagnose import explain, wiring
 from parity.diagnose.formula import UNSET, Formula, predicted, values
 from parity.diagnose.layers import LAYERS
+from parity.diagnose.layers.rounding import at_run_precision
 from parity.diagnose.observation import Seen
 
-MOST_VALUES = 6  # of each trait that are tried
+MOST_VALUES = 4  # of each trait that are tried
+SOME = 7  # one in so many of the odd low runs is examined; each takes a whole search
 ODD: Mapping[str, Callable[[Array], Array]] = {
     "transposed": lambda array: array.T,
     "flat": np.ravel,
@@ -112,3 +114,13 @@ def test_a_formula_predicts_or_does_not_fit(name: str) -> None:
     assert predicted(formula, observation, usual)
     for odd in odd_ones(observation):
         ask(formula, odd, usual)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_low_run_is_recomputed_or_does_not_fit(kind: str) -> None:
+    formula, high = EXAMPLES[kind]
+    low = altered(high, lambda array: array.astype(np.float32), itertools.count(), -1)
+    for odd in itertools.islice(odd_ones(low), 0, None, SOME):
+        with np.errstate(all="ignore"):
+            at_run_precision(formula, high, odd)
