@@ -84,8 +84,9 @@ def odd_ones(observation: Any) -> Iterator[Any]:
 
 
 def ask(formula: Formula[Any], observation: Any, usual: Mapping[str, Any]) -> None:
-    """Ask for predictions under a few settings of every trait, beginning with the usual ones."""
-    for start in (explain.usual_settings(formula, observation), usual):
+    """Ask for predictions under a few settings of every trait; `usual` are those of the unaltered observation."""
+    own = explain.usual_settings(formula, observation)
+    for start in (usual,) if own == usual else (usual, own):
         predicted(formula, observation, dict(start))
         for trait in formula.traits:
             for value in itertools.islice(values(formula, trait, observation, dict(start)), MOST_VALUES):
