@@ -16,7 +16,7 @@ from parity.diagnose.layers.rounding import at_run_precision, low_runs
 from parity.diagnose.question import Question
 from parity.diagnose.replayed import Replayed, explains
 from parity.diagnose.sides import Side, Sides
-from parity.diagnose.subjects import questions
+from parity.diagnose.topics import questions
 from parity.results import CaseResult, Divergence, LayoutCheck
 from parity.trace import keys
 from parity.trace.comparable import comparable

@@ -24,8 +24,6 @@ SAME, STOPPED, FLOWS = "as on the other side", "stopped", "flows"
 WITH, WITHOUT = "has a gradient", "no gradient"
 # Factor of the previous step's gradient in this one, if one side did not set its gradients to zero.
 KEPT: Final = {"added to that of the step before": 1.0, "without that of the step before": -1.0}
-
-
 # Kinds of tensors that exist before the backward pass of their step.
 BEFORE_BACKWARD: Final = ("sample", "input", "activation", "loss")
 

@@ -1,6 +1,6 @@
 """Evidence: a recorded value, how precisely it is known, and what all observations of recorded values have in common.
 
-An observation is what one side recorded of one computation, inputs and result. Each subject (a layer, the loss, the
+An observation is what one side recorded of one computation, inputs and result. Each topic (a layer, the loss, the
 optimizer) defines its own beside its formula. All arrays are float64 (integers for token ids and class ids) in
 canonical form: PyTorch's names, axes and orientations.
 """

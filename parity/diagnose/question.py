@@ -1,6 +1,6 @@
-"""What a subject of the diagnosis is: it asks about tensors that differ, each with the evidence of both sides.
+"""What a topic of the diagnosis is: it asks about tensors that differ, each with the evidence of both sides.
 
-A subject is a function `questions(sides)` in the file of its formula. `subjects.py` lists all of them in order.
+A topic is a function `questions(sides)` in the file of its formula. `topics.py` lists all of them in order.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -47,7 +47,7 @@ class Question(NamedTuple):
         return self.own_key or keys.key(self.kind, self.where)
 
 
-Subject = Callable[[Sides], Iterator[Question]]
+Topic = Callable[[Sides], Iterator[Question]]
 
 
 def most_informative(sides: Sides, candidates: list[Unequal]) -> list[Unequal]:

@@ -1,4 +1,4 @@
-"""Read the two traces of a comparison. What a subject needs of them it puts together itself, as its own observation."""
+"""Read the two traces of a comparison. What a topic needs of them it puts together itself, as its own observation."""
 
 import functools
 from collections.abc import Callable, Mapping

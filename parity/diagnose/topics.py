@@ -1,4 +1,4 @@
-"""All subjects of the diagnosis, in the order in which things happen in a step.
+"""All topics of the diagnosis, in the order in which things happen in a step.
 
 Each module, loss, reduction and optimizer is recomputed from its own recorded inputs, so that a fault does not hide
 the next one.
@@ -17,10 +17,10 @@ from parity.diagnose import (
     reductions,
     samples,
 )
-from parity.diagnose.question import Question, Subject
+from parity.diagnose.question import Question, Topic
 from parity.diagnose.sides import Sides
 
-SUBJECTS: Final[tuple[Subject, ...]] = (
+TOPICS: Final[tuple[Topic, ...]] = (
     initial_parameters.questions,
     samples.questions,
     inputs.questions,
@@ -34,7 +34,7 @@ SUBJECTS: Final[tuple[Subject, ...]] = (
 
 def questions(sides: Sides) -> Iterator[Question]:
     """Yield all questions for which both sides have recorded what is needed."""
-    for subject in SUBJECTS:
-        for question in subject(sides):
+    for topic in TOPICS:
+        for question in topic(sides):
             if question.reference is not None and question.candidate is not None:
                 yield question
