@@ -199,7 +199,18 @@ def test_noise_is_placed_where_it_began():
     ],
 )
 def test_whatever_was_recorded_the_verdict_stands(tmp_path, stem, key, value):
-    first = {"parameter/w": np.ones((2, 3))}
+    sound = recorded()
+    stands(tmp_path, sound, sound | {stem: sound[stem] | {key: value}})
+
+
+def test_parameters_of_truth_values_are_no_evidence(tmp_path):
+    sound = recorded()
+    truth = {"parameter/w": np.ones((2, 3), bool)}
+    stands(tmp_path, sound, {stem: sound[stem] | truth for stem in sound})
+
+
+def recorded() -> dict[str, dict[str, Array]]:
+    """The initial state and one step."""
     step = {
         "sample/indices": np.arange(2),
         "activation/(model)": np.ones((2, 3)),
@@ -207,10 +218,13 @@ def test_whatever_was_recorded_the_verdict_stands(tmp_path, stem, key, value):
         "gradient/w": np.ones((2, 3)),
         "parameter/w": np.zeros((2, 3)),
     }
-    sound = {"initial": first, "step-000000": step}
-    broken = sound | {stem: sound[stem] | {key: value}}
+    return {"initial": {"parameter/w": np.ones((2, 3))}, "step-000000": step}
+
+
+def stands(folder: Path, sound: dict[str, dict[str, Array]], broken: dict[str, dict[str, Array]]) -> None:
+    """The verdict on such recordings is given, and no formula fails."""
     one, other = ({"low": files, "high": files} for files in (sound, broken))
-    sides = by_hand(tmp_path / "torch", one), by_hand(tmp_path / "keras", other, "keras")
+    sides = by_hand(folder / "torch", one), by_hand(folder / "keras", other, "keras")
     result = explained(*sides)
     assert result.verdict == "diverged"
     assert INTERNAL_ERROR not in [cause["id"] for cause in result.causes]
