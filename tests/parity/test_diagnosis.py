@@ -205,8 +205,9 @@ def test_whatever_was_recorded_the_verdict_stands(tmp_path, stem, key, value):
 
 def test_parameters_of_truth_values_are_no_evidence(tmp_path):
     sound = recorded()
-    truth = {"parameter/w": np.ones((2, 3), bool)}
-    stands(tmp_path, sound, {stem: sound[stem] | truth for stem in sound})
+    truth, slot = {"parameter/w": np.ones((2, 3), bool)}, {"optimizer_state/w.momentum_buffer": np.ones((2, 3))}
+    broken = {stem: sound[stem] | truth for stem in sound}
+    stands(tmp_path, sound | {"step-000000": sound["step-000000"] | slot}, broken)
 
 
 def recorded() -> dict[str, dict[str, Array]]:
