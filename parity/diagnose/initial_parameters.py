@@ -48,8 +48,7 @@ def observe(side: Side, name: str, drawn: Array) -> InitialParameter | None:
 
 def _check(start: InitialParameter) -> None:
     shape = start.drawn.shape
-    kinds = {start.drawn.dtype.kind, start.seen["parameter"].value.dtype.kind}
-    require(start.drawn.size > 0 and "b" not in kinds, "numbers")
+    require(start.drawn.size > 0 and start.drawn.dtype.kind != "b", "numbers")
     require(not start.name.endswith(PACKED) or (len(shape) > 0 and shape[0] % 3 == 0), "queries, keys and values")
     require(not start.name.endswith("out_proj.weight") or len(shape) == 2, "a matrix")
 

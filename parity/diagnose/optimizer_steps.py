@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array
+from parity.diagnose.formula import require
 from parity.diagnose.updates import Updates
 
 # Constants that a setting of `precision` rounds to float32.
@@ -75,6 +76,7 @@ def replay(updates: Updates, **settings: Any) -> dict[str, Array]:
 
 def _stepped(rule: Rule, step: int, parameter: Array, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
     """Return the parameter and the optimizer's slots after one step."""
+    require(rule.sign > 0 or gradient.dtype.kind != "u", "a gradient that may be negative")
     gradient, rate, decay = rule.sign * gradient, rule.rate(step), rule.weight_decay
     if rule.decayed == "matrices" and parameter.ndim < 2:
         decay = 0.0

@@ -34,8 +34,7 @@ def _parameter(tensor: Unequal) -> str:
 def _check(updates: Updates) -> None:
     shapes = {gradient.shape for gradient in updates.gradients}
     require(shapes == {updates.initial.shape}, "gradients of the parameter's shape")
-    kinds = {array.dtype.kind for array in (updates.initial, *updates.gradients)}
-    require(not kinds & {"b", "u"}, "numbers that may be negative")
+    require(updates.initial.dtype.kind != "b", "numbers")
     rate = updates.seen.get("learning_rate@0")
     require(rate is None or rate.value.shape == (), "a learning rate that is one number")
 

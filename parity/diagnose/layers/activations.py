@@ -53,12 +53,7 @@ FUNCTIONS: Final[dict[str, Callable[[Array], Array]]] = {
 
 def _check(call: Call) -> None:
     numbers(call)
-    require(call.inputs[0].shape == call.output.shape and call.output.size > 0, "an output of the input's shape")
-
-
-def _check_axes(call: Call) -> None:
-    _check(call)
-    require(call.inputs[0].ndim > 0, "an axis")
+    require(call.inputs[0].shape == call.output.shape, "an output of the input's shape")
 
 
 def _others(function: str) -> tuple[str, ...]:
@@ -111,9 +106,15 @@ def log_softmax(x: Array, axis: int) -> Array:
 
 
 def _softmax(call: Call, axis: int, log: bool, scale: float) -> dict[str, Array]:
-    require(axis < call.inputs[0].ndim, "that axis")
+    _check_axis(call, axis)
     function = log_softmax if log else softmax
     return {"output": function(scale * call.inputs[0], axis)}
+
+
+def _check_axis(call: Call, axis: int) -> None:
+    """Require an axis with elements to take the softmax over."""
+    shape = call.inputs[0].shape
+    require(axis in range(len(shape)) and shape[axis] > 0, "that axis")
 
 
 def _axes(call: Call, settings: Settings) -> range:
@@ -125,7 +126,7 @@ def _scales(call: Call, settings: Settings) -> Iterator[float]:
     """Yield factors on the input: 1, and the slope of the output's logarithm over the input."""
     yield 1.0
     x, y, axis = call.inputs[0], call.output, settings["axis"]
-    require(axis < x.ndim, "that axis")
+    _check_axis(call, axis)
     logs = y if settings["log"] else np.log(np.maximum(y, np.finfo(np.float64).tiny))
     scale = solve.scale(_centred(x, axis), _centred(logs, axis))
     if scale is not None:
@@ -162,5 +163,5 @@ SOFTMAX = Formula(
         Trait("log", "softmax.log", choices(False, True)),
         Trait("scale", "softmax.scale", _scales),
     ),
-    _check_axes,
+    _check,
 )

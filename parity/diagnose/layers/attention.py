@@ -18,7 +18,7 @@ from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, cho
 from parity.diagnose.layers import dropout
 from parity.diagnose.layers.activations import softmax
 from parity.diagnose.layers.call import Call
-from parity.diagnose.layers.evidence import PRECISIONS, constant, far, numbers, parameter, vector
+from parity.diagnose.layers.evidence import PRECISIONS, constant, far, numbers, optional, parameter
 
 ARGUMENTS: Final = 3  # queries, keys and values
 BY_KEY_DIM: Final = "1 / sqrt(key_dim)"
@@ -48,7 +48,7 @@ def _check(call: Call) -> None:
     require(parameter(call, "in_proj_weight", 2).shape == (3 * d, d), "in_proj_weight for inputs of one size")
     require(parameter(call, "out_proj.weight", 2).shape == (d, d), "out_proj.weight of the inputs' size")
     require("in_proj_bias" not in call.parameters or call.parameters["in_proj_bias"].shape == (3 * d,), "three biases")
-    vector(call, "out_proj.bias", d)
+    optional(call, "out_proj.bias", (1, 1, d))
 
 
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:

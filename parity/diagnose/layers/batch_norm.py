@@ -14,7 +14,7 @@ from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices, require
 from parity.diagnose.layers import norms
 from parity.diagnose.layers.call import Call
-from parity.diagnose.layers.evidence import numbers, vector
+from parity.diagnose.layers.evidence import numbers, per_channel
 from parity.diagnose.layers.norms import Axes, Moments
 
 # PyTorch's default, Keras's default (0.99 as the weight of the old statistics), both with the weights exchanged, and
@@ -34,7 +34,7 @@ def _check(call: Call) -> None:
     for arguments in (*call.calls, *call.replicas):
         require(len(arguments) > 0 and arguments[0].shape[1:] == shape[1:], "inputs of one shape in all calls")
     for name in ("weight", "bias"):
-        vector(call, name, shape[1])
+        per_channel(call, name, shape[1])
     for buffers in (call.buffers, *call.held):
         for name in STATISTICS:
             require(name not in buffers or buffers[name].shape == shape[1:2], f"{name} of the channels")

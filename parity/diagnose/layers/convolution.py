@@ -14,7 +14,7 @@ from parity.diagnose.formula import UNSET, Formula, NotApplicable, Settings, Tra
 from parity.diagnose.layers import windows
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.layers.call import Call
-from parity.diagnose.layers.evidence import far, numbers, parameter, vector
+from parity.diagnose.layers.evidence import far, numbers, parameter, per_channel
 from parity.diagnose.layers.linear import TIMES, biases
 
 MODES: Final[dict[str, Literal["constant", "reflect", "wrap", "edge"]]] = {
@@ -32,7 +32,7 @@ def _check_images(call: Call) -> None:
     numbers(call, axes=4)
     parameter(call, "weight", 4)
     require(call.inputs[0].size > 0 and call.output.size > 0, "pixels")
-    vector(call, "bias", call.output.shape[1])
+    per_channel(call, "bias", call.output.shape[1])
 
 
 def _check_conv2d(call: Call) -> None:

@@ -28,17 +28,22 @@ def parameter(call: Call, name: str, axes: int) -> Array:
     return array
 
 
-def vector(call: Call, name: str, size: int) -> None:
-    """Require that a parameter or buffer, if there is one of that name, has one value or `size` of them."""
-    for tensors in (call.parameters, call.buffers):
-        if name in tensors:
-            require(tensors[name].shape in ((), (1,), (size,)), f"{name} of {size} values")
-
-
 def broadcasts(shape: tuple[int, ...], onto: tuple[int, ...]) -> bool:
     """Return whether an array of one shape can be combined with one of the other without changing the other's."""
     pairs = zip(reversed(shape), reversed(onto), strict=False)
     return len(shape) <= len(onto) and all(size in (1, whole) for size, whole in pairs)
+
+
+def optional(call: Call, name: str, onto: tuple[int, ...]) -> None:
+    """Require that a parameter, if there is one of that name, broadcasts onto a shape."""
+    if name in call.parameters:
+        require(broadcasts(call.parameters[name].shape, onto), f"{name} that broadcasts onto {onto}")
+
+
+def per_channel(call: Call, name: str, channels: int) -> None:
+    """Require that a parameter, if there is one of that name, has one value or one for each channel, in any shape."""
+    if name in call.parameters:
+        require(call.parameters[name].size in (1, channels), f"{name} of {channels} values")
 
 
 def constant(value: float, precision: str) -> float:

@@ -6,7 +6,7 @@ from parity.core.arrays import Array
 from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.layers.call import Call
-from parity.diagnose.layers.evidence import far, numbers, parameter, vector
+from parity.diagnose.layers.evidence import far, numbers, optional, parameter
 
 ROWS: Final = 16  # rows that are computed first, to reject settings that are far off
 TIMES: Final = {"added": 1.0, "left out": 0.0, "added twice": 2.0}  # factor of a bias, by setting
@@ -17,7 +17,7 @@ def _check(call: Call) -> None:
     weight, x, y = parameter(call, "weight", 2), call.inputs[0], call.output
     require(x.ndim > 0 and x.shape[-1] == weight.shape[1], "an input of the weight's size")
     require(y.shape == (*x.shape[:-1], len(weight)), "an output of the weight's size")
-    vector(call, "bias", len(weight))
+    optional(call, "bias", (1, len(weight)))
 
 
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:

@@ -186,7 +186,7 @@ def _skipped(call: Call, settings: Settings) -> tuple[bool, ...]:
 def _check_group(call: Call) -> None:
     numbers(call)
     x = call.inputs[0]
-    require(x.ndim > 1 and x.size > 0 and call.output.shape == x.shape, "samples with channels")
+    require(x.ndim > 1 and min(x.shape[:2]) > 0 and call.output.shape == x.shape, "samples with channels")
     for name in ("weight", "bias"):
         require(name not in call.parameters or call.parameters[name].size == x.shape[1], f"{name} of the channels")
 

@@ -22,7 +22,7 @@ LETTERS: Final = "NCHW"  # names of the axes of a batch of images
 
 def _check_images(call: Call) -> None:
     numbers(call, axes=4)
-    require(call.inputs[0].size > 0 and call.output.size > 0, "pixels")
+    require(min(*call.inputs[0].shape[2:], *call.output.shape[2:]) > 0, "pixels")
     require(call.inputs[0].dtype.kind == "f", "fractions, so that minus infinity can stand around the image")
 
 
@@ -70,7 +70,7 @@ def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
 
 
 def _check_samples(call: Call) -> None:
-    require(call.inputs[0].ndim > 1 and call.inputs[0].size > 0, "samples of at least one axis")
+    require(call.inputs[0].ndim > 1 and len(call.inputs[0]) > 0, "samples of at least one axis")
 
 
 def _flatten(call: Call, order: str) -> dict[str, Array]:
