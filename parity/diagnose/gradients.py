@@ -106,7 +106,6 @@ def _predict(
         require(gradient.before.shape == predicted.shape, "gradients of one shape in both steps")
         predicted = predicted + KEPT[kept] * gradient.before
     if row != SAME:
-        require(predicted.shape == seen.shape, "gradients of one shape on both sides")
         number, state = row.rsplit(" ", 1)
         predicted[int(number)] = 0.0 if state == STOPPED else seen[int(number)]
     return {"gradient": predicted}

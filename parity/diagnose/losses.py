@@ -64,16 +64,9 @@ def observe(side: Side, step: int, replica: int) -> LossValue | None:
 
 
 def _check(loss: LossValue) -> None:
-    for outputs, target in zip(loss.outputs, loss.targets, strict=True):
+    for outputs in loss.outputs:
         require(outputs.dtype.kind != "b" and outputs.ndim > 0 and outputs.size > 0, "outputs that are numbers")
         require(outputs.ndim == loss.outputs[0].ndim, "outputs with the same axes in every micro-batch")
-        require(target.dtype.kind != "b" and target.size > 0, "targets that are numbers")
-
-
-def _check_classes(loss: LossValue) -> None:
-    _check(loss)
-    for outputs, target in zip(loss.outputs, loss.targets, strict=True):
-        require(outputs.ndim == target.ndim + 1 and target.ndim > 0, "a class for each output")
 
 
 def _mse(loss: LossValue, terms: str, broadcast: bool, **reduction: Any) -> dict[str, Array]:
@@ -166,6 +159,7 @@ def _reduced(
         factor: a name in `_factors`.
     """
     sample_axis = 1 if isinstance(loss.case.model, schema.Transformer) and terms.ndim > 1 else 0
+    require(terms.ndim > sample_axis and terms.size > 0, "samples")
     total, count, samples = float(terms.sum()), float(counted.sum()), terms.shape[sample_axis]
     if over == "samples":
         value = total / samples
@@ -254,7 +248,7 @@ FORMULAS: Final[dict[str, Formula[LossValue]]] = {
             Trait("floor", "probability.clipping", choices("none", "1e-7", "1e-7, then normalised", "log e^-100")),
             Trait("base", "loss.logarithm", choices(*BASES)),
         ),
-        _check_classes,
+        _check,
     ),
 }
 

@@ -63,6 +63,8 @@ def observe(side: Side, size: int) -> Samples | None:
 
 def _check(samples: Samples) -> None:
     case = samples.case
+    indices = samples.seen["indices"].value
+    require(indices.ndim == 1 and np.issubdtype(indices.dtype, np.number), "a row of indices")
     require(case.strategy != "all_reduce" or case.data.batch >= case.replicas, "a sample for each replica")
 
 

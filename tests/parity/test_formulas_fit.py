@@ -10,9 +10,10 @@ import test_causes_layers
 import test_causes_training
 import test_wiring
 from ml_dtypes import bfloat16
+from observations import case, normal, start
 
 from parity.core.arrays import Array
-from parity.diagnose import explain, wiring
+from parity.diagnose import explain, initial_parameters, losses, reductions, samples, wiring
 from parity.diagnose.formula import UNSET, Formula, predicted, values
 from parity.diagnose.layers import LAYERS
 from parity.diagnose.layers.rounding import at_run_precision
@@ -86,21 +87,26 @@ def odd_ones(observation: Any) -> Iterator[Any]:
 def ask(formula: Formula[Any], observation: Any, usual: Mapping[str, Any]) -> None:
     """Ask for predictions under a few settings of every trait; `usual` are those of the unaltered observation."""
     own = explain.usual_settings(formula, observation)
-    for start in (usual,) if own == usual else (usual, own):
-        predicted(formula, observation, dict(start))
+    for base in (usual,) if own == usual else (usual, own):
+        predicted(formula, observation, dict(base))
         for trait in formula.traits:
-            for value in itertools.islice(values(formula, trait, observation, dict(start)), MOST_VALUES):
-                predicted(formula, observation, {**start, trait.name: value})
+            for value in itertools.islice(values(formula, trait, observation, dict(base)), MOST_VALUES):
+                predicted(formula, observation, {**base, trait.name: value})
 
 
 def examples() -> Iterator[tuple[str, Formula[Any], Any]]:
-    """One observation for each formula."""
+    """Observations for each formula, by name; of those of one name the last is taken."""
     for each in test_causes_layers.EVERY:
-        yield each.reference.kind, LAYERS[each.reference.kind].formula, each.reference
-    for kind, each in test_causes_training.ALL:
-        formula = test_causes_training.formula(each.reference)
-        yield f"{kind} {getattr(formula.predict, '__name__', '')}", formula, each.reference
+        call = each.reference
+        yield f"{call.kind}{' in replicas' * (len(call.replicas) > 1)}", LAYERS[call.kind].formula, call
+    for _, each in test_causes_training.ALL:
+        seen, formula = each.reference, test_causes_training.formula(each.reference)
+        later = " in a later step" if getattr(seen, "before", None) is not None else ""
+        yield f"{type(seen).__name__} {seen.name} {seen.case.strategy} {formula.predict.__name__}{later}", formula, seen
     yield "wiring", wiring.FORMULA, test_wiring.junction(test_wiring.X)
+    matrix = normal(24, 24)
+    out_proj = start(case("transformer/single"), "layer.out_proj.weight", matrix, matrix)
+    yield "InitialParameter out_proj", initial_parameters.FORMULA, out_proj
 
 
 EXAMPLES = {name: (formula, observation) for name, formula, observation in examples()}
@@ -125,3 +131,36 @@ def test_a_low_run_is_recomputed_or_does_not_fit(kind: str) -> None:
     for odd in itertools.islice(odd_ones(low), 0, None, SOME):
         with np.errstate(all="ignore"):
             at_run_precision(formula, high, odd)
+
+
+@pytest.mark.parametrize(
+    ("formula", "setting"),
+    [
+        (wiring.FORMULA, {"terms": ("nowhere",)}),
+        (reductions.FORMULA, {"taken": "mean of replica 99"}),
+        (samples.FORMULA, {"replicas": (99, 98)}),
+    ],
+)
+def test_settings_of_the_other_side_may_not_fit(formula: Formula[Any], setting: dict[str, Any]) -> None:
+    """What explains one side may name a replica or a tensor that the other does not have."""
+    observation = next(observation for own, observation in EXAMPLES.values() if own is formula)
+    assert predicted(formula, observation, explain.usual_settings(formula, observation) | setting) == {}
+
+
+def test_micro_batches_have_the_same_axes() -> None:
+    """Else the classes of one lie on an axis that the other does not have."""
+    whole = EXAMPLES["LossValue loss single _cross_entropy"][1]
+    target = np.zeros((2, 4, 5), np.int64)
+    outputs = normal(2, 4, 3, 5), normal(2, 3)
+    mixed = whole._replace(outputs=outputs, targets=(target, np.zeros(2, np.int64)))
+    ask(losses.formula(mixed.case), mixed, explain.usual_settings(losses.formula(whole.case), whole))
+
+
+@pytest.mark.parametrize(
+    ("kind", "output", "target"), [("mse", normal(2, 1), np.zeros(0)), ("cross_entropy", normal(3), np.zeros((), int))]
+)
+def test_a_loss_without_samples_does_not_fit(kind: str, output: Array, target: Array) -> None:
+    whole = EXAMPLES["LossValue loss single _cross_entropy"][1]
+    nothing = whole._replace(outputs=(output,), targets=(target,), case=case("transformer/single"))
+    formula = losses.FORMULAS[kind]
+    ask(formula, nothing, explain.usual_settings(formula, nothing))
