@@ -47,10 +47,7 @@ def observe(side: Side, name: str, drawn: Array) -> InitialParameter | None:
 
 
 def _check(start: InitialParameter) -> None:
-    shape = start.drawn.shape
     require(start.drawn.size > 0 and start.drawn.dtype.kind != "b", "numbers")
-    require(not start.name.endswith(PACKED) or (len(shape) > 0 and shape[0] % 3 == 0), "queries, keys and values")
-    require(not start.name.endswith("out_proj.weight") or len(shape) == 2, "a matrix")
 
 
 def _predict(
@@ -77,6 +74,7 @@ def _blocks(start: InitialParameter, matrix: str, packing: str, heads: str) -> A
     """Return a matrix, or the three of a packed attention projection, each transposed and in the given order."""
     if not start.name.endswith(PACKED):
         return _with_heads_reordered(start, _transposed(start.drawn, matrix), heads)
+    require(start.drawn.ndim > 0 and len(start.drawn) % 3 == 0, "queries, keys and values")
     blocks = dict(zip("qkv", np.split(start.drawn, 3), strict=True))
     return np.concatenate([_with_heads_reordered(start, _transposed(blocks[name], matrix), heads) for name in packing])
 
@@ -98,6 +96,7 @@ def _with_heads_reordered(start: InitialParameter, block: Array, heads: str) -> 
     if heads == DRAWN or not isinstance(start.case.model, schema.Transformer):
         return block
     axis = 1 if start.name.endswith("out_proj.weight") else 0
+    require(block.ndim > axis, "rows or columns for the heads")
     size, count = block.shape[axis], start.case.model.heads
     fewest = count if heads == "interleaved" else size // count
     require(fewest > 0 and size % fewest == 0, "a size that the number of heads divides")

@@ -500,6 +500,22 @@ def test_batch_norms_that_agree(rows: int, channels: int, size: int, epsilon: fl
     agree(build)
 
 
+def test_a_batch_norm_may_be_called_with_images_of_several_sizes() -> None:
+    large, small, old = normal(4, 3, 6, 6), normal(4, 3, 2, 2), np.ones(3)
+
+    def observed(momentum: float) -> Call:
+        mean, variance = old, old
+        for x in (large, small):
+            mean = mean + momentum * (x.mean((0, 2, 3)) - mean)
+            variance = variance + momentum * (x.var((0, 2, 3), ddof=1) - variance)
+        after, buffers = ({"running_mean": m, "running_var": v} for m, v in ((mean, variance), (old, old)))
+        output = calls.standardised(large, (0, 2, 3))
+        return call("batch_norm", large, output, {}, after, buffers=buffers, calls=((large,), (small,)))
+
+    (found,) = changes(observed(0.1), observed(0.01))
+    assert (found.cause, found.reference, found.candidate) == ("batch_norm.momentum", 0.1, 0.01)
+
+
 @settings(max_examples=30, deadline=None)
 @given(size=st.integers(4, 9), kernel=st.integers(1, 4), stride=st.integers(1, 3), same=st.booleans())
 def test_convolutions_that_agree(size: int, kernel: int, stride: int, same: bool) -> None:

@@ -32,7 +32,8 @@ def _check(call: Call) -> None:
     shape = call.inputs[0].shape
     require(len(shape) > 1, "samples with channels")
     for arguments in (*call.calls, *call.replicas):
-        require(len(arguments) > 0 and arguments[0].shape[1:] == shape[1:], "inputs of one shape in all calls")
+        own = arguments[0].shape if arguments else ()
+        require(len(own) == len(shape) and own[1] == shape[1], "the same channels in all calls")
     for name in ("weight", "bias"):
         per_channel(call, name, shape[1])
     for buffers in (call.buffers, *call.held):
@@ -73,6 +74,7 @@ def _moments(call: Call, settings: Settings) -> Moments:
 
 def _over_all_replicas(call: Call) -> Moments:
     """Return the statistics over all replicas."""
+    require(len({inputs[0].shape[1:] for inputs in call.replicas}) == 1, "inputs of one shape on all replicas")
     whole = np.concatenate([inputs[0] for inputs in call.replicas])
     return norms.moments(whole, _axes(whole))
 

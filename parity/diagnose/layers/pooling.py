@@ -23,7 +23,7 @@ LETTERS: Final = "NCHW"  # names of the axes of a batch of images
 def _check_images(call: Call) -> None:
     numbers(call, axes=4)
     require(min(*call.inputs[0].shape[2:], *call.output.shape[2:]) > 0, "pixels")
-    require(call.inputs[0].dtype.kind == "f", "fractions, so that minus infinity can stand around the image")
+    require(call.inputs[0].dtype.kind not in "iu", "a type that has minus infinity, to stand around the image")
 
 
 def _max_pool2d(call: Call, window: tuple[int, int], padding: tuple[int, ...], kind: str) -> dict[str, Array]:
