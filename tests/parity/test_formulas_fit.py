@@ -164,3 +164,16 @@ def test_a_loss_without_samples_does_not_fit(kind: str, output: Array, target: A
     nothing = whole._replace(outputs=(output,), targets=(target,), case=case("transformer/single"))
     formula = losses.FORMULAS[kind]
     ask(formula, nothing, explain.usual_settings(formula, nothing))
+
+
+def test_rows_that_the_heads_do_not_divide_do_not_fit() -> None:
+    odd = start(case("transformer/single"), "layer.out_proj.weight", normal(3, 3), normal(3, 3))
+    usual = explain.usual_settings(initial_parameters.FORMULA, odd)
+    assert predicted(initial_parameters.FORMULA, odd, usual)
+    assert predicted(initial_parameters.FORMULA, odd, usual | {"heads": "interleaved"}) == {}
+
+
+def test_a_batch_of_fewer_samples_than_replicas_does_not_fit() -> None:
+    small = case("simple_block/all_reduce", data={"batch": 1}, devices=3)
+    observation = EXAMPLES["Samples indices all_reduce _predict"][1]._replace(case=small)
+    ask(samples.FORMULA, observation, {})
