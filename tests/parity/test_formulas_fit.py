@@ -85,9 +85,9 @@ def odd_ones(observation: Any) -> Iterator[Any]:
 
 
 def ask(formula: Formula[Any], observation: Any, usual: Mapping[str, Any]) -> None:
-    """Ask for predictions under a few settings of every trait; `usual` are those of the unaltered observation."""
+    """Ask for predictions under a few settings of every trait, also beside other `usual` settings than its own."""
     own = explain.usual_settings(formula, observation)
-    for base in (usual,) if own == usual else (usual, own):
+    for base in (own,) if usual in ({}, own) else (usual, own):
         predicted(formula, observation, dict(base))
         for trait in formula.traits:
             for value in itertools.islice(values(formula, trait, observation, dict(base)), MOST_VALUES):
@@ -177,3 +177,10 @@ def test_a_batch_of_fewer_samples_than_replicas_does_not_fit() -> None:
     small = case("simple_block/all_reduce", data={"batch": 1}, devices=3)
     observation = EXAMPLES["Samples indices all_reduce _predict"][1]._replace(case=small)
     ask(samples.FORMULA, observation, {})
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_batch_norm_without_samples_does_not_fail() -> None:
+    formula, call = EXAMPLES["batch_norm in replicas"]
+    empty = (call.inputs[0][:0],)
+    ask(formula, call._replace(calls=(empty,), replicas=(empty,) * len(call.replicas)), {})
