@@ -27,6 +27,7 @@ ODD: Mapping[str, Callable[[Array], Array]] = {
     "nothing": lambda array: array[:0] if array.ndim else np.zeros(0),
     "nothing along the last axis": lambda array: array[..., :0] if array.ndim else np.zeros(0),
     "the first half": lambda array: array[: len(array) // 2] if array.ndim else array,
+    "half of the channels": lambda array: array[:, : array.shape[1] // 2] if array.ndim > 1 else array,
     "twice": lambda array: np.concatenate([array, array]) if array.ndim else np.stack([array, array]),
     "one more axis": lambda array: array[None],
     "one more axis at the end": lambda array: array[..., None],
@@ -184,3 +185,10 @@ def test_a_batch_norm_without_samples_does_not_fail() -> None:
     formula, call = EXAMPLES["batch_norm in replicas"]
     empty = (call.inputs[0][:0],)
     ask(formula, call._replace(calls=(empty,), replicas=(empty,) * len(call.replicas)), {})
+
+
+def test_channels_that_the_groups_do_not_divide_do_not_fit() -> None:
+    formula, call = EXAMPLES["conv_transpose2d"]
+    weight, output = call.parameters["weight"], call.seen["output"]
+    half = output._replace(value=output.value[:, : weight.shape[1] // 2])
+    ask(formula, call._replace(parameters={"weight": weight}, seen={"output": half}), {})

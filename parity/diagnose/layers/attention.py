@@ -41,7 +41,6 @@ class Scored(NamedTuple):
 
 def _check(call: Call) -> None:
     numbers(call, axes=3)
-    require(len(call.inputs) == ARGUMENTS, "queries, keys and values")
     queries, keys, values = (x.shape for x in call.inputs)
     require(min(*queries, *keys) > 0 and queries[1:] == keys[1:] and keys == values, "inputs of one size")
     d = queries[-1]

@@ -6,14 +6,13 @@ from parity.core.arrays import Array
 from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.layers.call import Call
-from parity.diagnose.layers.evidence import far, numbers, optional, parameter
+from parity.diagnose.layers.evidence import far, optional, parameter
 
 ROWS: Final = 16  # rows that are computed first, to reject settings that are far off
 TIMES: Final = {"added": 1.0, "left out": 0.0, "added twice": 2.0}  # factor of a bias, by setting
 
 
 def _check(call: Call) -> None:
-    numbers(call)
     weight, x, y = parameter(call, "weight", 2), call.inputs[0], call.output
     require(x.ndim > 0 and x.shape[-1] == weight.shape[1], "an input of the weight's size")
     require(y.shape == (*x.shape[:-1], len(weight)), "an output of the weight's size")
