@@ -15,7 +15,6 @@ from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers.call import Call
-from parity.diagnose.layers.evidence import numbers
 
 SHARED: Final = "the shared generator"
 RATES: Final = (0.1, 0.2, 0.25, 0.3, 0.5)
@@ -32,7 +31,6 @@ def factors(call: Call, shape: tuple[int, ...], settings: Settings) -> Array:
 
 
 def _check(call: Call) -> None:
-    numbers(call)
     require(call.inputs[0].shape == call.output.shape, "an output of the input's shape")
 
 

@@ -10,14 +10,13 @@ from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers.call import Call
-from parity.diagnose.layers.evidence import numbers, parameter
+from parity.diagnose.layers.evidence import parameter
 
 OFFSETS: Final = {"as given": 0, "one too many": 1, "one too few": -1}
 CLIPPED: Final = "clipped to the table"
 
 
 def _check(call: Call) -> None:
-    numbers(call)
     parameter(call, "weight", 2)
     require(call.output.shape[:-1] == call.inputs[0].shape and call.output.ndim > 0, "a vector for each id")
 
