@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from parity.selftest.catalogue import ALL, resolve
+from parity.selftest.table import ROWS
 from parity.trace import keys
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +31,12 @@ def mutations(side: str) -> set[str]:
 def test_catalogue_and_mutations_agree(side):
     planted = {fault.name for fault in ALL if fault.side == side}
     assert planted == mutations(side) - ELSEWHERE
+
+
+def test_a_fault_has_one_row_for_both_sides():
+    assert max(Counter(row.name for row in ROWS).values()) == 1
+    assert all(row.faults and row.mistake for row in ROWS)
+    assert {len(row.faults) for row in ROWS} == {1, 2}
 
 
 def test_there_are_eighty_faults_on_few_cases():
