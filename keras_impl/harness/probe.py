@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_impl.harness import devices, kinds, partitions, weights
+from keras_impl.harness import kinds, weights
 from keras_impl.harness.layout_recorder import LayoutRecorder
 from keras_impl.harness.replicas import Handed, Replica, Replicas
+from keras_impl.instruments import devices, partitions
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel, SplitDropout
 from parity.config import schema
 from parity.core.names import MODEL

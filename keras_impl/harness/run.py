@@ -9,15 +9,16 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
-from keras_impl import losses, models, optimizers
-from keras_impl.harness import data, devices, faults, precision, specimen, weights
-from keras_impl.harness.devices import rank
+from keras_impl import faults, losses, models, optimizers
+from keras_impl.harness import data, precision, specimen, weights
 from keras_impl.harness.layout_recorder import LayoutRecorder
 from keras_impl.harness.masks import Masks
 from keras_impl.harness.pair import run as pair
 from keras_impl.harness.probe import Probe
 from keras_impl.harness.replicas import LAYOUTS, Replica
 from keras_impl.harness.settings import settings
+from keras_impl.instruments import devices
+from keras_impl.instruments.devices import rank
 from keras_impl.strategies import ddp
 from parity.config import schema
 from parity.runtime.drive import Account, Run

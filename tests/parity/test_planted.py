@@ -20,7 +20,7 @@ ELSEWHERE = {"rank.raises", "rank.hangs", "rank.exits", "placement.move", "preci
 def mutations(side: str) -> set[str]:
     """The names of a side's mutations, as its files say them: nothing here imports a framework."""
     found = set()
-    for path in (ROOT / f"{side}_impl" / "harness" / "faults").glob("*.py"):
+    for path in (ROOT / f"{side}_impl" / "faults").glob("*.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.AnnAssign) and node.target.id == "FAULTS":
                 found |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}

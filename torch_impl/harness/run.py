@@ -11,14 +11,15 @@ from parity.config import schema
 from parity.runtime.drive import Account, Run
 from parity.runtime.environment import threads
 from parity.trace.layout import Layout
-from torch_impl import losses, models, optimizers
-from torch_impl.harness import data, devices, faults, precision, specimen, weights
-from torch_impl.harness.devices import Machine, rank
+from torch_impl import faults, losses, models, optimizers
+from torch_impl.harness import data, precision, specimen, weights
 from torch_impl.harness.layout_recorder import LayoutRecorder
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import run as pair
 from torch_impl.harness.probe import Probe, modules
 from torch_impl.harness.settings import settings
+from torch_impl.instruments import devices
+from torch_impl.instruments.devices import Machine, rank
 
 __all__ = ["NAME", "rank", "run", "settings", "versions"]
 
