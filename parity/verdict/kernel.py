@@ -101,7 +101,7 @@ def measure(runs: Runs, low: str = "float32") -> Spread:
     """Measure the differences between the runs of a tensor in float64; `low` is the run precision."""
     reduction = partial(_AllRuns, every=stride(runs.reference_high.size), shrinks=2.0 ** (SLACK - gap(low)))
     found, tables = _stream(runs, reduction, np.dtype(np.float64))
-    reference, candidate, high, low_runs, reference_error, candidate_error, witness = found
+    candidate, reference, high, low_runs, reference_error, candidate_error, witness = found
     table = tables[0]
     for other in tables[1:]:
         table.join(other)
@@ -164,7 +164,7 @@ class _TwoArrays:
         self.spare = np.empty(step, dtype)
 
     def __call__(self, blocks: list[Array | None]) -> list[_Size]:
-        return [_alone(blocks[0]), _apart(blocks[0], blocks[1], self.spare, norm=True)]
+        return [_alone(blocks[0], self.spare), _apart(blocks[0], blocks[1], self.spare, norm=True)]
 
 
 class _AllRuns:
@@ -172,10 +172,11 @@ class _AllRuns:
 
     def __init__(self, step: int, dtype: np.dtype[Any], every: int, shrinks: float) -> None:
         self.table, self._every, self._shrinks = Table(), every, shrinks
-        self.spare = np.empty(step, dtype)
+        self.spare, self._magnitudes = np.empty((2, step), dtype)
 
     def __call__(self, blocks: list[Array | None]) -> list[_Size]:
         reference, candidate, low, low_candidate, witness = blocks
+        alone = [_alone(candidate, self.spare), _alone(reference, self._magnitudes)]
         apart = [
             _apart(low, low_candidate, self.spare),
             _apart(low, reference, self.spare, norm=True),
@@ -185,12 +186,12 @@ class _AllRuns:
         high = _apart(reference, candidate, self.spare)  # last, because `_enter` reads its result from the buffer
         if high.largest:
             self._enter(blocks)
-        return [_alone(reference), _alone(candidate), high, *apart]
+        return [*alone, high, *apart]
 
     def _enter(self, blocks: list[Array | None]) -> None:
         assert blocks[0] is not None
         difference = self.spare[: len(blocks[0])]
-        places = suspicious(blocks, difference, self._shrinks)
+        places = suspicious(blocks, difference, self._magnitudes[: len(difference)], self._shrinks)
         self.table.enter(blocks, np.arange(0, len(difference), self._every), None)
         self.table.enter(blocks, places, difference[places])
 
@@ -263,15 +264,19 @@ def _cast(array: Array, part: slice, buffer: Array) -> Array:
     return buffer[: len(block)]
 
 
-def _alone(values: Array | None) -> _Size:
-    """Return the size of a block: its largest finite magnitude, and its numbers of NaN and infinity."""
+def _alone(values: Array | None, buffer: Array) -> _Size:
+    """Return the size of a block: its largest finite magnitude, and its numbers of NaN and infinity.
+
+    The magnitudes are left in `buffer`.
+    """
     if values is None or not values.size:
         return _Size()
-    largest = max(float(np.maximum.reduce(values)), -float(np.minimum.reduce(values)))
+    magnitudes = np.abs(values, out=buffer[: len(values)])
+    largest = float(np.maximum.reduce(magnitudes))
     if math.isfinite(largest):
         return _Size(largest)
-    finite = np.abs(values[np.isfinite(values)])
-    nans = int(np.isnan(values).sum())
+    finite = magnitudes[np.isfinite(magnitudes)]
+    nans = int(np.isnan(magnitudes).sum())
     return _Size(float(finite.max(initial=0.0)), nans=nans, infinite=values.size - finite.size - nans)
 
 

@@ -21,7 +21,7 @@ ROWS: Final = 2048  # the exponents of float64
 LOWEST: Final = -1023  # the exponent of row 0, which holds the subnormal numbers
 PART: Final = 1 << 14  # elements whose limits are computed at a time
 SAMPLE: Final = 1024  # elements that are sampled at least for their noise, whatever their difference
-STRIDE: Final = 64  # the largest distance of sampled elements: a large tensor's sample is every 64th element
+STRIDE: Final = 512  # the largest distance of sampled elements: a large tensor's sample is every 512th element
 # The noise at a size is the largest over all smaller elements and those up to WINDOW octaves larger, because the only
 # element of an octave may be exact in the low runs by luck.
 WINDOW: Final = 3
@@ -142,19 +142,19 @@ class Table:
         return _upper(int(rows[-1])) if rows.size else 0.0
 
 
-def suspicious(runs: Sequence[Array | None], difference: Array, shrinks: float) -> NDArray[np.intp]:
+def suspicious(runs: Sequence[Array | None], difference: Array, magnitudes: Array, shrinks: float) -> NDArray[np.intp]:
     """Return the indices of the elements of a block whose difference is not always a match.
 
-    `difference`: |reference - candidate| of the high runs. `shrinks`: 2^-(E-9), the factor by which a match must shrink
-    from the low runs to the high runs. An element is left out if its difference is at most that part of its own noise,
-    which is either the rounding error of storing it at the run precision, or that of its own low runs.
+    `difference`: |reference - candidate| of the high runs. `magnitudes`: |reference|, which is overwritten. `shrinks`:
+    2^-(E-9), the factor by which a match must shrink from the low runs to the high runs. An element is left out if its
+    difference is at most that part of its own noise, which is either the rounding error of storing it at the run
+    precision, or that of its own low runs.
     """
-    high = runs[0]
-    assert high is not None
     parts = []
-    for start in range(0, high.size, PART):
-        limit = np.multiply(high[start : start + PART], SAFE)
-        parts.append(np.flatnonzero(difference[start : start + PART] > np.abs(limit, out=limit)) + start)
+    for start in range(0, difference.size, PART):
+        limit = magnitudes[start : start + PART]
+        np.multiply(limit, SAFE, out=limit)
+        parts.append(np.flatnonzero(difference[start : start + PART] > limit) + start)
     places = np.concatenate(parts)
     if not places.size:
         return places

@@ -21,7 +21,7 @@ from parity import standalone
 from parity.config import cases
 from parity.core.errors import BackendError, UsageError
 from parity.runtime import child, drive
-from parity.runtime.backend import Backend, feed, running
+from parity.runtime.backend import Backend, running
 from parity.runtime.child import Child, answers
 from parity.runtime.drive import Account, Rank, Run
 from parity.runtime.job import Job
@@ -268,7 +268,7 @@ for line in sys.stdin:
 """
     backend = stage.backend(code)
     with running([backend]):
-        statuses = [result.answer.status for result in feed({backend: [job(stage.folder)] * 3})]
+        statuses = [backend.do(job(stage.folder)).status for _ in range(3)]
         assert statuses == ["error", "done", "done"]
         assert sorted(rank for rank, _ in stage.running()) == [0, 1, 2]
     assert len(stage.started()) == 2 * RANKS  # the third job was done by the second group
@@ -294,7 +294,7 @@ def test_groups_are_kept_beside_each_other_for_the_same_devices(stage: Stage) ->
     single, ddp = job(stage.folder, "simple_block/single"), job(stage.folder)
     backend = stage.backend(ANSWERS)
     with running([backend]):
-        assert [result.answer.status for result in feed({backend: [single, ddp] * 3})] == ["done"] * 6
+        assert [backend.do(each).status for each in [single, ddp] * 3] == ["done"] * 6
         assert len(stage.running()) == len(stage.started()) == 1 + RANKS
 
 
