@@ -79,9 +79,7 @@ def _floor(args: argparse.Namespace) -> tuple[float, Seconds]:
                 if messages := [answer.message for answer in task.answers().values() if answer.status != "done"]:
                     raise RuntimeError(f"{task.case.name}: {messages[0]}")
         seconds = time.perf_counter() - start
-    trained = {
-        task.case.name: {side: answer.seconds for side, answer in task.answers().items()} for task in plan.own
-    }
+    trained = {task.case.name: {side: answer.seconds for side, answer in task.answers().items()} for task in plan.own}
     return seconds, trained
 
 
