@@ -3,22 +3,11 @@
 from typing import Any
 
 from parity.core.names import MODEL
-from parity.doctor.evidence import (
-    Backward,
-    Call,
-    Copy,
-    Cut,
-    Evidence,
-    Failure,
-    Gradient,
-    Module,
-    Move,
-    Optimizer,
-    Place,
-    Step,
-    Tensor,
-    Weight,
-)
+from parity.doctor.evidence import Evidence, Step
+from parity.doctor.evidence.common import Place, Tensor
+from parity.doctor.evidence.model import Module, Move, Weight
+from parity.doctor.evidence.ops import Call, Copy, Failure
+from parity.doctor.evidence.training import Backward, Cut, Gradient, Optimizer
 
 MODULES = {"encoder": "Linear", "decoder": "Linear"}
 NAMES = [f"{module}.{kind}" for module in MODULES for kind in ("weight", "bias")]

@@ -5,7 +5,9 @@ from typing import Any
 from doctor_evidence import NAMES, cut, evidence, gradients, place, step, tensor
 
 from parity.core.names import MODEL
-from parity.doctor.evidence import Backward, Code, Cut, Event, Evidence, Held, LossCall, Optimizer
+from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.training import Backward, Cut, Event, Held, LossCall, Optimizer
 
 WHOLE = {"encoder": "none", "decoder": "none"}
 

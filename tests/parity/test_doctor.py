@@ -19,7 +19,8 @@ from parity import cli
 from parity.core.errors import BackendError, MissingError
 from parity.doctor import __main__ as command
 from parity.doctor import examine, rules
-from parity.doctor.evidence import Collective, Evidence, Time
+from parity.doctor.evidence import Evidence, Time
+from parity.doctor.evidence.ranks import Collective
 from parity.doctor.examine import ExaminedProgram
 from parity.doctor.files import Files
 from parity.doctor.finding import Finding

@@ -24,23 +24,12 @@ from doctor_training_rows import ROWS
 
 from parity.core.names import MODEL
 from parity.doctor import rules
-from parity.doctor.evidence import (
-    Backward,
-    Broadcast,
-    Call,
-    Collective,
-    Eager,
-    Evidence,
-    Failure,
-    InPlace,
-    LossCall,
-    Module,
-    NotFinite,
-    Optimizer,
-    Retrace,
-    Soft,
-    Step,
-)
+from parity.doctor.evidence import Evidence, Step
+from parity.doctor.evidence.functions import Eager, Retrace
+from parity.doctor.evidence.model import Module
+from parity.doctor.evidence.ops import Broadcast, Call, Failure, InPlace, NotFinite, Soft
+from parity.doctor.evidence.ranks import Collective
+from parity.doctor.evidence.training import Backward, LossCall, Optimizer
 from parity.doctor.rules import words
 
 KIB = 256  # float32 numbers
