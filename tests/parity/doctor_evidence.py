@@ -11,6 +11,8 @@ from parity.doctor.evidence.training import Backward, Cut, Gradient, Optimizer
 from parity.doctor.finding import Finding, Severity
 
 MODULES = {"encoder": "Linear", "decoder": "Linear"}
+# Evidence, the id of its finding, its severity, where, the line, what the fix has; the evidence corrected.
+Row = tuple[Evidence, str, str, str, str, str, Evidence]
 NAMES = [f"{module}.{kind}" for module in MODULES for kind in ("weight", "bias")]
 
 
