@@ -14,7 +14,8 @@ from keras_impl.harness.doctor.names import Variable, named, registered, variabl
 from keras_impl.harness.doctor.scopes import Scopes
 from keras_impl.harness.pretend import name
 from parity.core.names import MODEL
-from parity.doctor.evidence import Module, Move, Tensor, Weight
+from parity.doctor.evidence.common import Tensor
+from parity.doctor.evidence.model import Module, Move, Weight
 from parity.doctor.rewrite import Spot
 
 Optimizer = keras.optimizers.Optimizer

@@ -10,7 +10,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data.dataloader import _BaseDataLoaderIter  # the base class of all its iterators
 
-from parity.doctor.evidence import Place, Step
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Place
 from torch_impl.harness.doctor import source
 from torch_impl.harness.doctor.build import Building
 from torch_impl.harness.doctor.calls import Calls
