@@ -10,8 +10,9 @@ from parity.config import cases
 from parity.config.schema import Case
 from parity.diagnose.diagnosis import explained
 from parity.results import CaseResult
-from parity.runtime.backend import Backend, feed, running
+from parity.runtime.backend import Backend, running
 from parity.runtime.job import RUNS, Job
+from parity.runtime.runner import both
 from parity.trace.manifest import Trace
 
 pytest_plugins = ["sides"]
@@ -73,18 +74,16 @@ def run(backends: list[Backend], tmp_path_factory: pytest.TempPathFactory) -> Co
         case = name if isinstance(name, Case) else cases.resolve(name, changes or {})
         folder = tmp_path_factory.mktemp(f"case{next(numbers)}")
         jobs = {
-            backend: [
-                Job(
-                    case=case,
-                    runs=RUNS[backend.name],
-                    folder=str(folder / backend.name),
-                    fault=faults.get(backend.name, ""),
-                )
-            ]
+            backend: Job(
+                case=case,
+                runs=RUNS[backend.name],
+                folder=str(folder / backend.name),
+                fault=faults.get(backend.name, ""),
+            )
             for backend in backends
         }
-        for result in feed(jobs):
-            assert result.answer.status == "done", result.answer.message
+        for answer in both(jobs).values():
+            assert answer.status == "done", answer.message
         return explained(Trace(folder / "torch"), Trace(folder / "keras"))
 
     return compared

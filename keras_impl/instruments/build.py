@@ -14,7 +14,8 @@ from keras_impl.instruments.names import Variable, named, registered, variables
 from keras_impl.instruments.pretended import name
 from keras_impl.instruments.scopes import Scopes
 from parity.core.names import MODEL
-from parity.doctor.evidence import Module, Move, Tensor, Weight
+from parity.doctor.evidence.common import Tensor
+from parity.doctor.evidence.model import Module, Move, Weight
 from parity.doctor.rewrite import Spot
 
 Optimizer = keras.optimizers.Optimizer

@@ -15,7 +15,10 @@ from keras_impl.instruments.build import Building
 from keras_impl.instruments.frames import View
 from keras_impl.instruments.origins import Known, Origins, tensors
 from parity.doctor import rewrite
-from parity.doctor.evidence import Call, Cut, Phase, Place, Step
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Phase, Place
+from parity.doctor.evidence.ops import Call
+from parity.doctor.evidence.training import Cut
 
 
 class _Thread(threading.local):

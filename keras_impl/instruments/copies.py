@@ -9,7 +9,9 @@ from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.frames import View
 from keras_impl.instruments.origins import CONSTANT, Known, Origins, size
 from parity.doctor import rewrite
-from parity.doctor.evidence import Copy, Place, Step, What
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Place
+from parity.doctor.evidence.ops import Copy, What
 
 HOST = "CPU:0"
 SMALL = 64  # bytes; shapes and learning rates are smaller

@@ -12,7 +12,9 @@ from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.frames import View
 from keras_impl.instruments.origins import Origins
 from parity.doctor import rewrite
-from parity.doctor.evidence import Code, Cut, Step
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.training import Cut
 from parity.doctor.rewrite import Expression
 
 

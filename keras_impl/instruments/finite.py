@@ -7,7 +7,9 @@ import tensorflow as tf
 
 from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.origins import Origins
-from parity.doctor.evidence import NotFinite, Place, Step
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Place
+from parity.doctor.evidence.ops import NotFinite
 
 GIVEN = ("ReadVariableOp", "Const", "Fill", "Identity")  # they pass on what was not finite before, or is intended
 

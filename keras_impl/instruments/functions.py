@@ -27,7 +27,8 @@ from tensorflow.python.ops import script_ops
 from keras_impl.instruments import source
 from keras_impl.instruments.arguments import ON, Argument, arguments, differences
 from parity.core.names import MODEL
-from parity.doctor.evidence import Eager, Place, Retrace
+from parity.doctor.evidence.common import Place
+from parity.doctor.evidence.functions import Eager, Retrace
 
 TRAINER = "keras/src/backend/tensorflow/trainer.py"
 PIPELINE = "tensorflow/python/data/"  # reading data may well run in Python

@@ -17,7 +17,9 @@ from keras_impl.instruments.frames import View
 from keras_impl.instruments.origins import Known, Origins, tensors
 from parity.core.names import MODEL
 from parity.doctor import order, rewrite
-from parity.doctor.evidence import Code, LossCall, Step
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.training import LossCall
 from parity.doctor.rewrite import Expression
 
 MATRIX = ("MatMul", "BatchMatMulV2", "Einsum", "BiasAdd")

@@ -19,7 +19,8 @@ from keras_impl.instruments.losses import Losses, is_straight, note_activation
 from keras_impl.instruments.origins import MOVES, Known
 from keras_impl.instruments.scopes import Scopes
 from parity.doctor import rewrite
-from parity.doctor.evidence import Broadcast, Code, Place, Soft
+from parity.doctor.evidence.common import Code, Place
+from parity.doctor.evidence.ops import Broadcast, Soft
 
 PICKS = ("GatherV2", "RandomShuffle", "RandomShuffleV2")
 COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual", "Maximum", "Minimum")

@@ -16,7 +16,8 @@ from tensorflow.python.framework import ops  # the class of eager tensors is not
 
 from keras_impl.instruments import pretended
 from keras_impl.instruments.names import Variable
-from parity.doctor import evidence
+from parity.doctor.evidence.common import Code, Tensor
+from parity.doctor.evidence.ops import NotFinite
 from parity.doctor.rewrite import Spot
 
 MOVES = ("Identity", "Cast", "Reshape", "Transpose", "Squeeze", "ExpandDims", "StridedSlice", "Split")
@@ -33,10 +34,10 @@ class Known:
     recorded: bool = False  # by a tape, so it carries a gradient
     straight: bool = False  # a linear layer's output, at most reshaped
     activation: str = ""  # whose output it is, at most reshaped: "softmax"
-    without: evidence.Code | None = None  # the user's line without that activation
+    without: Code | None = None  # the user's line without that activation
     picked: Spot | None = None  # where its rows were put into another order
     scaled: bool = False  # a scalar that the user's line multiplied or divided
-    fault: evidence.NotFinite | None = None  # the cause, if it is not finite
+    fault: NotFinite | None = None  # the cause, if it is not finite
     copied: set[str] = field(default_factory=set)  # the devices that have a copy
 
 
@@ -80,14 +81,14 @@ class Origins:
             known = self.of(tensor)
             known.origin = known.origin or f"output of {module}"
 
-    def describe(self, tensor: Any) -> evidence.Tensor:
+    def describe(self, tensor: Any) -> Tensor:
         """Describe a tensor as evidence; of a variable its first copy."""
         if isinstance(tensor, np.ndarray):
-            return evidence.Tensor(device="CPU:0", dtype=tensor.dtype.name, shape=list(tensor.shape))
+            return Tensor(device="CPU:0", dtype=tensor.dtype.name, shape=list(tensor.shape))
         if isinstance(tensor, keras.Variable):
             tensor = copies(tensor)[0]
         known = self.of(tensor if isinstance(tensor, tf.Tensor) else tensor.handle)
-        return evidence.Tensor(
+        return Tensor(
             device=self.device(tensor),
             dtype=tensor.dtype.name,
             shape=list(tensor.shape),

@@ -19,7 +19,8 @@ from keras_impl.instruments import source
 from keras_impl.instruments.copies import HOST, SMALL, Copies
 from keras_impl.instruments.frames import View, look
 from keras_impl.instruments.origins import CONSTANT, Known, size
-from parity.doctor.evidence import Cut, What
+from parity.doctor.evidence.ops import What
+from parity.doctor.evidence.training import Cut
 
 METHODS: dict[str, What] = {
     "numpy": "numpy",

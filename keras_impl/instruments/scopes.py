@@ -10,7 +10,7 @@ from tensorflow.python.eager import context  # both tf.device and keras.device e
 
 from keras_impl.instruments import source
 from keras_impl.instruments.pretended import name
-from parity.doctor.evidence import Move
+from parity.doctor.evidence.model import Move
 
 
 class Scopes:

@@ -17,13 +17,15 @@ from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.cuts import Cuts
 from keras_impl.instruments.finite import Finite, is_finite
 from keras_impl.instruments.origins import Known, Origins, copies, tensors
-from parity.doctor import evidence, rewrite
+from parity.doctor import rewrite
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.training import Backward, Gradient, Optimizer
 
 
 class Training:
     """Observes the training in a step."""
 
-    def __init__(self, step: evidence.Step, calls: Calls, origins: Origins, finite: Finite, cuts: Cuts):
+    def __init__(self, step: Step, calls: Calls, origins: Origins, finite: Finite, cuts: Cuts):
         self.step, self.calls, self.origins, self.finite, self.cuts = step, calls, origins, finite, cuts
         self._gradients: dict[int, Any] = {}  # the last tape's gradient, by id of TensorFlow's variable
         self._stepped: dict[int, tuple[keras.Optimizer, list[Any]]] = {}
@@ -48,7 +50,7 @@ class Training:
         variables = list(names.variables(self.calls.model))
         own = {id(variable) for variable in getattr(self.calls.model, "trainable_variables", ())}
         trained = [entry for entry in variables if id(entry.variable) in own]
-        self.step.gradients = [evidence.Gradient(parameter=entry.name, state=self._state(entry)) for entry in trained]
+        self.step.gradients = [Gradient(parameter=entry.name, state=self._state(entry)) for entry in trained]
         named = {id(entry.variable): entry.name for entry in variables}
         by_id = {id(optimizer): optimizer for optimizer in (*self.calls.building.optimizers, *self.stepped)}
         inner = {id(getattr(optimizer, "inner_optimizer", None)) for optimizer in by_id.values()}
@@ -84,7 +86,7 @@ class Training:
             facts.origin = facts.origin or "loss"
             self.finite.reached(tensor)
         scaled = any(facts.scaled for facts in known)
-        record = evidence.Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
+        record = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
         record.optimizer = self._called()
         record.update = _update(record.optimizer)
         self.step.backwards.append(record)
@@ -137,12 +139,12 @@ class Training:
         if size_before and not size_after * least <= most * size_before:  # written so that NaN counts as growth
             self._growth[id(optimizer)] = float(_value(optimizer.learning_rate)), size_before, size_after
 
-    def _optimizer(self, optimizer: keras.Optimizer, named: dict[int, str]) -> evidence.Optimizer:
+    def _optimizer(self, optimizer: keras.Optimizer, named: dict[int, str]) -> Optimizer:
         _, given = self._stepped.get(id(optimizer), (None, []))
         held = {id(variable) for variable in (*getattr(optimizer, "_trainable_variables", ()), *given)}
         rate, before, after = self._growth.get(id(optimizer), (None, None, None))
         made = self.calls.building.spots.get(optimizer)
-        return evidence.Optimizer(
+        return Optimizer(
             kind=type(optimizer).__name__,
             source=self.calls.building.optimizers.get(optimizer, ""),
             parameters=[name for key, name in named.items() if key in held],

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.utils.data.dataloader import _BaseDataLoaderIter  # the base class of all its iterators
 
-from parity.doctor.evidence import Place, Step
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Place
 from torch_impl.instruments import source
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.calls import Calls

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from parity.core.names import MODEL
-from parity.doctor.evidence import Module, Move, Weight
+from parity.doctor.evidence.model import Module, Move, Weight
 from parity.doctor.rewrite import Spot
 from torch_impl.instruments import source
 from torch_impl.instruments.origins import Origins, device, tensors

@@ -12,7 +12,10 @@ from torch import nn
 
 from parity.core.names import MODEL
 from parity.doctor import rewrite
-from parity.doctor.evidence import Call, Code, Cut, Failure, Phase, Place, Step, Tensor
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Code, Phase, Place, Tensor
+from parity.doctor.evidence.ops import Call, Failure
+from parity.doctor.evidence.training import Cut
 from torch_impl.instruments import source
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.origins import Origins, tensors

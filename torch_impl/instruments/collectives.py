@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from parity.doctor.evidence import Collective
+from parity.doctor.evidence.ranks import Collective
 from parity.doctor.files import Files
 from torch_impl.instruments import source
 

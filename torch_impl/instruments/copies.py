@@ -7,7 +7,9 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from parity.doctor import rewrite
-from parity.doctor.evidence import Code, Copy, Step, What
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.ops import Copy, What
 from parity.doctor.rewrite import Expression
 from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from parity.doctor import rewrite
-from parity.doctor.evidence import Code, Cut, Step
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.training import Cut
 from parity.doctor.rewrite import Expression
 from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls

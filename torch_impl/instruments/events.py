@@ -9,7 +9,8 @@ from torch.nn.utils import clip_grad
 from torch.optim.lr_scheduler import LRScheduler
 
 from parity.doctor import rewrite
-from parity.doctor.evidence import Event, Step
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.training import Event
 from torch_impl.instruments import source
 
 

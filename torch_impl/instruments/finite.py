@@ -11,7 +11,10 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from parity.doctor.evidence import Cut, InPlace, NotFinite, Place, Step
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Place
+from parity.doctor.evidence.ops import InPlace, NotFinite
+from parity.doctor.evidence.training import Cut
 from torch_impl.instruments import source, values
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.ops import MARK

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 from parity.doctor import rewrite
-from parity.doctor.evidence import Code, Held, Place, Step
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Code, Place
+from parity.doctor.evidence.training import Held
 from parity.doctor.rewrite import Expression, Spot
 from torch_impl.instruments import source
 

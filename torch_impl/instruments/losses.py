@@ -12,7 +12,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from parity.core.names import MODEL
 from parity.doctor import order, rewrite
-from parity.doctor.evidence import Code, LossCall, Step
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.training import LossCall
 from parity.doctor.rewrite import Expression, Spot
 from torch_impl.instruments import source, values
 from torch_impl.instruments.calls import Calls

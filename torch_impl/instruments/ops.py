@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from parity.doctor.evidence import Broadcast, Step
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.ops import Broadcast
 from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.copies import Copies

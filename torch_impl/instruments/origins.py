@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from parity.core.names import MODEL
-from parity.doctor import evidence
+from parity.doctor.evidence.common import Tensor
 from torch_impl.instruments import source
 from torch_impl.instruments.virtual_devices import TYPE
 
@@ -69,11 +69,11 @@ class Origins:
     def __init__(self) -> None:
         self._known: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
-    def describe(self, tensor: torch.Tensor) -> evidence.Tensor:
+    def describe(self, tensor: torch.Tensor) -> Tensor:
         """Describe a tensor as evidence."""
         origin, line, _ = self.of(tensor)
         shape = [] if tensor.is_nested else list(tensor.shape)
-        return evidence.Tensor(device=device(tensor), dtype=dtype(tensor), shape=shape, origin=origin, made=line)
+        return Tensor(device=device(tensor), dtype=dtype(tensor), shape=shape, origin=origin, made=line)
 
     def of(self, tensor: torch.Tensor) -> Known:
         """Return what is known of a tensor."""

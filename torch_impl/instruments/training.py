@@ -11,8 +11,9 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer, optimizer
 
 from parity.doctor import rewrite
-from parity.doctor.evidence import Backward, Gradient, Step
-from parity.doctor.evidence import Optimizer as Seen
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.training import Backward, Gradient
+from parity.doctor.evidence.training import Optimizer as Seen
 from torch_impl.instruments import source, values
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.calls import Calls
