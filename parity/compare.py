@@ -294,7 +294,7 @@ def _compare_recorded(case: Case, own: Task, single: Task | None, report: Report
     """Return the verdict on a built-in case that both sides have recorded. Raises TraceError."""
     result = _compare(Trace(own.folder / "torch"), Trace(own.folder / "keras"), report)
     result.case = case.name  # cases with the same training share one trace, which bears the name of only one of them
-    if case.strategy != "single":
+    if case.distribution.is_distributed:
         result.against_single = {name: _against(case, own, single, name) for name in own.answers}
     result.verdict = worst([result.verdict, *(against.verdict for against in result.against_single.values())])
     return result

@@ -39,7 +39,7 @@ class Dataset:
         samples = sources.load(case)
         self.case = case
         self.backwards = False
-        self.batch_axis = 1 if isinstance(case.model, schema.Transformer) else 0
+        self.batch_axis = case.model.batch_axis
         self.size = len(samples.inputs[0])
         self.inputs = tuple(self._rounded(array) for array in samples.inputs)
         self.output_shape = _output_shape(case.model, self.inputs[0].shape[1:])

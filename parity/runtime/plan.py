@@ -52,7 +52,7 @@ class Plan:
                 task.users.add(number)
         # A baseline runs just before its first user, so that traces can be compared and deleted early.
         needed = {id(task): task for task in (*self.own, *trainings.values()) if task.users}
-        self.tasks = sorted(needed.values(), key=lambda task: (min(task.users), task.case.strategy != "single"))
+        self.tasks = sorted(needed.values(), key=lambda task: (min(task.users), task.case.distribution.is_distributed))
 
     def needs(self, number: int) -> list[Task]:
         """Return the tasks that a case needs."""
