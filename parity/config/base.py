@@ -39,6 +39,20 @@ class BaseModel(Frozen, frozen=True, tag_field="kind"):
         return False
 
     @property
+    def vocabulary(self) -> int:
+        """Number of different words, if the inputs are word ids; 0 if they are numbers."""
+        return 0
+
+    @property
+    def sample_shape(self) -> tuple[int | None, ...]:
+        """Shape of one sample of each input, where None stands for any size. Raises TypeError if inputs differ."""
+        raise TypeError(f"the inputs of a {type(self).__name__} have no common shape")
+
+    def output_shape(self, sample: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the output for a sample of the given shape. Raises TypeError if there are several."""
+        raise TypeError(f"the outputs of a {type(self).__name__} have no common shape")
+
+    @property
     def trains(self) -> bool:
         """Whether the model is trained, rather than run forward and backward once."""
         return True

@@ -14,25 +14,41 @@ class LinearStack(BaseModel, frozen=True, tag="linear_stack"):
     def blocks(self) -> int:
         return self.layers
 
+    @property
+    def sample_shape(self) -> tuple[int | None, ...]:
+        return (self.width,)
 
-class SimpleBlock(BaseModel, frozen=True, tag="simple_block"):
-    """A perceptron of Linear, ReLU, Linear."""
+    def output_shape(self, sample: tuple[int, ...]) -> tuple[int, ...]:
+        return (self.width,)
 
-    has_linear_pairs = True
-    blocks = 3
+
+class Perceptron(BaseModel, frozen=True):
+    """Linear, ReLU, Linear."""
 
     inputs: Positive = 10
     hidden: Positive = 20
     outputs: Positive = 5
 
+    @property
+    def sample_shape(self) -> tuple[int | None, ...]:
+        return (self.inputs,)
 
-class TwoLinear(BaseModel, frozen=True, tag="two_linear"):
+    def output_shape(self, sample: tuple[int, ...]) -> tuple[int, ...]:
+        return (self.outputs,)
+
+
+class SimpleBlock(Perceptron, frozen=True, tag="simple_block"):
+    """A perceptron whose layers are named linear1 and linear2, as in a transformer's feed-forward block."""
+
+    has_linear_pairs = True
+    blocks = 3
+
+
+class TwoLinear(Perceptron, frozen=True, tag="two_linear"):
     """Two stages of one Linear each, with a ReLU between: the smallest model for model parallelism."""
 
     blocks = 2
 
-    inputs: Positive = 10
-    hidden: Positive = 20
     outputs: Positive = 1
 
 
@@ -45,6 +61,13 @@ class ResidualBlock(BaseModel, frozen=True, tag="residual_block"):
 
     in_channels: Positive = 3
     out_channels: Positive = 16
+
+    @property
+    def sample_shape(self) -> tuple[int | None, ...]:
+        return (self.in_channels, None, None)
+
+    def output_shape(self, sample: tuple[int, ...]) -> tuple[int, ...]:
+        return (self.out_channels, *sample[1:])
 
 
 class Transformer(BaseModel, frozen=True, tag="transformer"):
@@ -67,6 +90,13 @@ class Transformer(BaseModel, frozen=True, tag="transformer"):
     def blocks(self) -> int:
         return self.encoder_layers + self.decoder_layers
 
+    @property
+    def sample_shape(self) -> tuple[int | None, ...]:
+        return (None,)
+
+    def output_shape(self, sample: tuple[int, ...]) -> tuple[int, ...]:
+        return (*sample, self.vocabulary)
+
     def __post_init__(self) -> None:
         if self.d_model % self.heads:
             raise ValueError(
@@ -79,5 +109,9 @@ class Specimen(BaseModel, frozen=True, tag="specimen"):
     """A sequence of the layers that the other models lack, on images of 16x16; only planted faults use it."""
 
     is_distributable = False
+    sample_shape = (3, 16, 16)  # channels, height and width
 
     classes: Positive = 10
+
+    def output_shape(self, sample: tuple[int, ...]) -> tuple[int, ...]:
+        return (self.classes,)

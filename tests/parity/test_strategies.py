@@ -161,7 +161,15 @@ MODELS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
     "residual_block": (schema.ResidualBlock, {"blocks": 2, "has_batch_norm": True, "has_branches": True}),
     "transformer": (
         schema.Transformer,
-        {"blocks": 4, "batch_axis": 1, "has_branches": True, "has_linear_pairs": True, "dropout": 0.1, "heads": 4},
+        {
+            "blocks": 4,
+            "batch_axis": 1,
+            "has_branches": True,
+            "has_linear_pairs": True,
+            "dropout": 0.1,
+            "heads": 4,
+            "vocabulary": 1000,
+        },
     ),
     "specimen": (schema.Specimen, {"is_distributable": False}),
 }
@@ -176,6 +184,16 @@ PLAIN = {
     "heads": 0,
     "causal": False,
     "trains": True,
+    "vocabulary": 0,
+}
+# The shape of a sample, where None is any size, and of the output for one.
+SHAPES: dict[str, tuple[tuple[int | None, ...], tuple[int, ...], tuple[int, ...]]] = {
+    "linear_stack": ((512,), (512,), (512,)),
+    "simple_block": ((10,), (10,), (5,)),
+    "two_linear": ((10,), (10,), (1,)),
+    "residual_block": ((3, None, None), (3, 7, 9), (16, 7, 9)),
+    "transformer": ((None,), (8,), (8, 1000)),
+    "specimen": ((3, 16, 16), (3, 16, 16), (10,)),
 }
 
 
@@ -183,6 +201,18 @@ PLAIN = {
 def test_the_answers_of_a_model(name: str) -> None:
     kind, special = MODELS[name]
     assert {answer: getattr(kind(), answer) for answer in PLAIN} == PLAIN | special
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_shapes_of_a_model(name: str) -> None:
+    taken, sample, output = SHAPES[name]
+    model = MODELS[name][0]()
+    assert (model.sample_shape, model.output_shape(sample)) == (taken, output)
+
+
+def test_every_answer_of_a_model_is_listed_here() -> None:
+    answers = {name for name in vars(BaseModel) if not name.startswith("_")}
+    assert answers == {*PLAIN, "sample_shape", "output_shape"}
 
 
 def test_a_pair_trains_if_it_says_so() -> None:
