@@ -82,7 +82,7 @@ def options(case: schema.Case) -> dict[str, Any]:
     match strategy:
         case strategies.DDP():
             return {"workers": strategy.workers, "broadcast_buffers": strategy.broadcasts_buffers}
-        case strategies.Pipeline() | strategies.Hybrid():
+        case strategies.Pipelined():
             return {"schedule": strategy.schedule}
     return {}
 

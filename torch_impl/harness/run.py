@@ -92,6 +92,6 @@ def options(run: Run) -> dict[str, Any]:
             return {"dim": axis}
         case strategies.DDP():
             return {"broadcast_buffers": strategy.broadcasts_buffers}
-        case strategies.Pipeline() | strategies.Hybrid():
+        case strategies.Pipelined():
             return {"example": data.example(run), "schedule": strategy.schedule, "dim": axis}
     return {}
