@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from parity import cli, results
-from parity.config import cases
+from parity.config import cases, strategies
 from parity.config.devices import Devices, Kind, obstacle, parse
-from parity.config.schema import Case, Strategy
+from parity.config.schema import Case
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.hardware import COUNT, crowded
 from parity.runtime.job import Answer, Job
@@ -39,7 +39,7 @@ from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.verdict.traces import compare
 
-STRATEGIES = [f"*/{strategy}" for strategy in get_args(Strategy)]
+STRATEGIES = [f"*/{strategy}" for strategy in get_args(strategies.Name)]
 HALF = ["*/single", "*/ddp"]
 SMALL: dict[str, dict[str, Any]] = {
     "linear_stack": {"model": {"width": 64}},

@@ -14,7 +14,6 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +22,7 @@ from parity.config.cases import names
 from parity.config.devices import Devices, obstacle
 from parity.config.schema import Case
 from parity.core import inputs
-from parity.core.errors import BackendError, MissingError, UsageError
+from parity.core.errors import UsageError
 from parity.pairs.accept import accept
 from parity.report import as_json, progress, terminal
 from parity.results import CaseResult, LayoutCheck, Report, failed
@@ -52,39 +51,40 @@ def main(argv: Sequence[str], program: str = "parity.compare") -> int:
         print("\n".join(names()))
         return 0
     report = Report()
+    printed = terminal.Printed(sys.stderr if args.json == "-" else sys.stdout)
     try:
-        _collect(args, report)
-    except (UsageError, BackendError, MissingError) as error:
-        report.error = str(error)
-        if args.json is not None:  # keep the results of the cases that were compared before the error
+        _collect(args, report, printed)
+    except BaseException as error:  # by a signal too: the results so far are not lost
+        report.error = str(error) or type(error).__name__
+        if args.json is not None:
             as_json.write(report, args.json)
         raise
     if args.update_golden:
         golden.show_skipped(report)
         return report.status(args.strict) if report.summary.get("error") else 0
-    order = {name: index for index, name in enumerate(names())}
-    report.cases.sort(key=lambda result: order.get(result.case, len(order)))
     try:
-        if args.json is not None:  # before the table: printing may fail, e.g. when the output pipe is closed
+        if args.json is not None:  # first: printing may fail, e.g. when the output pipe is closed
             as_json.write(report, args.json)
     finally:
         if not args.quiet:
-            terminal.show(report, sys.stderr if args.json == "-" else sys.stdout)
+            printed.end(report)
     return report.status(args.strict)
 
 
-def _collect(args: argparse.Namespace, report: Report) -> None:
-    """Add the result of every case to the report as soon as it is known.
+def _collect(args: argparse.Namespace, report: Report, printed: terminal.Printed) -> None:
+    """Add the result of every case to the report, and print its row, as soon as it is known.
 
     Raises UsageError, BackendError and MissingError.
     """
-    with contextlib.closing(_results(args, report)) as results:
+    with contextlib.closing(_results(args, report, printed)) as results:
         for result in results:
             layout = result.checks.get("layout")
             if isinstance(layout, LayoutCheck) and not args.layout:
                 layout.sides = {}
             result.mapping = result.mapping if args.mapping else None
             report.add(result)
+            if not args.quiet and not args.update_golden:
+                printed.add(result)
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
@@ -147,46 +147,48 @@ def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
         parser.error("--mapping is for pairs only: it needs --pair=FILE.toml, or --torch, --keras and --input")
 
 
-def _results(args: argparse.Namespace, report: Report) -> Generator[CaseResult, None, None]:
+def _results(args: argparse.Namespace, report: Report, printed: terminal.Printed) -> Generator[CaseResult, None, None]:
     if args.traces:
         first, second = args.traces
         yield from folders.compared(first, second, report)
         return
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
-        yield from _run(args, Path(scratch), report)
+        yield from _run(args, Path(scratch), report, printed)
 
 
-def _run(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[CaseResult]:
-    """Run the chosen pairs and cases on both sides, and yield their results in this order, those not run first."""
+def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: terminal.Printed) -> Iterator[CaseResult]:
+    """Run the chosen cases and pairs on both sides, and yield their results in this order."""
     devices, pythons = cli.devices(args), cli.pythons(args)
-    chosen, (pairs, wrong) = cli.chosen_cases(args, devices), cli.pair_files(args, devices)
-    not_run = [*(failed(error.case, error) for error in wrong), *_not_run(args, chosen, devices, scratch)]
-    yield from not_run
-    names = {result.case for result in not_run}
-    cases = [case for case in chosen if case.name not in names]
-    plan = Plan(cases, scratch, args.keep)
+    chosen, (pairs, errors) = cli.chosen_cases(args, devices), cli.pair_files(args, devices)
+    wrong = [failed(error.case, error) for error in errors]
+    not_run = {result.case: result for result in _not_run(args, chosen, devices, scratch)}
+    plan = Plan([case for case in chosen if case.name not in not_run], scratch, args.keep)
+    builtin = [BuiltIn(case, cli.training_flags(args)) for case in chosen]
     own = [OwnPair(file, args.vary) for file in pairs]
-    builtin = [BuiltIn(case, cli.training_flags(args)) for case in cases]
     backends = [Backend(name, python, scratch, devices.kind, args.timeout) for name, python in pythons.items()]
     with Runner(backends) as runner:
         if args.golden:
-            yield from golden.run(args, [*own, *builtin], runner, scratch, report)
+            yield from (*not_run.values(), *wrong)
+            runnable = [subject for subject in builtin if subject.case.name not in not_run]
+            yield from golden.run(args, [*own, *runnable], runner, scratch, report)
             return
-        with progress.shown("comparing", len(own) + len(builtin), "cases", runner.doing) as advance:
-            work = partial(_compared, runner, plan, report)
+
+        def compared(subject: S) -> tuple[S, CaseResult]:
+            return subject, not_run.get(subject.case.name) or subject.compared(runner.sides, plan, report)
+
+        subjects = [*builtin, *own]
+        printed.expect([subject.case.name for subject in subjects])
+        with progress.shown("comparing", len(subjects), "cases", runner.doing, printed.console) as advance:
+            for _, result in in_order(builtin, compared, AHEAD * runner.at_once):
+                yield result
+                advance()
             # A pair's traces may be large: no more of them at the same time than can be worked on.
-            for subject, result in in_order(own, work, runner.at_once):
+            for subject, result in in_order(own, compared, runner.at_once):
                 if args.accept:
                     _accept(subject, result)
                 yield result
                 advance()
-            for _, result in in_order(builtin, work, AHEAD * runner.at_once):
-                yield result
-                advance()
-
-
-def _compared(runner: Runner, plan: Plan, report: Report, subject: S) -> tuple[S, CaseResult]:
-    return subject, subject.compared(runner.sides, plan, report)
+    yield from wrong
 
 
 def _not_run(args: argparse.Namespace, chosen: Sequence[Case], devices: Devices, scratch: Path) -> Iterator[CaseResult]:

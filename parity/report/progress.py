@@ -1,7 +1,6 @@
 """A line on the terminal while a command works: how much is done, about how long the rest takes, and what runs."""
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
@@ -20,19 +19,21 @@ from rich.text import Text
 
 @contextlib.contextmanager
 def shown(
-    what: str, total: int, unit: str, doing: Callable[[], Mapping[str, str]] = dict[str, str]
+    what: str, total: int, unit: str, doing: Callable[[], Mapping[str, str]], table: Console | None = None
 ) -> Iterator[Callable[[], None]]:
-    """Show the line within the block if stderr is a terminal; provide the function that counts one of `total` as done.
+    """Show the line within the block, on a terminal only; provide the function that counts one of `total` as done.
 
     Args:
         what: what the command does, e.g. "comparing".
         total: of how many.
         unit: what is counted, e.g. "cases".
         doing: returns what is running at present, by side.
+        table: the console on which results are printed meanwhile. If it is a terminal, the line is shown below them,
+            else on stderr.
     """
     columns = TextColumn(what), BarColumn(20), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn()
-    console = Console(stderr=True)
-    line = Progress(*columns, _Doing(doing), console=console, transient=True, disable=not sys.stderr.isatty())
+    console = table if table and table.is_terminal else Console(stderr=True)
+    line = Progress(*columns, _Doing(doing), console=console, transient=True, disable=not console.is_terminal)
     with line:
         yield partial(line.advance, line.add_task("", total=total))
 

@@ -79,7 +79,7 @@ class Plan:
     def tasks(self) -> list[Task]:
         """The tasks in the order in which they begin: a baseline just before its first user."""
         needed = {id(task): task for task in (*self.own, *filter(None, self.baselines))}
-        return sorted(needed.values(), key=lambda task: (min(task.users), task.case.strategy != "single"))
+        return sorted(needed.values(), key=lambda task: (min(task.users), task.case.distribution.is_distributed))
 
     def needs(self, number: int) -> list[Task]:
         """Return the tasks that a case needs."""

@@ -68,7 +68,7 @@ def _traced(case: Case, size: Size) -> int:
     whole = min(case.steps, 2)
     gradients = (whole + max(case.steps - 2, 0) // case.every) * size.trained
     elements = size.weights + whole * size.activations + gradients
-    if isinstance(case.model, Pair) and case.model.train is None:
+    if not case.model.trains:
         return elements
     evaluation = size.activations
     return elements + whole * (size.weights + _slots(case) * size.trained) + evaluation

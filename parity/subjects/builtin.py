@@ -63,7 +63,7 @@ class BuiltIn(Subject):
         note_environment(reference, candidate, report)
         result = examined(reference, candidate).result
         result.case = self.case.name  # a trace that several cases share bears the name of only one of them
-        if self.case.strategy != "single":
+        if self.case.distribution.is_distributed:
             result.against_single = {
                 trace.backend: self._against(trace, single, alone) for trace in (reference, candidate)
             }

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from parity.config import cases
 from parity.core.errors import UsageError
 from parity.pairs.compare import judged
 from parity.results import CaseResult, Report, failed
@@ -19,7 +20,8 @@ def compared(first: Path, second: Path, report: Report) -> Iterator[CaseResult]:
         right = dict(zip(left, right.values(), strict=True))
     if missing := sorted(left.keys() ^ right.keys()):
         raise UsageError(f"only one of {first} and {second} holds a trace of {', '.join(missing)}")
-    for name, trace in left.items():
+    order = {name: number for number, name in enumerate(cases.names())}
+    for name, trace in sorted(left.items(), key=lambda item: order.get(item[0], len(order))):
         try:
             yield _compare(trace, right[name], report)
         except UsageError as error:

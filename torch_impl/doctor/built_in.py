@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from parity.config.schema import STAGED
 from parity.doctor.drive import Program, plain_run
 from parity.runtime.job import DoctorJob
 from torch_impl import losses, models, optimizers
@@ -37,7 +36,7 @@ def program(job: DoctorJob, names: list[str]) -> Program:
         strategy.train(model, optimizer, loss, batches, on_step)
 
     # With pipeline stages, a stage is all that this rank has of the model.
-    part = getattr(model, "module", model) if case.strategy in STAGED else whole[0]
+    part = getattr(model, "module", model) if case.distribution.is_staged else whole[0]
     return Program(part, data.steps(run), train)
 
 

@@ -58,13 +58,13 @@ def find(case: schema.Case) -> Machine:
     Raises UsageError if it asks for GPUs and there are none.
     """
     kind = devices.parse(os.environ.get("PARITY_DEVICES", DEFAULT)).kind
-    count = 1 if case.strategy == "single" else case.devices
-    own = rank().number if devices.has_ranks(case) else None
+    strategy = case.distribution
+    count, own = strategy.used_devices, rank().number if strategy.has_ranks else None
     if kind == "gpu":
         return _gpus(count, own)
     if own is not None:
         return Machine([torch.device("cpu")] * count, ["CPU (process)"] * count, None, own)
-    if case.strategy == "single":
+    if not strategy.is_distributed:
         return Machine([torch.device("cpu")], ["CPU"], None, None)
     return _virtual(count, torch.device("cpu"), "CPU (virtual)")
 
