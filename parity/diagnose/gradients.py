@@ -72,7 +72,7 @@ def observe(side: Side, tensor: Unequal, other: Side) -> Gradient | None:
 def missing(sides: Sides) -> Iterator[dict[str, Any]]:
     """Yield a cause for each gradient of the first step with a difference that exists on one side only."""
     differing = sides.of("gradient")
-    cause = "send_recv.gradient" if sides.reference.case.strategy in schema.STAGED else "gradient.missing"
+    cause = "send_recv.gradient" if sides.reference.case.distribution.is_staged else "gradient.missing"
     for tensor in differing:
         lacking = [side.lacks(tensor) for side in sides.both]
         if tensor.step == differing[0].step and any(lacking) and not all(lacking):
@@ -122,7 +122,7 @@ def _stopped(staged: bool) -> Values:
     def values(gradient: Gradient, settings: Settings) -> Iterator[str]:
         yield SAME
         flows_here, flows_there = gradient.seen["gradient"].value.any(), gradient.other.any()
-        if flows_here != flows_there and staged == (gradient.case.strategy in schema.STAGED):
+        if flows_here != flows_there and staged == gradient.case.distribution.is_staged:
             yield FLOWS if flows_here else STOPPED
 
     return values

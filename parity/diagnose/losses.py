@@ -158,7 +158,7 @@ def _reduced(
         passes: an additional factor for the number of micro-batches.
         factor: a name in `_factors`.
     """
-    sample_axis = 1 if isinstance(loss.case.model, schema.Transformer) and terms.ndim > 1 else 0
+    sample_axis = loss.case.model.batch_axis if terms.ndim > 1 else 0
     require(terms.ndim > sample_axis and terms.size > 0, "samples")
     total, count, samples = float(terms.sum()), float(counted.sum()), terms.shape[sample_axis]
     if over == "samples":

@@ -61,7 +61,7 @@ def _predict(junction: Junction, function: str, added: str, terms: tuple[str, ..
     require(set(terms) <= set(junction.earlier), "terms that were recorded before")
     total = FUNCTIONS[function](_sum(junction.earlier, terms)) * scale
     if added == "position":  # a positional encoding is the same in every sample
-        axis = 1 if isinstance(junction.case.model, schema.Transformer) else 0
+        axis = junction.case.model.batch_axis
         # With a single sample, any difference is the same in every sample.
         require(total.ndim > axis and total.shape[axis] > 1, "several samples")
         position = (_value(junction) - total).take([0], axis)
