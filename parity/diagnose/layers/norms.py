@@ -13,7 +13,7 @@ from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices, require
 from parity.diagnose.layers.call import Call
-from parity.diagnose.layers.evidence import broadcasts, numbers
+from parity.diagnose.layers.evidence import broadcasts
 
 USUAL: Final = (1e-5, 1e-3, 1e-6, 0.0)  # the default epsilon of PyTorch, of Keras, and others in use
 LEFT_OUT: Final = "left out"
@@ -130,9 +130,7 @@ def traits(kind: str, candidates: Callable[[Call, Settings], Iterator[float]]) -
 
 
 def _check_layer(call: Call) -> None:
-    numbers(call)
     shape = call.inputs[0].shape
-    require(len(shape) > 0, "an axis")
     weight = call.parameters.get("weight", np.ones(shape[-1:]))
     require(broadcasts(weight.shape, shape), "a weight of the last axes' size")
     bias = call.parameters.get("bias", weight)
@@ -184,7 +182,6 @@ def _skipped(call: Call, settings: Settings) -> tuple[bool, ...]:
 
 
 def _check_group(call: Call) -> None:
-    numbers(call)
     x = call.inputs[0]
     require(x.ndim > 1 and min(x.shape[:2]) > 0 and call.output.shape == x.shape, "samples with channels")
     for name in ("weight", "bias"):
