@@ -38,7 +38,8 @@ def align(torch: int, keras: int, ending: Callable[[int], Iterable[Block]], adjo
     Arguments:
         torch, keras: the lengths of the sequences.
         ending: returns the blocks that are possible with a given `torch_end`. Of equally good ones the first is taken.
-        adjoining: added for each block that begins where another ends, on both sides.
+        adjoining: added for each block that begins where another ends, on both sides. Only the best alignment of what
+            comes before a block is looked at, so that with it the sum may be a little below the highest.
     """
     scores = [[0.0] * (keras + 1) for _ in range(torch + 1)]
     taken: list[list[Block | None]] = [[None] * (keras + 1) for _ in range(torch + 1)]
