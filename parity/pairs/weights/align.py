@@ -15,7 +15,7 @@ from parity.pairs.alignment import Block
 from parity.pairs.alignment import align as best_blocks
 from parity.pairs.built import Built
 from parity.pairs.weights import names
-from parity.pairs.weights.links import Link, link
+from parity.pairs.weights.links import Link, make_link
 from parity.pairs.weights.units import Unit, bare_unit, single_weight_units
 from parity.trace.survey import Survey
 
@@ -38,12 +38,12 @@ def align(torch: Sequence[Unit], keras: Sequence[Unit]) -> list[Link]:
         if not positions:
             break
         for ours, theirs in positions:
-            made = links.link(ours, theirs)
-            if made:
-                aligned.append(replace(made, torch_position=ours[0], keras_position=theirs[0], round=turn))
+            link = links.link(ours, theirs)
+            if link:
+                aligned.append(replace(link, torch_position=ours[0], keras_position=theirs[0], round=turn))
         used = [{position for step in positions for position in step[side]} for side in (0, 1)]
         left = [[position for position in left[side] if position not in used[side]] for side in (0, 1)]
-    return sorted(aligned, key=lambda made: made.torch_position)
+    return sorted(aligned, key=lambda link: link.torch_position)
 
 
 def align_single_weights(torch: Sequence[Unit], keras: Sequence[Unit], links: Sequence[Link]) -> list[Link]:
@@ -51,13 +51,13 @@ def align_single_weights(torch: Sequence[Unit], keras: Sequence[Unit], links: Se
 
     Weights left over in two units that both have counterparts are not linked to each other: they belong to neither.
     """
-    whole = {id(unit) for made in links for unit in (*made.torch, *made.keras)}
-    torch_left = _unused(torch, {name for made in links for entry in made.entries for name in entry.torch})
-    keras_left = _unused(keras, {name for made in links for entry in made.entries for name in entry.keras})
+    whole = {id(unit) for link in links for unit in (*link.torch, *link.keras)}
+    torch_left = _unused(torch, {name for link in links for entry in link.entries for name in entry.torch})
+    keras_left = _unused(keras, {name for link in links for entry in link.entries for name in entry.keras})
     has_linked_owner = {id(weight): id(owner) in whole for weight, owner in (*torch_left, *keras_left)}
     aligned = align([weight for weight, _ in torch_left], [weight for weight, _ in keras_left])
     return [
-        made for made in aligned if not (has_linked_owner[id(made.torch[0])] and has_linked_owner[id(made.keras[0])])
+        link for link in aligned if not (has_linked_owner[id(link.torch[0])] and has_linked_owner[id(link.keras[0])])
     ]
 
 
@@ -69,11 +69,11 @@ def align_buffers(
     Equal values decide first, then names. Floating-point buffers are aligned with each other, and whole numbers with
     each other.
     """
-    used = {name for made in links for entry in made.entries for name in entry.keras}
+    used = {name for link in links for entry in link.entries for name in entry.keras}
     wanted = [unit for unit, _ in _unused(keras, used) if not unit.weights["weight"].trainable]
     given = [bare_unit(weight) for weight in torch.weights if weight.constant and weight.name not in set(skipped)]
     aligned = list(_of_equal_values(given, wanted, built))
-    linked = {id(unit) for made in aligned for unit in (*made.torch, *made.keras)}
+    linked = {id(unit) for link in aligned for unit in (*link.torch, *link.keras)}
     for floating in (True, False):
         ours, theirs = (
             [unit for unit in units if _is_float(unit) == floating and id(unit) not in linked]
@@ -88,10 +88,10 @@ def _of_equal_values(torch: Sequence[Unit], keras: Sequence[Unit], built: Built)
     left = dict(enumerate(keras))
     for unit in torch:
         for number in sorted(left, key=lambda number: -names.similarity(unit.label, left[number].label)):
-            made = link([unit], [left[number]])
-            equal = [entry for choice in made.alternatives for entry in choice if built.same(entry)] if made else []
-            if made and equal:
-                yield replace(made, entries=equal[:1], choices=[])
+            link = make_link([unit], [left[number]])
+            equal = [entry for choice in link.alternatives for entry in choice if built.same(entry)] if link else []
+            if link and equal:
+                yield replace(link, entries=equal[:1], choices=[])
                 del left[number]
                 break
 
@@ -152,7 +152,7 @@ class _Links:
 
     def link(self, ours: Positions, theirs: Positions) -> Link | None:
         """Return the link of some units; None if they cannot be linked."""
-        return link([self.torch[position] for position in ours], [self.keras[position] for position in theirs])
+        return make_link([self.torch[position] for position in ours], [self.keras[position] for position in theirs])
 
     def score(self, ours: Positions, theirs: Positions) -> float:
         """Return how much speaks for a link; 0 if the units cannot be linked."""
@@ -173,11 +173,11 @@ class _Links:
 
     def _missing(self, ours: Positions, theirs: Positions) -> float:
         """Return how many weights a link would leave without a counterpart; -1 if there is no link."""
-        made = self.link(ours, theirs)
-        if made is None:
+        link = self.link(ours, theirs)
+        if link is None:
             return -1.0
-        given = sum(len(unit.weights) for unit in (*made.torch, *made.keras))
-        return float(given - sum(len(entry.torch) + len(entry.keras) for entry in made.entries))
+        given = sum(len(unit.weights) for unit in (*link.torch, *link.keras))
+        return float(given - sum(len(entry.torch) + len(entry.keras) for entry in link.entries))
 
     def _evidence(self, torch: int, keras: int) -> float:
         """Return how much kinds and names speak for two units being counterparts.
@@ -204,19 +204,21 @@ def _best(torch_left: list[int], keras_left: list[int], links: _Links) -> list[t
     sizes = [links.sizes[0][position] for position in torch_left], [links.sizes[1][position] for position in keras_left]
     ends = {count: _ends(sizes[1], count) for _, count in SIZES}
 
-    def positions(block: Block) -> tuple[Positions, Positions]:
-        return (
+    def ending(row: int) -> Iterator[Block]:
+        for rows, columns in SIZES:
+            ours = tuple(torch_left[row - rows : row])
+            for column in ends[columns].get(sum(sizes[0][row - rows : row]), ()) if row >= rows else ():
+                score = links.score(ours, tuple(keras_left[column - columns : column]))
+                yield Block(row, column, rows, columns, score)
+
+    blocks = best_blocks(len(torch_left), len(keras_left), ending, NEXT)
+    return [
+        (
             tuple(torch_left[position] for position in block.torch_positions),
             tuple(keras_left[position] for position in block.keras_positions),
         )
-
-    def ending(row: int) -> Iterator[Block]:
-        for rows, columns in SIZES:
-            for column in ends[columns].get(sum(sizes[0][row - rows : row]), ()) if row >= rows else ():
-                block = Block(row, column, rows, columns, 0.0)
-                yield block._replace(score=links.score(*positions(block)))
-
-    return [positions(block) for block in best_blocks(len(torch_left), len(keras_left), ending, NEXT)]
+        for block in blocks
+    ]
 
 
 def _ends(sizes: list[int], count: int) -> dict[int, list[int]]:

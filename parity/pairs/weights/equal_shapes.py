@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from parity.pairs.patterns import MOST
 from parity.pairs.weights import names
-from parity.pairs.weights.links import Ambiguity, Link, link
+from parity.pairs.weights.links import Ambiguity, Link, make_link
 from parity.pairs.weights.units import Unit
 
 FEW = 4  # among so many siblings words of known meaning decide; a crossing is looked for among fewer
@@ -37,16 +37,16 @@ def ambiguities(links: list[Link]) -> list[Ambiguity]:
     neighbours = list(_adjacent(links))
     used: set[int] = set()
     for group in [*_crossing(links), *neighbours]:
-        positions = {made.torch_position for made in group}
+        positions = {link.torch_position for link in group}
         if len(group) < 2 or used & positions or _confirmed_by_names(group):
             continue
         used |= positions
         ambiguous.append(_ambiguity([group], group in neighbours and _is_counted(group)))
-    for groups in _branches([made for made in links if made.torch_position not in used]):
-        used |= {made.torch_position for group in groups for made in group}
+    for groups in _branches([link for link in links if link.torch_position not in used]):
+        used |= {link.torch_position for group in groups for link in group}
         ambiguous.append(_ambiguity(groups))
-    left = (made for made in links if made.torch_position not in used)
-    return [*ambiguous, *(Ambiguity(place=made.torch[0].module, choices=made.choices) for made in left if made.choices)]
+    left = (link for link in links if link.torch_position not in used)
+    return [*ambiguous, *(Ambiguity(place=link.torch[0].module, choices=link.choices) for link in left if link.choices)]
 
 
 def decided_by_names(links: list[Link]) -> list[Ambiguity]:
@@ -56,8 +56,8 @@ def decided_by_names(links: list[Link]) -> list[Ambiguity]:
 
 def _by_parts(links: list[Link]) -> Iterator[Link]:
     """Yield new links of siblings whose names mean parts of known meaning (query, gate, left, ...)."""
-    single = [made for made in links if made.is_single]
-    for group in _grouped(single, lambda made: (_parent(made.torch[0]), _signature(made))):
+    single = [link for link in links if link.is_single]
+    for group in _grouped(single, lambda link: (_parent(link.torch[0]), _signature(link))):
         order = _order_by_parts(group) if 1 < len(group) <= FEW else None
         if order and order != tuple(range(len(group))):
             yield from _reordered(group, order)
@@ -80,15 +80,15 @@ def _order_by_parts(group: Group) -> tuple[int, ...] | None:
 def _by_equal_names(links: list[Link]) -> list[Link]:
     """Put together units that have the same name on both sides."""
     result = list(links)
-    for number, made in enumerate(result):
-        name = _path(made.torch[0].label)
-        if not made.is_single or _path(made.keras[0].label) == name:
+    for number, link in enumerate(result):
+        name = _path(link.torch[0].label)
+        if not link.is_single or _path(link.keras[0].label) == name:
             continue
         for candidate_number, candidate in enumerate(result):
             if (
                 candidate.is_single
                 and _path(candidate.keras[0].label) == name
-                and _signature(candidate) == _signature(made)
+                and _signature(candidate) == _signature(link)
             ):
                 _exchange(result, number, candidate_number)
                 break
@@ -98,7 +98,7 @@ def _by_equal_names(links: list[Link]) -> list[Link]:
 def _uncrossed(links: list[Link]) -> list[Link]:
     """Exchange the ends of two links where the names of all four ends say so."""
     result = list(links)
-    single = [number for number, made in enumerate(links) if made.is_single]
+    single = [number for number, link in enumerate(links) if link.is_single]
     for numbers in _grouped(single, lambda number: _signature(links[number])):
         for first, second in itertools.combinations(numbers, 2):
             if _link_evidence(result[first], result[second]) == CROSSED:
@@ -119,18 +119,18 @@ def _in_order_of_creation(links: list[Link]) -> Iterator[Link]:
 
 def _crossing(links: list[Link]) -> Iterator[Group]:
     """Yield units that the two sides call in different orders, with the nearest others of their kind and shape."""
-    for made in links:
-        if not made.round or not made.is_single:
+    for link in links:
+        if not link.round or not link.is_single:
             continue
         others = [
             other
             for other in links
             if other.is_single
-            and _signature(other) == _signature(made)
-            and (other.torch_position < made.torch_position) != (other.keras_position < made.keras_position)
+            and _signature(other) == _signature(link)
+            and (other.torch_position < link.torch_position) != (other.keras_position < link.keras_position)
         ]
-        near = sorted(others, key=lambda other: abs(other.torch_position - made.torch_position))[: FEW - 2]
-        yield sorted([made, *near], key=lambda member: member.torch_position)
+        near = sorted(others, key=lambda other: abs(other.torch_position - link.torch_position))[: FEW - 2]
+        yield sorted([link, *near], key=lambda member: member.torch_position)
 
 
 def _adjacent(links: list[Link]) -> Iterator[Group]:
@@ -140,8 +140,8 @@ def _adjacent(links: list[Link]) -> Iterator[Group]:
     """
 
     def kind(number: int) -> object:
-        made = links[number]
-        return (_parent(made.torch[0]), _signature(made)) if made.is_single else number
+        link = links[number]
+        return (_parent(link.torch[0]), _signature(link)) if link.is_single else number
 
     for _, run in itertools.groupby(range(len(links)), key=kind):
         group = [links[number] for number in run]
@@ -155,8 +155,8 @@ def _branches(links: list[Link]) -> Iterator[list[Group]]:
     The shortcut of a residual block is called before its main path on one side and after it on the other. If all
     convolutions have one shape, the order of calls is no evidence, and the norms have to go with their convolutions.
     """
-    single = [made for made in links if made.is_single]
-    for block in _grouped(single, lambda made: _block(made.torch[0].label)):
+    single = [link for link in links if link.is_single]
+    for block in _grouped(single, lambda link: _block(link.torch[0].label)):
         few = [group for group in _grouped(block, _signature) if 1 < len(group) < FEW]
         main = next((group for group in few if _is_matrix(group[0]) and not _confirmed_by_names(group)), None)
         if main:
@@ -167,9 +167,9 @@ def _follows(main: Group, group: Group) -> bool:
     """Return whether every unit of a group directly follows one of the main group, on both sides."""
     if len(group) != len(main):
         return False
-    torch = sorted([*main, *group], key=lambda made: made.torch_position)
-    keras = sorted([*main, *group], key=lambda made: made.keras_position)
-    return all([made in main for made in side] == [True, False] * len(main) for side in (torch, keras))
+    torch = sorted([*main, *group], key=lambda link: link.torch_position)
+    keras = sorted([*main, *group], key=lambda link: link.keras_position)
+    return all([link in main for link in side] == [True, False] * len(main) for side in (torch, keras))
 
 
 def _confirmed_by_names(group: Group) -> bool:
@@ -209,7 +209,7 @@ def _is_counted(group: Group) -> bool:
     torch must define them in the order in which it calls them, and Keras must have named their counterparts by
     counting.
     """
-    defined, keras_units = [made.torch[0].defined for made in group], [made.keras[0] for made in group]
+    defined, keras_units = [link.torch[0].defined for link in group], [link.keras[0] for link in group]
     plain = {re.sub(r"(_\d+)?$", "", unit.label) for unit in keras_units}
     return defined == sorted(defined) and all(unit.counted for unit in keras_units) and len(plain) == 1
 
@@ -221,7 +221,7 @@ def _ambiguity(groups: list[Group], counted: bool = False) -> Ambiguity:
     matrices of a choice have the same orientation.
     """
     orders = itertools.islice(itertools.permutations(range(len(groups[0]))), MOST)
-    variants = [[made.alternatives for group in groups for made in _reordered(group, order)] for order in orders]
+    variants = [[link.alternatives for group in groups for link in _reordered(group, order)] for order in orders]
     combinations = [list(itertools.product(*of_order)) for of_order in variants]
     if sum(map(len, combinations)) > CHOICES:
         combinations = [list(zip(*of_order, strict=True)) for of_order in variants]
@@ -237,14 +237,14 @@ def _grouped(items: Iterable[Item], key: Callable[[Item], object]) -> list[list[
     return list(groups.values())
 
 
-def _signature(made: Link) -> object:
+def _signature(link: Link) -> object:
     """Return what links must have in common for their ends to be exchangeable."""
-    return made.torch[0].signature, made.keras[0].signature
+    return link.torch[0].signature, link.keras[0].signature
 
 
 def _labels(group: Group) -> tuple[list[str], list[str]]:
     """Return the labels of torch's units in a group, and those of Keras's."""
-    return [made.torch[0].label for made in group], [made.keras[0].label for made in group]
+    return [link.torch[0].label for link in group], [link.keras[0].label for link in group]
 
 
 def _path(label: str) -> list[str]:
@@ -262,18 +262,18 @@ def _block(label: str) -> str:
     return re.sub(r"([./]?[^./]*?[./]\d+|[./]?[^./]*)$", "", label)
 
 
-def _is_matrix(made: Link) -> bool:
-    weight = made.torch[0].weights.get("weight")
+def _is_matrix(link: Link) -> bool:
+    weight = link.torch[0].weights.get("weight")
     return weight is not None and len(weight.shape) > 1
 
 
 def _reordered(group: Group, order: Sequence[int]) -> Iterator[Link]:
     """Yield the links of a group with Keras's ends in another order, where such a link is possible."""
-    for made, number in zip(group, order, strict=True):
+    for link, number in zip(group, order, strict=True):
         source = group[number]
-        new = link(made.torch, source.keras)
+        new = make_link(link.torch, source.keras)
         if new:
-            yield replace(new, torch_position=made.torch_position, keras_position=source.keras_position)
+            yield replace(new, torch_position=link.torch_position, keras_position=source.keras_position)
 
 
 def _exchange(links: list[Link], first: int, second: int) -> None:
@@ -285,5 +285,5 @@ def _exchange(links: list[Link], first: int, second: int) -> None:
 
 def _exchanged(links: list[Link], new: Iterator[Link]) -> list[Link]:
     """Return the links, with new ones in place of those of the same torch units."""
-    changed = {made.torch_position: made for made in new}
-    return [changed.get(made.torch_position, made) for made in links]
+    changed = {link.torch_position: link for link in new}
+    return [changed.get(link.torch_position, link) for link in links]

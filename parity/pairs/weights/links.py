@@ -66,7 +66,7 @@ class Ambiguity(msgspec.Struct, frozen=True, kw_only=True):
     counted: bool = False
 
 
-def link(torch: Sequence[Unit], keras: Sequence[Unit]) -> Link | None:
+def make_link(torch: Sequence[Unit], keras: Sequence[Unit]) -> Link | None:
     """Return the link by which Keras's units hold the weights of torch's, or None if shapes and kinds allow none."""
     match len(torch), len(keras):
         case 1, 1:

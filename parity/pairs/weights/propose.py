@@ -17,7 +17,7 @@ from parity.pairs.patterns import IDENTITY
 from parity.pairs.transfer import check
 from parity.pairs.weights import equal_shapes, names
 from parity.pairs.weights.align import align, align_buffers, align_single_weights
-from parity.pairs.weights.links import Ambiguity, Choices, Link, link
+from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
 from parity.pairs.weights.units import Unit, execution, one_bias, units
 from parity.trace.mapping import Entry, Mapping, Unplaced, counts
 from parity.trace.survey import Survey, Weight
@@ -51,12 +51,16 @@ def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING) ->
     links = equal_shapes.assign_by_names(align(torch_units, keras_units))
     rest = align_single_weights(torch_units, keras_units, links)
     rest += align_buffers(torch, keras_units, [*links, *rest], skipped[0], built)
-    entries = [entry for made in [*links, *rest] for entry in _entries(made, links)]
+    entries = [entry for link in [*links, *rest] for entry in _entries(link, links)]
     module = {weight.name: weight.module for weight in torch.weights}
     ambiguities = [
-        *(_open(module[moves[0].torch[0]], [[entry] for entry in moves]) for moves in by_rule if len(moves) > 1),
+        *(
+            Ambiguity(place=module[moves[0].torch[0]], choices=[[entry] for entry in moves])
+            for moves in by_rule
+            if len(moves) > 1
+        ),
         *equal_shapes.ambiguities(links),
-        *(_open(made.torch[0].module, made.choices) for made in rest if made.choices),
+        *(Ambiguity(place=link.torch[0].module, choices=link.choices) for link in rest if link.choices),
     ]
     order = execution(torch)
     return Proposal(
@@ -67,10 +71,6 @@ def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING) ->
         ),
         named=equal_shapes.decided_by_names(links),
     )
-
-
-def _open(place: str, choices: Choices) -> Ambiguity:
-    return Ambiguity(place=place, choices=choices)
 
 
 def _moves(rule: rules.Ruled, torch: Survey, keras: Survey) -> list[Entry]:
@@ -95,9 +95,9 @@ def _automatic(entry: Entry, surveys: tuple[Survey, Survey], sides: tuple[list[W
     There are no entries if the shapes forbid it.
     """
     torch_units, keras_units = (_holders(survey, weights) for survey, weights in zip(surveys, sides, strict=True))
-    made = link(torch_units, keras_units) if torch_units and keras_units else None
+    link = make_link(torch_units, keras_units) if torch_units and keras_units else None
     # The choices hold only what is ambiguous; a bias is not, once its kernel is known, and stands in the entries.
-    choices = [*made.choices, made.entries] if made else []
+    choices = [*link.choices, link.entries] if link else []
     own = [other for choice in choices for other in choice if (other.torch, other.keras) == (entry.torch, entry.keras)]
     return [replace(other, by="rule") for number, other in enumerate(own) if other not in own[:number]]
 
@@ -116,15 +116,15 @@ def _holders(survey: Survey, weights: list[Weight]) -> list[Unit]:
     return list(dict.fromkeys(unit for _, unit in sorted(holding, key=lambda pair: pair[0])))
 
 
-def _entries(made: Link, links: Sequence[Link]) -> Iterator[Entry]:
+def _entries(link: Link, links: Sequence[Link]) -> Iterator[Entry]:
     """Yield the entries of a link, each with how it was found."""
-    torch_unit = made.torch[0]
-    if names.similarity(torch_unit.label, made.keras[0].label):
+    torch_unit = link.torch[0]
+    if names.similarity(torch_unit.label, link.keras[0].label):
         by = "name"
     else:
         alike = [other for other in links if other.torch[0].signature == torch_unit.signature]
         by = "shape" if len(alike) == 1 else "order"
-    for entry in made.entries:
+    for entry in link.entries:
         yield replace(entry, by=by)
 
 
