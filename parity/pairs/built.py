@@ -35,7 +35,7 @@ class Built(NamedTuple):
         return all(name in self.rounded for name in entry.torch) and all(name in self.keras for name in entry.keras)
 
     def same(self, entry: Entry) -> bool:
-        """Return whether both builders gave the same values; one number everywhere is no evidence, and does not count."""
+        """Return whether both builders gave the same values; one number everywhere, which is no evidence, is not."""
         return self.has(entry) and not self.is_flat(entry) and self.unlike(entry) is None
 
     def is_flat(self, entry: Entry) -> bool:

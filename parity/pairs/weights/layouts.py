@@ -13,7 +13,7 @@ HEAD_SIZES = (64, 128, 32, 16, 80, 96, 8, 4, 2)  # usual sizes of an attention h
 Move = dict[str, Any]  # how a weight moves: fields of an entry of the mapping
 
 
-def layouts(torch: Unit, keras: Unit) -> list[str]:
+def known_patterns(torch: Unit, keras: Unit) -> list[str]:
     """Return patterns for the main weight, the most plausible first; none unless both families are known."""
     torch_shape, keras_shape = torch.weights["weight"].shape, keras.weights["weight"].shape
     families = torch.family, keras.family

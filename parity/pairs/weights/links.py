@@ -120,7 +120,7 @@ def _patterns_to_try(torch: Unit, keras: Unit) -> list[str]:
 
     If both kinds are certain, only the known layouts are tried; otherwise all that the shapes allow.
     """
-    known = layouts.layouts(torch, keras) if torch.family and keras.family else []
+    known = layouts.known_patterns(torch, keras) if torch.family and keras.family else []
     is_certain = torch.certain and keras.certain
     if known and is_certain:
         return known
