@@ -14,8 +14,9 @@ from pathlib import Path
 
 from parity.config import cases
 from parity.diagnose.diagnosis import explained
-from parity.runtime.backend import Backend, feed, running
+from parity.runtime.backend import Backend, running
 from parity.runtime.job import RUNS, Job
+from parity.runtime.runner import both
 from parity.trace.manifest import Trace
 from parity.verdict.traces import compare
 
@@ -44,12 +45,12 @@ def _record(name: str, fault: str, folder: Path) -> None:
     case = cases.resolve(name)
     backends = [Backend(side, "", folder) for side in RUNS]
     jobs = {
-        backend: [Job(case=case, runs=RUNS[backend.name], folder=str(folder / backend.name), fault=planted)]
+        backend: Job(case=case, runs=RUNS[backend.name], folder=str(folder / backend.name), fault=planted)
         for backend, planted in zip(backends, ("", fault), strict=True)
     }
     with running(backends):
-        for result in feed(jobs):
-            assert result.answer.status == "done", result.answer.message
+        for answer in both(jobs).values():
+            assert answer.status == "done", answer.message
 
 
 def _traces(folder: Path) -> tuple[Trace, Trace]:

@@ -50,18 +50,18 @@ def _added(side: str, name: str, folder: Path) -> str:
     """Return the median seconds of plain and of observed steps; the first one of all is not counted."""
 
     def part(module: str) -> Any:
-        return importlib.import_module(f"{side}_impl.harness.{module}")
+        return importlib.import_module(f"{side}_impl.{module}")
 
     job = DoctorJob(case=cases.resolve(name), folder=str(folder), devices=1)
     places = ["cuda:0" if side == "torch" else "GPU:0"]
     kept = contextlib.nullcontext
     if side == "keras":
         importlib.import_module("tensorflow").config.run_functions_eagerly(True)
-        part("devices").names = lambda count: places
-        kept = part("doctor.state").kept
+        part("instruments.devices").names = lambda count: places
+        kept = part("instruments.state").changes_undone
     taken: dict[bool, list[float]] = {True: [], False: []}
-    with part("pretend").pretend(1):
-        with part("doctor.build").Building() as building:
+    with part("doctor.pretend").pretend(1):
+        with part("instruments.build").Building() as building:
             program = part("doctor.built_in").program(job, places)
         observer = part("doctor.observer").Observer(program.model, building, places)
 

@@ -28,17 +28,18 @@ from rich.console import Console
 from rich.table import Table
 
 from parity import cli, results
-from parity.config import cases
+from parity.config import cases, strategies
 from parity.config.devices import Devices, Kind, obstacle, parse
-from parity.config.schema import Case, Strategy
-from parity.runtime.backend import PACKAGES, Backend, feed, running
+from parity.config.schema import Case
+from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.hardware import COUNT, crowded
-from parity.runtime.job import Job
+from parity.runtime.job import Answer, Job
+from parity.runtime.runner import both
 from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.verdict.traces import compare
 
-STRATEGIES = [f"*/{strategy}" for strategy in get_args(Strategy)]
+STRATEGIES = [f"*/{strategy}" for strategy in get_args(strategies.Name)]
 HALF = ["*/single", "*/ddp"]
 SMALL: dict[str, dict[str, Any]] = {
     "linear_stack": {"model": {"width": 64}},
@@ -121,7 +122,7 @@ def _rows(sides: list[str], devices: Devices, args: argparse.Namespace, deadline
 
 def _row(check: Check, on: dict[str, list[Backend]], out: Path) -> Iterator[Row]:
     """Compare a check on the GPU, side against side; then each side's GPU against its CPU."""
-    answers = {(kind, side): answer for kind in on for side, answer in _record(check, on[kind], out / kind)}
+    answers = {(kind, side): answer for kind in on for side, answer in _record(check, on[kind], out / kind).items()}
     failed = {place: answer for place, answer in answers.items() if answer.status != "done"}
     for (kind, side), answer in failed.items():
         yield Row(check.name, f"{side} {kind}", "error", False, reason=answer.message)
@@ -155,20 +156,18 @@ def _judged(check: Check, sides: str, result: results.CaseResult, seconds: dict[
     )
 
 
-def _record(check: Check, backends: list[Backend], out: Path) -> Iterator[tuple[str, Any]]:
-    jobs = {
-        backend: [
-            Job(
+def _record(check: Check, backends: list[Backend], out: Path) -> dict[str, Answer]:
+    return both(
+        {
+            backend: Job(
                 case=check.case,
                 runs=list(keys.RUNS),
                 folder=str((out / check.name / backend.name).absolute()),
                 fault=TF32 if check.tf32 == backend.name and backend.kind == "gpu" else "",
             )
-        ]
-        for backend in backends
-    }
-    for result in feed(jobs):
-        yield result.backend, result.answer
+            for backend in backends
+        }
+    )
 
 
 def _gpus(backend: str) -> int | None:

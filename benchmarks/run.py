@@ -2,8 +2,8 @@
 
     python benchmarks/run.py [--case=GLOB ...] [--devices=cpu:2] [--rounds=1]
 
-The floor is the same training with nothing watched, written or compared: both sides at the same time, the
-same processes and ranks, launched and their frameworks imported once, every case's runs (torch: low, high,
+The floor is the same training with nothing watched, written or compared: by the same runner, in the same number of
+processes and ranks, launched and their frameworks imported once, every case's runs (torch: low, high,
 witness; Keras: low, high) traced, stepped and evaluated by the same strategies, a probe that does nothing.
 Goal: at most 1.5 times the floor. Exits 1 if it is missed.
 """
@@ -21,9 +21,9 @@ import bare
 
 from parity.config import cases
 from parity.config.devices import obstacle, parse
-from parity.runtime.backend import Backend, feed, running
-from parity.runtime.job import RUNS, Job
+from parity.runtime.backend import Backend
 from parity.runtime.plan import Plan
+from parity.runtime.runner import Runner
 
 GOAL = 1.5
 Seconds = dict[str, dict[str, float]]  # case to side to its seconds
@@ -72,20 +72,14 @@ def _floor(args: argparse.Namespace) -> tuple[float, Seconds]:
         backends = [Backend(side, "", Path(folder), devices.kind) for side in bare.SIDES]
         for backend in backends:
             backend.command = [sys.executable, bare.__file__, backend.name]
-        jobs = {
-            backend: [Job(case=task.case, runs=RUNS[backend.name], folder=folder) for task in plan.tasks]
-            for backend in backends
-        }
-        with running(backends):
-            for side, number, answer in feed(jobs):
-                if answer.status != "done":
-                    raise RuntimeError(f"{plan.tasks[number].case.name}: {answer.message}")
-                plan.tasks[number].answers[side] = answer
+        with Runner(backends) as runner:
+            for task in plan.tasks:
+                task.begin(runner.sides)
+            for task in plan.tasks:
+                if messages := [answer.message for answer in task.answers().values() if answer.status != "done"]:
+                    raise RuntimeError(f"{task.case.name}: {messages[0]}")
         seconds = time.perf_counter() - start
-    trained = {
-        case.name: {side: answer.seconds for side, answer in plan.own[number].answers.items()}
-        for number, case in enumerate(chosen)
-    }
+    trained = {task.case.name: {side: answer.seconds for side, answer in task.answers().items()} for task in plan.own}
     return seconds, trained
 
 

@@ -27,7 +27,7 @@ def load() -> drive.Side:
 
 def doctor() -> standalone.Examine:
     """Return the function that examines a user's training script."""
-    from keras_impl.harness.doctor.examine import examine
+    from keras_impl.doctor.examine import examine
 
     return examine
 

@@ -149,13 +149,8 @@ def _fields(args: argparse.Namespace, on: Devices) -> dict[str, Any]:
     return {"devices": on.number, **{name: getattr(args, name) for name in ("precision", "steps", "every", "seed")}}
 
 
-def case_flags(args: argparse.Namespace, case: schema.Case) -> str:
-    """Return the flags with which a program runs exactly this case again."""
-    return " ".join([f"--case={shlex.quote(case.name)}", *training_flags(args)])
-
-
 def training_flags(args: argparse.Namespace) -> list[str]:
-    """Return the given flags that change how the chosen cases are trained."""
+    """Return the given flags that change how the chosen cases are trained, quoted for a shell."""
     names = ("devices", "precision", "steps", "every", "seed")
     given = [(name, getattr(args, name)) for name in names]
     words = [f"--{name}={value}" for name, value in given if value is not None]

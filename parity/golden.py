@@ -6,33 +6,28 @@ initialisers that changed between framework versions cause no difference.
 """
 
 import argparse
-import contextlib
 import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 from parity import cli
-from parity.config.schema import Case
 from parity.core.errors import BackendError, TraceError, UsageError
-from parity.core.threads import ended
+from parity.core.threads import begun, ended
 from parity.diagnose.diagnosis import explained
-from parity.pairs.compare import recorded
-from parity.pairs.file import PairFile
-from parity.pairs.prepare import place
 from parity.results import CaseResult, Report, error_kind, failed
-from parity.runtime.backend import PACKAGES, Backend, running
-from parity.runtime.job import RUNS, Answer, Job
-from parity.trace import keys
+from parity.runtime.backend import PACKAGES
+from parity.runtime.job import Answer
+from parity.runtime.runner import Runner, Side, in_order
+from parity.subjects.subject import Subject
 from parity.trace.manifest import Trace
-from parity.trace.mapping import PairContext
 from parity.trace.whole import check_steps
 from parity.verdict.traces import difference
 
-Chosen = Case | PairFile
-Record = Callable[[Chosen, Backend], Answer]
+Record = Callable[[Subject, Side], Answer]
 
 
 def add_flags(parser: cli.Parser) -> None:
@@ -53,17 +48,17 @@ def check(parser: cli.Parser, args: argparse.Namespace) -> None:
 
 
 def run(
-    args: argparse.Namespace, chosen: Sequence[Chosen], backends: Sequence[Backend], scratch: Path, report: Report
+    args: argparse.Namespace, chosen: Sequence[Subject], runner: Runner, scratch: Path, report: Report
 ) -> Iterator[CaseResult]:
     """Compare with the golden traces, or record them if `--update-golden` is given.
 
     Raises BackendError or UsageError if a recording failed, TraceError if a golden trace is missing.
     """
     if not args.update_golden:
-        yield from compared(args.golden, chosen, backends, scratch, report, cli.training_flags(args))
-    elif failures := update(args.golden, chosen, backends):
+        yield from compared(args.golden, chosen, runner, scratch, report, cli.training_flags(args))
+    elif failures := update(args.golden, chosen, runner):
         raised = BackendError if error_kind(failures) == "backend" else UsageError
-        raise raised(f"{len(failures)} of {len(chosen) * len(backends)} recordings failed")
+        raise raised(f"{len(failures)} of {len(chosen) * len(runner.sides)} recordings failed")
 
 
 def show_skipped(report: Report) -> None:
@@ -74,8 +69,8 @@ def show_skipped(report: Report) -> None:
 
 def compared(
     folder: Path,
-    chosen: Sequence[Chosen],
-    backends: Sequence[Backend],
+    chosen: Sequence[Subject],
+    runner: Runner,
     scratch: Path,
     report: Report,
     flags: Sequence[str] = (),
@@ -85,29 +80,29 @@ def compared(
     `flags` are those that changed the cases; the error for a missing trace repeats them in the command that records it.
     Raises TraceError, before anything is run, if a case has no golden trace at all.
     """
-    golden = {case_of(subject).name: _golden(folder, subject) for subject in chosen}
-    if missing := [subject for subject in chosen if not golden[case_of(subject).name]]:
+    golden = {subject.case.name: _golden(folder, subject) for subject in chosen}
+    if missing := [subject for subject in chosen if not golden[subject.case.name]]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        words = " ".join([*_names(missing), *flags])
+        words = " ".join([*(shlex.quote(flag) for subject in missing for flag in subject.flags), *flags])
         raise TraceError(
-            f"{folder} has no golden trace of {case_of(missing[0]).name}{more}; "
+            f"{folder} has no golden trace of {missing[0].case.name}{more}; "
             f"record it with: python -m parity.compare --golden={folder} --update-golden {words}"
         )
 
-    def record(subject: Chosen, backend: Backend) -> Answer:
-        return _record_candidate(subject, backend, scratch / case_of(subject).name, folder)
+    def record(subject: Subject, side: Side) -> Answer:
+        return subject.recorded(side, scratch / subject.case.name, folder)
 
     wanted = [
-        (subject, [side for side in backends if side.name in golden[case_of(subject).name]]) for subject in chosen
+        (subject, [side for side in runner.sides if side.name in golden[subject.case.name]]) for subject in chosen
     ]
-    for subject, answers in _recordings(wanted, record):
-        name = case_of(subject).name
-        for backend, answer in answers.items():
-            yield _compared(subject, backend, answer, golden[name][backend], scratch / name / backend, report)
+    for subject, answers in _recordings(wanted, record, runner.at_once):
+        name = subject.case.name
+        for side, answer in answers.items():
+            yield _compared(name, side, answer, golden[name][side], scratch / name / side, report)
         shutil.rmtree(scratch / name, ignore_errors=True)
 
 
-def update(folder: Path, chosen: Sequence[Chosen], backends: Sequence[Backend]) -> list[Answer]:
+def update(folder: Path, chosen: Sequence[Subject], runner: Runner) -> list[Answer]:
     """Record each side of each case, replacing the golden trace in `folder`; return the answers that failed.
 
     A recording that fails leaves the earlier golden trace as it is.
@@ -115,29 +110,25 @@ def update(folder: Path, chosen: Sequence[Chosen], backends: Sequence[Backend]) 
     failures = []
     with tempfile.TemporaryDirectory(dir=folder, prefix=".recording-") as scratch:
 
-        def record(subject: Chosen, backend: Backend) -> Answer:
-            return _record_golden(subject, backend, Path(scratch) / case_of(subject).name)
+        def record(subject: Subject, side: Side) -> Answer:
+            return subject.recorded(side, Path(scratch) / subject.case.name)
 
-        for subject, answers in _recordings([(subject, backends) for subject in chosen], record):
-            for backend, answer in answers.items():
-                name = f"{case_of(subject).name}/{backend}"
+        wanted = [(subject, runner.sides) for subject in chosen]
+        for subject, answers in _recordings(wanted, record, runner.at_once):
+            for side, answer in answers.items():
+                name = f"{subject.case.name}/{side}"
                 if answer.status == "done":
                     _move(Path(scratch) / name, folder / name, Path(scratch) / f"{name}.old")
                 else:
                     failures.append(answer)
                 outcome = f"{folder / name}  {answer.seconds:.1f} s" if answer.status == "done" else answer.message
-                print(f"{case_of(subject).name}  {outcome}", flush=True)
+                print(f"{subject.case.name}  {outcome}", flush=True)
     return failures
 
 
-def case_of(subject: Chosen) -> Case:
-    """Return the case of a subject: a built-in case is its own."""
-    return subject.case if isinstance(subject, PairFile) else subject
-
-
-def _golden(folder: Path, subject: Chosen) -> dict[str, Trace]:
+def _golden(folder: Path, subject: Subject) -> dict[str, Trace]:
     """Return the golden traces of a case by backend. Raises TraceError if one was recorded with other settings."""
-    case, traces = case_of(subject), {}
+    case, traces = subject.case, {}
     for backend in PACKAGES:
         if (path := folder / case.name / backend).is_dir():
             trace = traces[backend] = Trace(path)
@@ -150,90 +141,37 @@ def _golden(folder: Path, subject: Chosen) -> dict[str, Trace]:
     return traces
 
 
-def _names(chosen: Sequence[Chosen]) -> list[str]:
-    """Return the flags that choose these cases and pairs, quoted for a shell."""
-    flags = [subject.flags if isinstance(subject, PairFile) else [f"--case={subject.name}"] for subject in chosen]
-    return [shlex.quote(flag) for own in flags for flag in own]
-
-
 def _recordings(
-    wanted: Sequence[tuple[Chosen, Sequence[Backend]]], record: Record
-) -> Iterator[tuple[Chosen, dict[str, Answer]]]:
-    """Run the wanted recordings and yield each case with its answers by backend, once all its backends have answered.
+    wanted: Sequence[tuple[Subject, Sequence[Side]]], record: Record, at_once: int
+) -> Iterator[tuple[Subject, dict[str, Answer]]]:
+    """Run the wanted recordings, and yield each case with its answers by side."""
 
-    The backends work at the same time, but Keras records a pair only after torch has: it loads torch's weights.
-    """
-    backends = list({id(backend): backend for _, own in wanted for backend in own}.values())
-    with _threads(backends) as threads, running(backends):
-        waiting: list[tuple[Chosen, dict[str, Future[Answer]]]] = []
-        for subject, own in wanted:
-            futures: dict[str, Future[Answer]] = {}
-            for backend in own:
-                futures[backend.name] = threads[backend].submit(_answer, futures.get("torch"), record, subject, backend)
-            waiting.append((subject, futures))
-        for subject, futures in waiting:
-            yield subject, {name: ended(future) for name, future in futures.items()}
+    def answers(recordings: tuple[Subject, Sequence[Side]]) -> tuple[Subject, dict[str, Answer]]:
+        subject, sides = recordings
+        return subject, _answers(subject, sides, record)
+
+    return in_order(wanted, answers, at_once)
 
 
-def _answer(torch: "Future[Answer] | None", record: Record, subject: Chosen, backend: Backend) -> Answer:
-    """Record one side and return its answer; for a pair, wait for torch's recording first."""
-    if torch and isinstance(subject, PairFile) and (status := ended(torch).status) != "done":
-        return Answer(status=status, message=f"{backend.name}: was not run, since torch failed")
-    try:
-        return record(subject, backend)
-    except BackendError as error:
-        return Answer(status="error", message=str(error))
-    except UsageError as error:
-        return Answer(status="usage", message=str(error))
+def _answers(subject: Subject, sides: Sequence[Side], record: Record) -> dict[str, Answer]:
+    """Record the sides at the same time, but Keras only after torch where it reads torch's recording."""
+    answers: dict[str, Future[Answer]] = {}
+    for side in sides:
+        before = answers.get("torch") if subject.keras_needs_torch else None
+        answers[side.name] = begun(partial(_recorded_after, before, record, subject, side))
+    return {name: ended(answer) for name, answer in answers.items()}
 
 
-@contextlib.contextmanager
-def _threads(backends: Sequence[Backend]) -> Iterator[dict[Backend, ThreadPoolExecutor]]:
-    """Provide one worker thread for each backend; on exit, cancel the recordings that have not started."""
-    threads = {backend: ThreadPoolExecutor(1) for backend in backends}
-    try:
-        yield threads
-    finally:
-        for thread in threads.values():
-            thread.shutdown(wait=False, cancel_futures=True)
+def _recorded_after(torch: "Future[Answer] | None", record: Record, subject: Subject, side: Side) -> Answer:
+    """Record one side, after torch if that is given, and not at all if torch has failed."""
+    if torch and (status := ended(torch).status) != "done":
+        return Answer(status=status, message=f"{side.name}: was not run, since torch failed")
+    return record(subject, side)
 
 
-def _record_golden(subject: Chosen, backend: Backend, folder: Path) -> Answer:
-    """Record a golden trace: all runs, the witness included, and for a pair its survey."""
-    if isinstance(subject, PairFile):
-        return recorded(subject, backend, folder)
-    return backend.do(Job(case=subject, runs=list(keys.RUNS), folder=str((folder / backend.name).absolute())))
-
-
-def _record_candidate(subject: Chosen, backend: Backend, folder: Path, golden: Path) -> Answer:
-    """Record the trace that is compared with the golden one.
-
-    It needs no witness, which only the reference (the golden trace) must have. A pair starts from the weights in the
-    golden survey. Raises TraceError if that survey is missing.
-    """
-    own = str((folder / backend.name).absolute())
-    if not isinstance(subject, PairFile):
-        return backend.do(Job(case=subject, runs=RUNS["keras"], folder=own))
-    survey = Path(place(golden / subject.case.name, "torch"))
-    if not survey.is_dir():
-        raise TraceError(
-            f"{survey}: not found, and {backend.name} starts from the weights in it; record torch's golden trace first"
-        )
-    if backend.name == "torch":
-        context = PairContext(search=subject.search, survey=str(survey.absolute()))
-        return backend.do(Job(case=subject.case, runs=RUNS["keras"], folder=own, pair=context))
-    # Keras expects torch's survey in the folder that it writes to: use a copy, so that the golden folder is unchanged.
-    with tempfile.TemporaryDirectory(dir=backend.folder) as apart:
-        shutil.copytree(survey, place(Path(apart), "torch"))
-        answer = recorded(subject, backend, Path(apart))
-        if answer.status == "done":
-            shutil.move(Path(apart) / backend.name, own)
-        return answer
-
-
-def _compared(subject: Chosen, name: str, answer: Answer, golden: Trace, own: Path, report: Report) -> CaseResult:
+def _compared(case: str, name: str, answer: Answer, golden: Trace, own: Path, report: Report) -> CaseResult:
     """Compare one backend's new trace in `own` with its golden trace, and note what changed in the environment."""
-    row = f"{case_of(subject).name} ({name})"
+    row = f"{case} ({name})"
     if answer.status != "done":
         return CaseResult(case=row, verdict="error", error=error_kind([answer]), reason=answer.message)
     try:

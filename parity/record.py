@@ -14,14 +14,13 @@ from parity import cli
 from parity.config.devices import obstacle
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError
-from parity.pairs.compare import recorded
-from parity.pairs.file import PairFile
 from parity.results import error_kind
-from parity.runtime import resources
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.hardware import crowded, missing
-from parity.runtime.job import Answer, Job
-from parity.trace import keys
+from parity.runtime.job import Answer
+from parity.subjects.builtin import BuiltIn
+from parity.subjects.pair import OwnPair
+from parity.subjects.subject import Subject
 
 
 def main(argv: Sequence[str], program: str = "parity.record") -> int:
@@ -50,7 +49,7 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
         for name, answer in answers.items():
             _tell(name, answer, args.out)
         backend = Backend(args.backend, python, Path(scratch), devices.kind, args.timeout)
-        answers |= _record(backend, [*chosen, *pairs], args.out)
+        answers |= _record(backend, [*map(BuiltIn, chosen), *map(OwnPair, pairs)], args.out)
     return _status(answers)
 
 
@@ -73,13 +72,13 @@ def _skipped(case: Case, reason: str) -> bool:
     return bool(reason)
 
 
-def _record(backend: Backend, chosen: Sequence[Case | PairFile], out: Path) -> dict[str, Answer]:
+def _record(backend: Backend, chosen: Sequence[Subject], out: Path) -> dict[str, Answer]:
     """Record the cases and pairs one after another; return the backend's answers by name."""
     answers = {}
     with running([backend]):
         for subject in chosen:
-            name = subject.case.name if isinstance(subject, PairFile) else subject.name
-            answers[name] = _recorded(subject, backend, out / name)
+            name = subject.case.name
+            answers[name] = subject.recorded(backend, out / name)
             _tell(name, answers[name], out / name / backend.name)
     return answers
 
@@ -88,18 +87,6 @@ def _tell(name: str, answer: Answer, folder: Path) -> None:
     """Print how a recording ended; mistakes of the user go to stderr, as in the other programs."""
     outcome = f"{folder}  {answer.seconds:.1f} s" if answer.status == "done" else answer.message
     print(f"{name}  {outcome}", flush=True, file=sys.stderr if answer.status == "usage" else sys.stdout)
-
-
-def _recorded(subject: Case | PairFile, backend: Backend, folder: Path) -> Answer:
-    try:
-        if isinstance(subject, PairFile):
-            return recorded(subject, backend, folder)
-        resources.check(subject, resources.of_case(subject), folder, keys.RUNS)
-        return backend.do(Job(case=subject, runs=list(keys.RUNS), folder=str((folder / backend.name).absolute())))
-    except BackendError as error:
-        return Answer(status="error", message=str(error))
-    except UsageError as error:
-        return Answer(status="usage", message=str(error))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from parity import cli
-from parity.config.devices import Devices, obstacle, parse, processes
+from parity.config.devices import Devices, obstacle, parse
 from parity.core.errors import MissingError, UsageError
 from parity.pairs.vary import record as variations
 from parity.runtime.drive import Side, record
@@ -99,10 +99,8 @@ def main(package: str, backend: str, load: Callable[[], Side], argv: Sequence[st
     for case in cli.chosen_cases(args, devices):
         if reason := obstacle(case):
             raise UsageError(f"{case.name}: {reason}")
-        if processes(case, backend) != rank.of:
-            raise UsageError(
-                f"{case.name} on {devices} needs {processes(case, backend)} processes of {package}, received {rank.of}"
-            )
+        if (ranks := case.distribution.processes(backend)) != rank.of:
+            raise UsageError(f"{case.name} on {devices} needs {ranks} processes of {package}, received {rank.of}")
         folder = args.out / case.name / backend
         record(Job(case=case, runs=list(keys.RUNS), folder=str(folder.absolute())), side)
         if rank.number == 0:

@@ -10,8 +10,9 @@ from parity.config import cases
 from parity.config.schema import Case
 from parity.diagnose.diagnosis import explained
 from parity.results import CaseResult
-from parity.runtime.backend import Backend, feed, running
+from parity.runtime.backend import Backend, running
 from parity.runtime.job import RUNS, Job
+from parity.runtime.runner import both
 from parity.trace.manifest import Trace
 
 pytest_plugins = ["sides"]
@@ -24,7 +25,7 @@ LONG = ("test_pairs.py", "test_strategies.py", "test_catalogue.py", "test_doctor
 # Of files that take minutes the default run has only those tests whose names have one of these parts: something of
 # everything that the file is about. The others are marked slow.
 SAMPLES = {
-    "keras_impl/test_strategies.py": ("simple_block-", "linear_stack-", "replica", "orders", "shards", "data_parallel"),
+    "keras_impl/test_strategies.py": ("-3]", "hybrid-two_linear", "replicas", "replica_0_unless", "orders", "shards"),
     "test_catalogue.py": (),
     "test_doctor_cases.py": ("simple_block/single]", "two_linear/send_recv]"),
     "test_doctor_installed.py": ("keras_places",),
@@ -34,12 +35,15 @@ SAMPLES = {
     "test_isolation.py": ("imports_no_framework", "report/terminal"),
     "test_pair_accepting.py": ("layout", "not_looked_at"),
     "test_pair_behind.py": ("[inference", "mse-scaled"),
+    "test_pair_constants.py": ("[order]", "[table_trained]", "at_random", "at_one", "users_loads", "no_difference"),
     "test_pair_commands.py": ("a_mistake_in_the_file", "refused", "accept_wants", "flags_make_a_pair"),
     "test_pairs.py": ("[mlp", "[attention]", "[attention-", "[convmap", "[dropout", "[lstm_trained", "[tied"),
-    "test_pairs_telling.py": ("Glu-pair", "Counts-pair", "Scores", "only_order", "not_named"),
+    "test_pairs_telling.py": ("Glu-pair.keras_kwargs.exchanged=True]", "held=False]", "Scores", "only_order"),
     "test_processes.py": ("rank.raises",),
     "test_recorded.py": (),
     "test_standalone.py": ("wrong_number",),
+    "test_variations.py": ("masked", "clamped", "dropping-", "that_a_variation_reaches", "json", "is_told"),
+    "torch_impl/test_strategies.py": ("[3-", "variant", "local", "drift", "shards"),
     "test_strategies.py": ("simple_block/tensor_parallel-3", "simple_block/send_recv-3"),
 }
 
@@ -73,18 +77,16 @@ def run(backends: list[Backend], tmp_path_factory: pytest.TempPathFactory) -> Co
         case = name if isinstance(name, Case) else cases.resolve(name, changes or {})
         folder = tmp_path_factory.mktemp(f"case{next(numbers)}")
         jobs = {
-            backend: [
-                Job(
-                    case=case,
-                    runs=RUNS[backend.name],
-                    folder=str(folder / backend.name),
-                    fault=faults.get(backend.name, ""),
-                )
-            ]
+            backend: Job(
+                case=case,
+                runs=RUNS[backend.name],
+                folder=str(folder / backend.name),
+                fault=faults.get(backend.name, ""),
+            )
             for backend in backends
         }
-        for result in feed(jobs):
-            assert result.answer.status == "done", result.answer.message
+        for answer in both(jobs).values():
+            assert answer.status == "done", answer.message
         return explained(Trace(folder / "torch"), Trace(folder / "keras"))
 
     return compared

@@ -1,6 +1,9 @@
 """torch_impl and keras_impl are twins: the same files, the same public names, the same signatures.
 
-What stands on one side alone stands in EXCEPTIONS with its reason; one that is no longer needed fails.
+What stands on one side alone is in ONE_SIDED (files) or EXCEPTIONS (names in a file) with its reason; one that is no
+longer needed fails. The folder instruments/ holds what cannot be twins: hooks and dispatch modes in torch_impl, op
+callbacks and graph partitions in keras_impl. Of its files only what the rest of a package calls on both sides is
+compared (CALLED).
 """
 
 import ast
@@ -48,19 +51,48 @@ EXCEPTIONS = {
     "strategies/hybrid.py": {
         "place": "PipelineStage is told shapes and the axis of the samples",
     },
-    "harness/other_checks.py": {"*": "other comparisons, which need torch; the self-test is measured against them"},
-    "harness/doctor/": {"*": "each framework is observed by its own means; what the doctor calls is the same (DOCTOR)"},
-    "harness/pair/": {
-        "*": "Keras's layers are wrapped where torch has hooks, and its values become torch's; what is called is the "
-        "same (PAIR)"
-    },
-    "harness/pretended/": {"*": "torch is told of GPUs in many places; TensorFlow takes names of devices in at one"},
-    "harness/pretend.py": {
+    "doctor/pretend.py": {
         "pretend": "torch's virtual devices can compute on a GPU too",
-        "real": "a virtual tensor of torch's holds the real one",
         "on_cpu": "TensorFlow's logical devices are as fast as the CPU",
-        "OneMachine": "TensorFlow's logical devices are as fast as the CPU",
     },
+    "harness/pair/branches.py": {
+        "observed": "a torch mode is told the module by hooks; Keras's layers are wrapped by the caller",
+        "embeddings": "a torch mode sees the function behind an embedding; Keras's is seen as a layer",
+    },
+    "harness/pair/build.py": {
+        "ready": "a torch model is moved, cast and promoted after it is built",
+        "Given": "a Keras model takes its inputs as one structure, or by other names",
+        "tensor": "Keras's inputs may have another axis order",
+        "tensors": "Keras's inputs may have another axis order",
+    },
+    "harness/pair/losses.py": {"with_added": "Keras's layers can add losses of their own"},
+    "harness/pair/outputs.py": {
+        "unnamed": "Keras's half is told how torch's orders its outputs",
+        "ordered": "Keras's half is told how torch's orders its outputs",
+        "Output": "Keras's outputs may have another axis order",
+        "found": "Keras's outputs may have another axis order",
+        "laid_out": "Keras's outputs may have another axis order",
+    },
+    "harness/pair/probe.py": {
+        "Probe": "torch's hooks see each gradient; Keras's arrive all at once, and are converted by the mapping",
+        "observed": "Keras's layers are wrapped by harness/pair/calls.py",
+        "usual": "Keras's activations may have another axis order",
+    },
+    "harness/pair/rehearsal.py": {
+        "rehearse": "torch has hooks; Keras's calls are handed over by the caller, which has wrapped the layers",
+        "Rehearsing": "torch has hooks; Keras's calls are handed over by the caller, which has wrapped the layers",
+    },
+    "harness/pair/run.py": {"without_fast_paths": "torch fuses the layers of an encoder in inference; Keras does not"},
+    "harness/pair/values.py": {
+        "started": "both sides start from torch's own values",
+        "statistics": "both sides start from torch's own values",
+        "constants": "both sides start from torch's own values",
+        "load": "torch's names are the canonical ones",
+        "Weights": "Keras's variables are converted by the mapping of the weights",
+        "Placed": "Keras's variables are converted by the mapping of the weights",
+        "shape": "torch's shapes are the canonical ones",
+    },
+    "harness/pair/vary.py": {"Instance.__init__": "Keras's inputs and outputs are converted by torch's survey"},
     "harness/run.py": {"options": "a torch strategy is shown data by some options"},
     "harness/data.py": {
         "Samples": "a rank reads for itself; one program reads for every replica",
@@ -68,7 +100,6 @@ EXCEPTIONS = {
         "example": "PipelineStage is told shapes by an example",
         "input_shape": "a Keras model makes its variables when it is built",
     },
-    "harness/devices.py": {"*": "TensorFlow makes logical devices; torch has ranks, or virtual devices"},
     "harness/kinds.py": {"computed": "a layer of Keras's may have its activation within it"},
     "harness/promotion.py": {
         "promote_weights": "torch's modules may hold float32; Keras's variables are promoted as they are made"
@@ -78,8 +109,6 @@ EXCEPTIONS = {
         "Dropping": "a torch mask is drawn for the module that is being called",
         "OrderedMasks": "torch's Masks can go by order; Keras's own are drawn in a graph that is traced once",
     },
-    "harness/numbers.py": {"*": "TensorFlow's functions are wrapped by name; a torch mode sees the calls of all"},
-    "harness/partitions.py": {"*": "TensorFlow tells what ran as graphs; torch's dispatch mode sees the ops"},
     "harness/precision.py": {
         "cast": "torch.autocast wraps calls; Keras's policy is a property of the layers",
         "autocast": "torch.autocast wraps calls; Keras's policy is a property of the layers",
@@ -88,14 +117,12 @@ EXCEPTIONS = {
         "Probe": "a torch hook fires at each backward pass; Keras's wrappers trace every replica",
         "modules": "the names of Keras's layers stand in weights.py",
     },
-    "harness/replicas.py": {"*": "one program records all replicas; a torch process has one, or hooks that tell"},
     "harness/specimen.py": {
         "Conv2d": "torch.nn has it; Keras's own pads otherwise",
         "MaxPool2d": "torch.nn has it; Keras's own pads otherwise",
         "Flatten": "torch.nn has it; Keras's own counts the channels last",
         "GELU": "torch.nn has it; Keras's own rounds a constant through float32",
     },
-    "harness/virtual_devices.py": {"*": "TensorFlow has logical devices of its own"},
     "harness/layout_recorder.py": {
         "LayoutRecorder": "a dispatch mode sees ops as they run; TensorFlow tells of a step when it is over"
     },
@@ -115,44 +142,31 @@ EXCEPTIONS = {
         "residents": "a Keras variable has a copy for each replica",
     },
 }
+# Files that only one side has, outside of instruments/.
+ONE_SIDED = {
+    "harness/replicas.py": "one Keras program records all replicas; a torch process has one, or hooks that tell",
+    "harness/pair/attributes.py": "PyTorch itself names modules by the attributes that hold them",
+    "harness/pair/calls.py": "Keras's layers are wrapped where torch has hooks",
+    "harness/pair/first_call.py": "Keras's layers may make their weights in the first call",
+    "harness/pair/layers.py": "torch.nn.Module.named_modules",
+}
 # What every strategy offers; its other parts are its framework's own means.
 INTERFACE = ("place", "train", "evaluate", "fit", "batches")
-# What the doctor calls of its observers.
-DOCTOR = {
+INSTRUMENTS = "instruments/"
+# What the rest of a package calls of its instruments, on both sides.
+CALLED = {
     "Building",
     "Building.__init__",
     "Building.modules",
     "Building.weights",
     "Building.moves",
-    "Observer",
-    "Observer.__init__",
-    "Observer.step",
-    "line",
+    "Calls",
+    "Calls.__init__",
+    "Calls.watched",
     "line_of",
-    "named",
-    "program",
-    "timed",
+    "rank",
+    "tensors",
 }
-# What is called of a pair's half.
-PAIR = {
-    "Instance",
-    "Instance.forward",
-    "Instance.reset",
-    "Scalar",
-    "array",
-    "build",
-    "call",
-    "flat",
-    "named",
-    "opened",
-    "probe",
-    "run",
-    "survey",
-    "training",
-    "user_errors",
-}
-# Folders of which each side needs parts of its own, and what the rest of the package calls of them.
-CALLED = {"harness/doctor/": DOCTOR, "harness/pair/": PAIR}
 
 # The same thing under each framework's customary name.
 SYNONYMS = {"call": "forward"}
@@ -209,28 +223,22 @@ def shared(path: Path, name: str) -> dict[str, tuple]:
     """What the twins have in common of a file, which is called `name` in both packages."""
     if name.startswith("strategies/"):
         return strategy(path)
-    called = next((entities for folder, entities in CALLED.items() if name.startswith(folder)), None)
-    return {entity: words for entity, words in public(path).items() if called is None or entity in called}
-
-
-def listed(name: str) -> tuple[str, dict[str, str]]:
-    """The entry of EXCEPTIONS for a file, which may be its folder's."""
-    key = next((key for key in EXCEPTIONS if key == name or (key.endswith("/") and name.startswith(key))), name)
-    return key, EXCEPTIONS.get(key, {})
+    is_instrument = name.startswith(INSTRUMENTS)
+    return {entity: words for entity, words in public(path).items() if not is_instrument or entity in CALLED}
 
 
 def differences(root: Path) -> tuple[list[str], set[tuple[str, str]]]:
     """What differs without an exception, and the exceptions that were needed."""
     torch, keras = root / "torch_impl", root / "keras_impl"
-    one_sided = files(torch) ^ files(keras)
-    used = {(listed(name)[0], "*") for name in one_sided if "*" in listed(name)[1]}
-    wrong = [f"{name}: only on one side" for name in one_sided if "*" not in listed(name)[1]]
+    one_sided = {name for name in files(torch) ^ files(keras) if not name.startswith(INSTRUMENTS)}
+    used = {(name, "") for name in one_sided & ONE_SIDED.keys()}
+    wrong = [f"{name}: only on one side" for name in one_sided - ONE_SIDED.keys()]
     for name in files(torch) & files(keras):
         one, other = shared(torch / name, name), shared(keras / name, name)
         for entity in one.keys() | other.keys():
             if one.get(entity) == other.get(entity):
                 continue
-            excepted = {"*", entity, entity.partition(".")[0]} & EXCEPTIONS.get(name, {}).keys()
+            excepted = {entity, entity.partition(".")[0]} & EXCEPTIONS.get(name, {}).keys()
             used |= {(name, which) for which in excepted}
             if not excepted:
                 wrong.append(f"{name}: {entity}: torch {one.get(entity)}, keras {other.get(entity)}")
@@ -242,8 +250,28 @@ def test_the_twins_agree():
 
 
 def test_every_exception_is_needed():
-    all_of_them = {(name, entity) for name, entities in EXCEPTIONS.items() for entity in entities}
-    assert all_of_them == differences(ROOT)[1]
+    names = {(file, entity) for file, entities in EXCEPTIONS.items() for entity in entities}
+    assert names | {(file, "") for file in ONE_SIDED} == differences(ROOT)[1]
+
+
+def imports_of_others(package: Path) -> list[str]:
+    """The imports by which a package's instruments would depend on what uses them."""
+    imports = [
+        (path.name, node.module)
+        for path in (package / INSTRUMENTS).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == package.name
+    ]
+    return [f"{file}: {module}" for file, module in imports if module.split(".")[1:2] != ["instruments"]]
+
+
+@pytest.mark.parametrize("package", ["torch_impl", "keras_impl"])
+def test_instruments_import_nothing_of_what_uses_them(package, tmp_path):
+    assert imports_of_others(ROOT / package) == []
+    copy(tmp_path)
+    planted = tmp_path / package / INSTRUMENTS / "source.py"
+    planted.write_text(f"{planted.read_text()}\nfrom {package}.harness import run\n")
+    assert imports_of_others(tmp_path / package) == [f"source.py: {package}.harness"]
 
 
 @pytest.mark.parametrize(
@@ -258,9 +286,13 @@ def test_every_exception_is_needed():
         ("torch_impl/models/two_linear.py", "def stage1(self, x", "def stage1(self, inputs"),
         ("keras_impl/strategies/round_robin.py", "evaluate, train", "train"),
         ("torch_impl/strategies/all_reduce.py", "def batches(samples", "def batches(dataset"),
-        ("keras_impl/harness/doctor/observer.py", "def step(self, inputs", "def step(self, batch"),
+        ("keras_impl/doctor/observer.py", "def step(self, inputs", "def step(self, batch"),
         ("keras_impl/harness/pair/build.py", "def build(pair: Pair, at: str", "def build(pair: Pair, precision: str"),
         ("torch_impl/harness/pair/losses.py", "def probe(outputs", "def weighed(outputs"),
+        ("torch_impl/harness/pair/outputs.py", "def flat(value", "def flattened(value"),
+        ("keras_impl/instruments/build.py", "def modules(self, model", "def layers(self, model"),
+        ("torch_impl/instruments/source.py", "def line_of(traceback", "def line_of(trace"),
+        ("keras_impl/faults/mutate.py", "def together(*several", "def combined(*several"),
     ],
 )
 def test_a_planted_difference_is_seen(tmp_path, file, old, new):
@@ -271,12 +303,19 @@ def test_a_planted_difference_is_seen(tmp_path, file, old, new):
     assert differences(tmp_path)[0]
 
 
-def test_a_missing_twin_is_seen(tmp_path):
+@pytest.mark.parametrize("name", ["losses.py", "doctor/timing.py", "faults/layers.py", "harness/pair/vary.py"])
+def test_a_missing_twin_is_seen(tmp_path, name):
     copy(tmp_path)
-    (tmp_path / "keras_impl" / "losses.py").unlink()
-    assert differences(tmp_path)[0] == ["losses.py: only on one side"]
+    (tmp_path / "keras_impl" / name).unlink()
+    assert differences(tmp_path)[0] == [f"{name}: only on one side"]
+
+
+def test_an_instrument_needs_no_twin(tmp_path):
+    copy(tmp_path)
+    (tmp_path / "keras_impl" / INSTRUMENTS / "one_more.py").write_text("def one_more(): ...\n")
+    assert differences(tmp_path)[0] == []
 
 
 def copy(target: Path) -> None:
     for package in ("torch_impl", "keras_impl"):
-        shutil.copytree(ROOT / package, target / package)
+        shutil.copytree(ROOT / package, target / package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -18,7 +18,7 @@ def load() -> drive.Side:
 
 def doctor() -> standalone.Examine:
     """Return the function that examines a user's training script."""
-    from torch_impl.harness.doctor.examine import examine
+    from torch_impl.doctor.examine import examine
 
     return examine
 

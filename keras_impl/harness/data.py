@@ -7,11 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_impl.harness import devices
 from keras_impl.harness.replicas import own
+from keras_impl.instruments import devices
 from keras_impl.strategies import all_reduce, single
 from keras_impl.strategies.single import MicroBatch
-from parity.config import schema
 from parity.core.arrays import Floats
 from parity.data.batches import Batch
 from parity.runtime.drive import Run
@@ -24,7 +23,7 @@ def steps(run: Run) -> Any:
 
     If there are several replicas, a step lists them by replica; fit and distributed datasets get whole batches instead.
     """
-    if run.case.strategy == "all_reduce":
+    if run.case.distribution.samples_by_rank:
         return _sampled(run)
     if run.case.distribute_dataset:
         return single.dataset(_whole(run))
@@ -105,8 +104,7 @@ def _place(run: Run, replica: int) -> str | None:
 
     Replicas of tf.distribute expect it on their own device; the other strategies move it themselves.
     """
-    mirrored = run.case.strategy in ("data_parallel", "ddp", "all_reduce") and not run.case.workers
-    return devices.names(run.case.devices)[replica] if mirrored else None
+    return devices.names(run.case.devices)[replica] if run.case.distribution.is_mirrored else None
 
 
 def _drew(run: Run, parts: list[list[Batch]]) -> None:
@@ -115,7 +113,7 @@ def _drew(run: Run, parts: list[list[Batch]]) -> None:
 
 
 def _listed(run: Run, of_replicas: list) -> Any:
-    return of_replicas if run.case.strategy in schema.REPLICATED else of_replicas[0]
+    return of_replicas if run.case.distribution.is_replicated else of_replicas[0]
 
 
 def _tensor(array: Floats) -> tf.Tensor:

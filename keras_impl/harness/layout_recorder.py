@@ -6,8 +6,9 @@ from collections.abc import Iterable
 import tensorflow as tf
 from tensorflow.python.eager import context  # the run metadata of functions have no public API
 
-from keras_impl.harness import devices, partitions, weights
+from keras_impl.harness import weights
 from keras_impl.harness.replicas import Replica
+from keras_impl.instruments import devices, partitions
 from parity.config import schema
 from parity.trace.layout import Layout
 

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_impl.harness import devices, kinds, partitions, weights
+from keras_impl.harness import kinds, weights
 from keras_impl.harness.layout_recorder import LayoutRecorder
 from keras_impl.harness.replicas import Handed, Replica, Replicas
+from keras_impl.instruments import devices, partitions
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel, SplitDropout
 from parity.config import schema
 from parity.core.names import MODEL
@@ -40,6 +41,7 @@ class Probe:
         self.replicas, self.case, self.layout_recorder = replicas, case, layout_recorder
         self.sink = Replicas(replicas, case)
         self.gathered = self.sink.gathered
+        self.sharded = case.distribution.is_sharded
         self.local = case.replicas > 1 or case.clip_norm is not None
         self._owner = next(iter(replicas))
         self.modules: dict[str, str] = {}  # kind of each layer that has been called, by path
@@ -141,20 +143,20 @@ class Probe:
         self._seen[self._here()] += [_Seen(kind, name, tensor) for tensor in tensors]
 
     def _is_recorded(self, path: str) -> bool:
-        between = self.case.strategy == "tensor_parallel" and path.rpartition(".")[2] in BETWEEN
+        between = self.sharded and path.rpartition(".")[2] in BETWEEN
         return not between and not (self.gathered and not path)
 
     def _takes(self, path: str) -> bool:
         """Return whether a layer's input is a whole tensor, rather than a part of one."""
         name = path.rpartition(".")[2].partition("@")[0]
-        return not (self.case.strategy == "tensor_parallel" and name in (*BETWEEN, *SPLIT))
+        return not (self.sharded and name in (*BETWEEN, *SPLIT))
 
     def _on_apply(self, replica: Replica, apply: Callable[..., None]) -> Callable[..., None]:
         """Wrap the optimizer's apply to record the gradients of each replica before they are reduced."""
 
         def watched(gradients: list[tf.Tensor], variables: list[keras.Variable] | None = None) -> None:
             self._applied = replica.model.trainable_variables if variables is None else variables
-            if self.local and self.case.strategy not in ("all_reduce", "hybrid"):  # those two record it in `reduction`
+            if self.local and not self.case.distribution.reduces_itself:  # else `reduction` records them
                 self._gradients(self._here(), gradients, self._applied, "@local")
             apply(gradients, variables)
 

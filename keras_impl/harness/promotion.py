@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import dtypes
 
-from keras_impl.harness.numbers import CONSTANT, functions, given_high, numbers_high, parts
+from keras_impl.instruments.numbers import CONSTANT, functions, given_high, numbers_high, parts
 
 HIGH = "float64"
 BUILD = "build"

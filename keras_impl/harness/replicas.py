@@ -63,7 +63,7 @@ class Replicas:
         self.layouts = LAYOUTS.get(type(case.model), {})
         self.mean = case.loss.reduction == "mean"
         # nn.DataParallel, the counterpart, has parameters on device 0 only, and a single loss for the whole batch.
-        self.gathered = case.strategy == "data_parallel"
+        self.gathered = case.distribution.is_gathered
         self._first: dict[str, np.ndarray] = {}  # replica 0's gradients of this step
         self._losses: dict[int, list[Sequence[np.ndarray]]] = defaultdict(list)
         self._keys: dict[tuple[int, int], str] = {}  # by replica and token

@@ -9,17 +9,18 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
-from keras_impl import losses, models, optimizers
-from keras_impl.harness import data, devices, faults, precision, specimen, weights
-from keras_impl.harness.devices import rank
+from keras_impl import faults, losses, models, optimizers
+from keras_impl.harness import data, precision, specimen, weights
 from keras_impl.harness.layout_recorder import LayoutRecorder
 from keras_impl.harness.masks import Masks
 from keras_impl.harness.pair import run as pair
 from keras_impl.harness.probe import Probe
 from keras_impl.harness.replicas import LAYOUTS, Replica
 from keras_impl.harness.settings import settings
+from keras_impl.instruments import devices
+from keras_impl.instruments.devices import rank
 from keras_impl.strategies import ddp
-from parity.config import schema
+from parity.config import schema, strategies
 from parity.runtime.drive import Account, Run
 
 __all__ = ["NAME", "rank", "run", "settings", "versions"]
@@ -78,11 +79,12 @@ def run(run: Run) -> Account:
 
 def options(case: schema.Case) -> dict[str, Any]:
     """Return the strategy-specific arguments of `place`."""
-    match case.strategy:
-        case "ddp":
-            return {"workers": case.workers, "broadcast_buffers": not case.local_buffers}
-        case "pipeline" | "hybrid":
-            return {"schedule": case.pipeline}
+    strategy = case.distribution
+    match strategy:
+        case strategies.DDP():
+            return {"workers": strategy.workers, "broadcast_buffers": strategy.broadcasts_buffers}
+        case strategies.Pipelined():
+            return {"schedule": strategy.schedule}
     return {}
 
 

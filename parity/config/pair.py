@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from parity.config.base import BaseModel
 from parity.config.frozen import Count, Frozen, Positive
 
 FLOATS = ("float16", "float32", "float64")
@@ -143,11 +144,13 @@ class Train(Frozen, frozen=True):
                 raise ValueError(f"received only one of torch_{what} and keras_{what}; give both or neither")
 
 
-class Pair(Frozen, frozen=True, tag_field="kind", tag="pair"):
+class Pair(BaseModel, frozen=True, tag="pair"):
     """Two model builders ("module:function"), their inputs, and how their weights and outputs correspond.
 
     Without `train`, one forward and one backward pass are compared.
     """
+
+    is_distributable = False
 
     torch: Text
     keras: Text
@@ -160,6 +163,10 @@ class Pair(Frozen, frozen=True, tag_field="kind", tag="pair"):
     ignore: Ignore = Ignore()
     expect: list[Expect] = []
     train: Train | None = None
+
+    @property
+    def trains(self) -> bool:
+        return self.train is not None
 
     def __post_init__(self) -> None:
         if not set(self.inputs) - {TARGET}:

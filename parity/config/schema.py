@@ -4,87 +4,38 @@ The structs are frozen; an unknown field or a value of a wrong type is refused b
 receive the same `Case`, with all its fields set, and nothing else.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
+from parity.config import strategies
 from parity.config.frozen import Count, Fraction, Frozen, Positive, Rate
+from parity.config.models import LinearStack, ResidualBlock, SimpleBlock, Specimen, Transformer, TwoLinear
 from parity.config.pair import Pair
 
-Precision = Literal["float32", "bfloat16", "float16"]
-Strategy = Literal[
-    "single",
-    "round_robin",
-    "data_parallel",
-    "ddp",
-    "all_reduce",
-    "send_recv",
-    "pipeline",
-    "hybrid",
-    "branch_parallel",
-    "tensor_parallel",
+__all__ = [
+    "SGD",
+    "UNUSED",
+    "Adam",
+    "AdamW",
+    "Case",
+    "Data",
+    "LinearStack",
+    "Loss",
+    "Model",
+    "Optimizer",
+    "Pair",
+    "Precision",
+    "ResidualBlock",
+    "Schedule",
+    "SimpleBlock",
+    "Specimen",
+    "Transformer",
+    "TwoLinear",
 ]
-REPLICATED = ("data_parallel", "ddp", "all_reduce", "hybrid")  # several replicas of the model
-STAGED = ("send_recv", "pipeline", "hybrid")  # every replica is cut into consecutive stages, one per device
-STAGES = 2  # the stages of each replica in hybrid
 
-
-class LinearStack(Frozen, frozen=True, tag_field="kind", tag="linear_stack"):
-    """A stack of `layers` times Linear(width, width), without activations between them."""
-
-    layers: Positive = 6
-    width: Positive = 512
-
-
-class SimpleBlock(Frozen, frozen=True, tag_field="kind", tag="simple_block"):
-    """A perceptron of Linear, ReLU, Linear."""
-
-    inputs: Positive = 10
-    hidden: Positive = 20
-    outputs: Positive = 5
-
-
-class TwoLinear(Frozen, frozen=True, tag_field="kind", tag="two_linear"):
-    """Two stages of one Linear each, with a ReLU between: the smallest model for model parallelism."""
-
-    inputs: Positive = 10
-    hidden: Positive = 20
-    outputs: Positive = 1
-
-
-class ResidualBlock(Frozen, frozen=True, tag_field="kind", tag="residual_block"):
-    """A ResNet block: conv-BN-ReLU-conv-BN plus a shortcut, which is a convolution if the channel counts differ."""
-
-    in_channels: Positive = 3
-    out_channels: Positive = 16
-
-
-class Transformer(Frozen, frozen=True, tag_field="kind", tag="transformer"):
-    """A sequence-to-sequence transformer with one embedding shared by source and target."""
-
-    vocabulary: Positive = 1000
-    d_model: Positive = 256
-    heads: Positive = 4
-    encoder_layers: Positive = 2
-    decoder_layers: Positive = 2
-    feed_forward: Positive = 2048
-    dropout: Fraction = 0.1
-    causal: bool = False
-
-    def __post_init__(self) -> None:
-        if self.d_model % self.heads:
-            raise ValueError(
-                f"d_model is {self.d_model}, which cannot be divided among {self.heads} heads; "
-                "choose a d_model that is a multiple of heads"
-            )
-
-
-class Specimen(Frozen, frozen=True, tag_field="kind", tag="specimen"):
-    """A sequence of the layers that the other models lack, on images of 16x16; only planted faults use it."""
-
-    classes: Positive = 10
-
-
+Precision = Literal["float32", "bfloat16", "float16"]
 Model = LinearStack | SimpleBlock | TwoLinear | ResidualBlock | Transformer | Specimen | Pair
 
 
@@ -158,7 +109,7 @@ class Case(Frozen, frozen=True):
 
     name: str
     model: Model
-    strategy: Strategy = "single"
+    strategy: strategies.Name = "single"
     devices: Positive = 2  # logical devices
     data: Data = Data()
     loss: Loss = Loss()
@@ -166,7 +117,7 @@ class Case(Frozen, frozen=True):
     schedule: Schedule | None = None
     clip_norm: Annotated[float, Meta(gt=0.0)] | None = None
     accumulate: Positive = 1  # micro-batches per step and replica
-    pipeline: Literal["gpipe", "1f1b"] = "gpipe"  # the schedule of a pipeline's micro-batches
+    pipeline: strategies.Schedule = "gpipe"  # the schedule of a pipeline's micro-batches
     local_buffers: bool = False  # ddp: each replica keeps its own buffers (DDP's broadcast_buffers=False)
     workers: bool = False  # ddp: Keras, too, runs one process per device (MultiWorkerMirroredStrategy)
     distribute_dataset: bool = False  # ddp: Keras splits the batches with experimental_distribute_dataset
@@ -178,20 +129,35 @@ class Case(Frozen, frozen=True):
     weight_scale: dict[str, float] = {}  # factors for initial weights, by canonical name
 
     @property
+    def distribution(self) -> strategies.Strategy:
+        """The case's strategy with its options; it answers what depends on the strategy."""
+        strategy: strategies.Strategy = msgspec.convert(self, strategies.Strategy, from_attributes=True)
+        return strategy
+
+    @property
     def replicas(self) -> int:
         """Number of replicas of the model that train side by side."""
-        if self.strategy == "hybrid":
-            return max(self.devices // STAGES, 1)
-        return self.devices if self.strategy in REPLICATED else 1
+        return self.distribution.replicas
 
     @property
     def dropout(self) -> float:
         """Rate at which the model drops activations in training."""
-        return self.model.dropout if isinstance(self.model, Transformer) else 0.0
+        return self.model.dropout
 
     def __post_init__(self) -> None:
+        self._check_options()
         self._check_accumulation()
-        self._check_strategy()
+        self._check_loss()
+        self._check_model()
+
+    def _check_options(self) -> None:
+        for option, users in strategies.OPTIONS.items():
+            value = getattr(self, option)
+            if value != UNUSED[option] and self.strategy not in users:
+                raise ValueError(
+                    f"{option} = {_toml(value)} needs the strategy {_either(users)}, received {self.strategy!r}; "
+                    f"otherwise set {option} = {_toml(UNUSED[option])}"
+                )
 
     def _check_accumulation(self) -> None:
         if self.accumulate == 1:
@@ -203,36 +169,39 @@ class Case(Frozen, frozen=True):
                 f"accumulate is {self.accumulate}, but data.batch is only {self.data.batch}; "
                 "a micro-batch needs at least one sample"
             )
-        if self.strategy in ("data_parallel", "all_reduce"):
-            raise ValueError(f"the strategy {self.strategy!r} cannot accumulate gradients; use accumulate = 1")
         if self.fit:
             raise ValueError("fit = true cannot accumulate gradients; use accumulate = 1")
 
-    def _check_strategy(self) -> None:
-        for option in ("local_buffers", "workers", "distribute_dataset"):
-            if getattr(self, option) and self.strategy != "ddp":
-                raise ValueError(f"{option} is an option of the strategy 'ddp', received strategy {self.strategy!r}")
-        if self.fit and self.replicas > 1 and self.loss.reduction != "mean":
-            raise ValueError(
-                "fit with several replicas divides each replica's loss by the number of replicas, which gives the "
-                "loss of the whole batch only with loss.reduction = 'mean'"
-            )
-        if self.distribute_dataset and self.loss.reduction != "mean":
-            raise ValueError(
-                "distribute_dataset weights the loss of each replica by its number of samples, which gives the loss "
-                "of the whole batch only with loss.reduction = 'mean'"
-            )
-        if self.fit and self.strategy not in ("single", "data_parallel"):
-            raise ValueError(f"fit = true needs the strategy 'single' or 'data_parallel', received {self.strategy!r}")
-        if self.clip_norm and self.strategy in (*STAGED, "tensor_parallel"):
+    def _check_loss(self) -> None:
+        if self.loss.reduction != "mean" and (what := self.distribution.needs_mean):
+            raise ValueError(f"{what}, which gives the loss of the whole batch only with loss.reduction = 'mean'")
+
+    def _check_model(self) -> None:
+        if self.clip_norm and self.distribution.splits_model:
             raise ValueError(
                 f"clip_norm needs all gradients on one device, but {self.strategy!r} spreads them over several"
             )
-        if self.pipeline != "gpipe" and self.strategy != "pipeline":
-            raise ValueError(f"pipeline = {self.pipeline!r} needs the strategy 'pipeline', received {self.strategy!r}")
-        kinds = {"branch_parallel": (ResidualBlock, Transformer), "tensor_parallel": (SimpleBlock, Transformer)}
-        if not isinstance(self.model, kinds.get(self.strategy, Frozen)):
-            raise ValueError(f"the strategy {self.strategy!r} cannot split the model {type(self.model).__name__}")
-        if isinstance(self.model, (Specimen, Pair)) and self.strategy != "single":
-            kind = type(self.model).__name__.lower()
-            raise ValueError(f"a {kind} can only be trained with the strategy 'single', received {self.strategy!r}")
+        kind = type(self.model).__name__
+        if not self.distribution.can_split(self.model):
+            raise ValueError(f"the strategy {self.strategy!r} cannot split the model {kind}")
+        if self.distribution.is_distributed and not self.model.is_distributable:
+            raise ValueError(
+                f"a {kind.lower()} can only be trained with the strategy 'single', received {self.strategy!r}"
+            )
+
+
+# The options of strategies with the values that switch them off, as for a training on a single device.
+UNUSED: dict[str, Any] = {
+    field.name: field.default for field in msgspec.structs.fields(Case) if field.name in strategies.OPTIONS
+}
+
+
+def _toml(value: int | str) -> str:
+    """Return the value of an option as it is written in TOML."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _either(names: list[str]) -> str:
+    """Return names as a list in words: 'a', 'b' or 'c'."""
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}" if first else last

@@ -19,7 +19,7 @@ def split(batch: Sequence[int] | Indices, case: schema.Case) -> list[Indices]:
     strategies the training program itself cuts the batch; there the parts are as equal as possible.
     """
     whole = np.asarray(batch, np.int64)
-    if case.strategy == "data_parallel" or case.distribute_dataset:
+    if case.distribution.is_chunked:
         size = -(-len(whole) // case.replicas)
         return [whole[i * size : (i + 1) * size] for i in range(case.replicas)]
     return np.array_split(whole, case.replicas)

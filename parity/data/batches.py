@@ -39,10 +39,10 @@ class Dataset:
         samples = sources.load(case)
         self.case = case
         self.backwards = False
-        self.batch_axis = 1 if isinstance(case.model, schema.Transformer) else 0
+        self.batch_axis = case.model.batch_axis
         self.size = len(samples.inputs[0])
         self.inputs = tuple(self._rounded(array) for array in samples.inputs)
-        self.output_shape = _output_shape(case.model, self.inputs[0].shape[1:])
+        self.output_shape = case.model.output_shape(self.inputs[0].shape[1:])
         self.target = None if case.loss.target == "zeros" else self._rounded(self._given(samples.target))
 
     @property
@@ -122,19 +122,3 @@ def order(case: schema.Case, size: int, start: int, count: int) -> Indices:
     permutations = [random.permutation(case.seed, f"order/{epoch}", size) for epoch in epochs]
     offset = start - epochs[0] * size
     return np.concatenate(permutations)[offset : offset + count]
-
-
-def _output_shape(model: schema.Model, sample: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of the model's output for one sample of the given shape."""
-    match model:
-        case schema.LinearStack():
-            return (model.width,)
-        case schema.SimpleBlock() | schema.TwoLinear():
-            return (model.outputs,)
-        case schema.Specimen():
-            return (model.classes,)
-        case schema.ResidualBlock():
-            return (model.out_channels, *sample[1:])
-        case schema.Transformer():
-            return (*sample, model.vocabulary)
-    raise TypeError(f"a {type(model).__name__} does not take its inputs from a Dataset")

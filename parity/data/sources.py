@@ -21,7 +21,6 @@ from parity.core.arrays import Array, Floats
 from parity.core.errors import UsageError
 
 NUMBERED = re.compile(r"input_\d+")
-SPECIMEN = (3, 16, 16)  # channels, height and width of the images for the model Specimen
 
 
 class Samples(NamedTuple):
@@ -34,17 +33,18 @@ class Samples(NamedTuple):
 def load(case: schema.Case) -> Samples:
     """Return the samples of a case. Raises UsageError if source and model do not fit together."""
     samples = _choose(case)
-    expected, ids = _features(case.model), isinstance(case.model, schema.Transformer)
-    if len(samples.inputs) != 1 + ids:
-        raise _misfit(case, f"gives {len(samples.inputs)} inputs, but the model takes {1 + ids}")
+    expected, vocabulary = case.model.sample_shape, case.model.vocabulary
+    taken = 2 if vocabulary else 1
+    if len(samples.inputs) != taken:
+        raise _misfit(case, f"gives {len(samples.inputs)} inputs, but the model takes {taken}")
     for array in samples.inputs:
         if not _fits(array.shape[1:], expected) or not len(array):
             shape = tuple("any" if size is None else size for size in expected)
             raise _misfit(
                 case, f"gives {len(array)} samples of the shape {array.shape[1:]}, but the model takes {shape}"
             )
-        if isinstance(case.model, schema.Transformer):
-            check_ids(case, array, case.model.vocabulary, "words")
+        if vocabulary:
+            check_ids(case, array, vocabulary, "words")
         else:
             check_numbers(case, array)
     return samples
@@ -88,7 +88,7 @@ def _choose(case: schema.Case) -> Samples:
         case "diabetes", schema.SimpleBlock() | schema.TwoLinear():
             return _diabetes()
         case "digits", schema.LinearStack() | schema.SimpleBlock() | schema.TwoLinear():
-            return _digits(width(case.model))
+            return _digits(_shape(case)[0])
     raise UsageError(
         f"case {case.name!r}: there is no data source {case.data.source!r} for the model {type(case.model).__name__}; "
         "choose one of diabetes (for simple_block and two_linear), digits (for simple_block, two_linear and "
@@ -104,27 +104,9 @@ def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
     return all(wanted in (None, size) for wanted, size in zip(expected, shape, strict=True))
 
 
-def _features(model: schema.Model) -> tuple[int | None, ...]:
-    """Return the shape of one sample of each input of the model; None stands for any size."""
-    match model:
-        case schema.ResidualBlock(in_channels=channels):
-            return (channels, None, None)
-        case schema.Specimen():
-            return SPECIMEN
-        case schema.Transformer():
-            return (None,)
-        case _:
-            return (width(model),)
-
-
-def width(model: schema.Model) -> int:
-    """Return the number of input features of a model of linear layers. Raises TypeError for other models."""
-    match model:
-        case schema.LinearStack():
-            return model.width
-        case schema.SimpleBlock() | schema.TwoLinear():
-            return model.inputs
-    raise TypeError(f"a {type(model).__name__} has no single number of input features")
+def _shape(case: schema.Case) -> tuple[int, ...]:
+    """Return the shape of one sample of the model's input; sizes that the model leaves open are data.size."""
+    return tuple(case.data.size if size is None else size for size in case.model.sample_shape)
 
 
 def standardise(values: Array, axis: tuple[int, ...] = (0,)) -> Floats:
@@ -202,21 +184,16 @@ def _text(vocabulary: int, length: int, file: Path | None) -> Samples:
 
 def _synthetic(case: schema.Case) -> Samples:
     """Return seeded normal numbers, or word ids for the transformer, in the shape that the model takes."""
-    count = 4 * case.data.batch
-    match case.model:
-        case schema.Transformer(vocabulary=vocabulary):
-            shape = (count, case.data.length + 2)
-            words = random.bits(case.seed, "data/ids", count * shape[1]).reshape(shape) % np.uint64(vocabulary)
-            ids = words.astype(np.int64)
-            return Samples((ids[:, :-2], ids[:, 1:-1]), ids[:, 2:])
-        case schema.Specimen(classes=classes):
-            images = random.normal(case.seed, "data/inputs", (count, *SPECIMEN))
-            return Samples((images,), random.normal(case.seed, "data/target", (count, classes)))
-        case schema.ResidualBlock(in_channels=channels):
-            features: tuple[int, ...] = (channels, case.data.size, case.data.size)
-        case _:
-            features = (width(case.model),)
-    return Samples((random.normal(case.seed, "data/inputs", (count, *features)),), None)
+    model, count = case.model, 4 * case.data.batch
+    if model.vocabulary:
+        shape = (count, case.data.length + 2)
+        words = random.bits(case.seed, "data/ids", count * shape[1]).reshape(shape) % np.uint64(model.vocabulary)
+        ids = words.astype(np.int64)
+        return Samples((ids[:, :-2], ids[:, 1:-1]), ids[:, 2:])
+    inputs = random.normal(case.seed, "data/inputs", (count, *_shape(case)))
+    if isinstance(model, schema.Specimen):
+        return Samples((inputs,), random.normal(case.seed, "data/target", (count, model.classes)))
+    return Samples((inputs,), None)
 
 
 def _archive(file: Path) -> Samples:

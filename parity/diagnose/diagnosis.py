@@ -10,7 +10,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from parity.config.pair import UNKNOWN
-from parity.config.schema import STAGED
 from parity.diagnose import explain, place
 from parity.diagnose.explain import Change, Explained
 from parity.diagnose.layers.rounding import at_run_precision
@@ -140,7 +139,7 @@ def _is_reported(question: Question, answer: Explained, answers: list[tuple[Ques
 def _missing_gradient(tensor: Unequal, sides: Sides) -> Cause:
     """Return the cause for a gradient that exists on one side only."""
     status = {side.name: "no gradient" if side.lacks(tensor) else "has a gradient" for side in sides[:2]}
-    cause = "send_recv.gradient" if sides.reference.case.strategy in STAGED else "gradient.missing"
+    cause = "send_recv.gradient" if sides.reference.case.distribution.is_staged else "gradient.missing"
     return {
         "id": cause,
         "where": tensor.name,

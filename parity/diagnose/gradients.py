@@ -47,7 +47,7 @@ def _stopped(staged: bool) -> Values:
     def values(gradient: Gradient, settings: Settings) -> Iterator[str]:
         yield SAME
         flows_here, flows_there = gradient.seen["gradient"].value.any(), gradient.other.any()
-        if flows_here != flows_there and staged == (gradient.case.strategy in schema.STAGED):
+        if flows_here != flows_there and staged == gradient.case.distribution.is_staged:
             yield FLOWS if flows_here else STOPPED
 
     return values

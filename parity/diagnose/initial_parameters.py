@@ -6,7 +6,6 @@ from typing import Final
 
 import numpy as np
 
-from parity.config import schema
 from parity.core import precision
 from parity.core.arrays import Array
 from parity.diagnose import initialisers, solve
@@ -70,7 +69,7 @@ def _reshaped(array: Array, axes: tuple[int, ...]) -> Array:
 
 def _with_heads_reordered(start: InitialParameter, block: Array, heads: str) -> Array:
     """Return a block with its rows (of the output projection, its columns) assigned to the heads in another order."""
-    if heads == DRAWN or not isinstance(start.case.model, schema.Transformer):
+    if heads == DRAWN or not start.case.model.heads:
         return block
     axis = 1 if start.name.endswith("out_proj.weight") else 0
     size, count = block.shape[axis], start.case.model.heads

@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 
-from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose.observation import InitialParameter
 
@@ -81,8 +80,8 @@ def _bounds(start: InitialParameter) -> Iterator[tuple[str, float]]:
     yield "lecun_uniform", math.sqrt(3 / inputs)
     if start.name.endswith("in_proj_weight"):
         yield "glorot_uniform of q, k and v each", math.sqrt(6 / (inputs + outputs // 3))
-    if isinstance(start.case.model, schema.Transformer) and "_proj" in start.name:
-        size, heads = start.case.model.d_model, start.case.model.heads
+    if (heads := start.case.model.heads) and "_proj" in start.name:
+        size = inputs  # d_model
         yield "glorot_uniform of (d, heads, size)", math.sqrt(6 / (size * (heads + size // heads)))
 
 

@@ -109,7 +109,7 @@ def _reduced(
         passes: an additional factor for the number of micro-batches.
         factor: a name in `_factors`.
     """
-    sample_axis = 1 if isinstance(loss.case.model, schema.Transformer) and terms.ndim > 1 else 0
+    sample_axis = loss.case.model.batch_axis if terms.ndim > 1 else 0
     total, count, samples = float(terms.sum()), float(counted.sum()), terms.shape[sample_axis]
     if over == "samples":
         value = total / samples

@@ -44,7 +44,7 @@ def _plan(
     drawn = (
         _epoch(samples, order, 0 if epochs == "the same order in each epoch" else epoch) for epoch in itertools.count()
     )
-    if case.strategy == "all_reduce":
+    if case.distribution.samples_by_rank:
         whole = case.data.batch // case.replicas if kept == WHOLE_BATCHES else 0
         dealer = (
             [KEPT[kept](part) for part in step]
@@ -63,7 +63,7 @@ def _epoch(samples: Samples, order: str, epoch: int) -> Indices:
     if order == "not shuffled":
         return np.arange(size)
     seed = case.seed + 1 if order == "shuffled with the next seed" else case.seed
-    if case.strategy == "all_reduce":
+    if case.distribution.samples_by_rank:
         return np.asarray(shards.distributed_sampler(size, 1, seed, epoch)[0])
     return batches.order(msgspec.structs.replace(case, seed=seed), size, epoch * size, size)
 
@@ -128,13 +128,13 @@ def _like(parts: Step, seen: Array) -> Step:
 
 
 def _dealt(samples: Samples, settings: Settings) -> Iterable[str]:
-    if samples.case.strategy == "all_reduce":
+    if samples.case.distribution.samples_by_rank:
         return IN_TURN, IN_A_ROW, ROW_OF_EPOCH
     return (IN_A_ROW, IN_TURN) if samples.case.replicas > 1 else (IN_A_ROW,)
 
 
 def _paddings(samples: Samples, settings: Settings) -> Iterable[str]:
-    uneven = samples.case.strategy == "all_reduce" and samples.size % samples.case.replicas
+    uneven = samples.case.distribution.samples_by_rank and samples.size % samples.case.replicas
     return ("first samples repeated", "last samples left out", "none") if uneven else ("first samples repeated",)
 
 

@@ -43,7 +43,7 @@ def _predict(junction: Junction, function: str, added: str, terms: tuple[str, ..
         return {}
     total = FUNCTIONS[function](_sum(junction.earlier, terms)) * scale
     if added == "position":  # a positional encoding is the same in every sample
-        axis = 1 if isinstance(junction.case.model, schema.Transformer) else 0
+        axis = junction.case.model.batch_axis
         if total.shape[axis] < 2:  # with a single sample, any difference is the same in every sample
             return {}
         position = (_value(junction) - total).take([0], axis)

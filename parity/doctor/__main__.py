@@ -138,7 +138,7 @@ def _programs(args: argparse.Namespace) -> Iterator[ExaminedProgram]:
     for case in cases.select(args.case, devices=devices.number) if args.case else []:
         if reason := obstacle(case):
             raise UsageError(f"{case.name} on {devices}: {reason}")
-        count = 1 if case.strategy == "single" else devices.number
+        count = case.distribution.used_devices
         case_profile = profile and str(Path(profile) / case.name)
         job = DoctorJob(case=case, devices=count, virtual=virtual, profile=case_profile)
         for side, python in pythons.items():

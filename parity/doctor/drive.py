@@ -14,7 +14,8 @@ import msgspec
 from parity.config import weights
 from parity.core.errors import BackendError, UsageError
 from parity.data.batches import Dataset
-from parity.doctor.evidence import Failure, Place
+from parity.doctor.evidence.common import Place
+from parity.doctor.evidence.ops import Failure
 from parity.doctor.files import Files
 from parity.runtime.drive import Rank, Run, recorders
 from parity.runtime.job import DoctorJob, Job

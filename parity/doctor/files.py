@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from parity.doctor import ownership
-from parity.doctor.evidence import Collective, Evidence, Waiting
+from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.ranks import Collective, Waiting
 
 POLL = 0.005  # seconds between two looks for a file
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from parity.core.errors import UsageError, nearest
@@ -37,15 +38,7 @@ def load(
     folders = list(dict.fromkeys([*search, os.getcwd()]))
     _look_in(folders)
     ownership.claim(module)
-    try:
-        target: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # not the named module, but one that it imports
-        hint = f" (did you mean {module.removesuffix('.py')}:{name}?)" if module.endswith(".py") else ""
-        raise UsageError(
-            f"{flag}={text}: there is no module {error.name!r} in {' or '.join(folders)} or on Python's path{hint}"
-        ) from None
+    target: Any = _imported(f"{flag}={text}", module, name, folders)
     for part in name.split("."):
         if not hasattr(target, part):
             hint = nearest(part, vars(target))
@@ -58,6 +51,19 @@ def load(
         called = ", ".join([*arguments, *(f"{argument}=..." for argument in named)])
         raise UsageError(f"{flag}={text}: is called as {name}({called}), which does not fit its signature: {mismatch}")
     return function
+
+
+def _imported(received: str, module: str, name: str, folders: list[str]) -> ModuleType:
+    """Import the module of a function, or raise a UsageError that begins with `received` if there is none."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # not the named module, but one that it imports
+        hint = f" (did you mean {module.removesuffix('.py')}:{name}?)" if module.endswith(".py") else ""
+        raise UsageError(
+            f"{received}: there is no module {error.name!r} in {' or '.join(folders)} or on Python's path{hint}"
+        ) from None
 
 
 def _look_in(folders: list[str]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
-from parity.doctor.evidence import Code
+from parity.doctor.evidence.common import Code
 
 # Nodes that can be followed by a dot without parentheses.
 ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)

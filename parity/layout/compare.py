@@ -23,7 +23,9 @@ def compare_layouts(names: tuple[str, str], reference: Trace, candidate: Trace) 
     # Declared differences are between the two frameworks: two traces of one backend have none.
     if (reference.backend, candidate.backend) == ("torch", "keras"):
         for rule in DECLARED:
-            if case.strategy in rule.strategies and (aligned := rule.apply(case, Sides(left, right))) is not None:
+            if not isinstance(case.distribution, rule.strategies):
+                continue
+            if (aligned := rule.apply(case, Sides(left, right))) is not None:
                 left, right = aligned
                 declared.append(f"{rule.aspect}: {rule.reason} ({rule.source})")
     recorded = Sides(reference.manifest.layout, candidate.manifest.layout)
@@ -67,7 +69,7 @@ def _places(names: tuple[str, str], case: Case, left: Layout, right: Layout, rec
             if ours.get(name) != theirs.get(name):
                 devices = [_on(getattr(layout, aspect).get(name)) for layout in recorded]
                 yield f"{aspect}: {name}: {names[0]} {devices[0]}, {names[1]} {devices[1]}"
-        if aspect in ("compute", "backward") and case.strategy != "single":
+        if aspect in ("compute", "backward") and case.distribution.is_distributed:
             yield from (
                 f"{aspect}: {name}: not observed on either side"
                 for name in sorted(_unobserved(left.parameters, ours, theirs))

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from parity.config.base import BaseStrategy
 from parity.config.schema import Case, Transformer
+from parity.config.strategies import BranchParallel, DataParallel, RoundRobin, Staged, TensorParallel
 from parity.trace.layout import Devices, Layout, Transfer
 
 replace = msgspec.structs.replace
@@ -29,7 +31,7 @@ class Declared(NamedTuple):
     `apply` returns both layouts without the difference, or None if it does not occur in them.
     """
 
-    strategies: tuple[str, ...]
+    strategies: tuple[type[BaseStrategy], ...]
     aspect: str
     reason: str
     source: str
@@ -199,14 +201,14 @@ def _cast_before_the_copy(case: Case, sides: Sides) -> Sides | None:
 
 DECLARED: list[Declared] = [
     Declared(
-        ("data_parallel",),
+        (DataParallel,),
         "parameters",
         "nn.DataParallel keeps them on device 0 and copies them at each forward; MirroredStrategy keeps a copy on each",
         "docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html, tensorflow.org/guide/distributed_training",
         _copies,
     ),
     Declared(
-        ("data_parallel",),
+        (DataParallel,),
         "transfers",
         "nn.DataParallel scatters, replicates, gathers and adds up through device 0; MirroredStrategy has a copy of "
         "the model on each device and only reduces the gradients",
@@ -214,7 +216,7 @@ DECLARED: list[Declared] = [
         _scattered,
     ),
     Declared(
-        ("branch_parallel", "round_robin", "send_recv", "pipeline", "hybrid"),
+        (BranchParallel, RoundRobin, Staged),
         "transfers",
         "at half precision a Keras layer casts its inputs and returns half floats; torch.autocast casts inside the "
         "ops, after a copy, and leaves the outputs of norms and embeddings in float32",
@@ -222,14 +224,14 @@ DECLARED: list[Declared] = [
         _cast_before_the_copy,
     ),
     Declared(
-        ("branch_parallel",),
+        (BranchParallel,),
         "transfers",
         "TensorFlow copies a tensor to a device once, however many layers use it there; PyTorch once for each layer",
         "tensorflow/core/graph/graph_partition.cc",
         _sent_once,
     ),
     Declared(
-        ("tensor_parallel",),
+        (TensorParallel,),
         "parameters, compute",
         "in PyTorch every rank runs all layers and only the split ones in part; under tf.device all layers but the "
         "split ones are on device 0 alone",
@@ -237,7 +239,7 @@ DECLARED: list[Declared] = [
         _repeated,
     ),
     Declared(
-        ("tensor_parallel",),
+        (TensorParallel,),
         "compute",
         "a layer too narrow for all devices has no part on the last ones; PyTorch's ranks there multiply by an empty "
         "matrix",
@@ -245,7 +247,7 @@ DECLARED: list[Declared] = [
         _empty_parts,
     ),
     Declared(
-        ("tensor_parallel",),
+        (TensorParallel,),
         "collectives",
         "DTensor sums the partial results by all_reduce; under tf.device they are copied to device 0 and added there",
         "docs.pytorch.org/docs/stable/distributed.tensor.parallel.html, tensorflow.org/guide/gpu",

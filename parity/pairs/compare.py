@@ -21,14 +21,14 @@ from parity.pairs.untested import constants, gradients, not_run, unnamed
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
 from parity.runtime import resources
-from parity.runtime.backend import Backend, feed
 from parity.runtime.job import RUNS, Answer, Job
+from parity.runtime.runner import Worker, both
 from parity.trace import keys, survey
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 
 
-def compared(file: PairFile, backends: Sequence[Backend], folder: Path, varied: bool = True) -> CaseResult:
+def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: bool = True) -> CaseResult:
     """Record both sides of a pair into `folder`, and compare them.
 
     `backends` are torch's and Keras's. With `varied`, the models are also run on variations of the inputs
@@ -41,8 +41,7 @@ def compared(file: PairFile, backends: Sequence[Backend], folder: Path, varied: 
         resources.check(file.case, resources.of_pair(survey.read(Path(prepared.context.survey))), folder)
     except BackendError as error:
         return failed(file.case.name, BackendError(f"{error}{_rerun_hint(file)}"))
-    jobs = {backend: [_job(file, backend.name, folder, prepared, RUNS[backend.name])] for backend in backends}
-    answers = {result.backend: result.answer for result in feed(jobs)}
+    answers = both({backend: _job(file, backend.name, folder, prepared, RUNS[backend.name]) for backend in backends})
     if failures := [answer.message for answer in answers.values() if answer.status != "done"]:
         result = CaseResult(case=file.case.name, verdict="error", reason="\n".join(failures) + _rerun_hint(file))
         result.error, result.mapping = error_kind(answers.values()), prepared.context.mapping
@@ -82,7 +81,7 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
     return result
 
 
-def recorded(file: PairFile, backend: Backend, folder: Path) -> Answer:
+def recorded(file: PairFile, backend: Worker, folder: Path) -> Answer:
     """Record the trace of one side, with all runs.
 
     Keras needs torch's recording in `folder`. Raises UsageError and BackendError.

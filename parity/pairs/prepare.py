@@ -23,8 +23,8 @@ from parity.pairs.file import PairFile
 from parity.pairs.resolve import Resolved, resolve
 from parity.pairs.show import complaint
 from parity.pairs.weights.propose import Proposal, propose
-from parity.runtime.backend import Backend
 from parity.runtime.job import SurveyJob
+from parity.runtime.runner import Worker
 from parity.trace import survey
 from parity.trace.mapping import Mapping, PairContext, UnmappedError
 from parity.trace.survey import Survey
@@ -43,7 +43,7 @@ class Prepared(NamedTuple):
     undecided: list[str]
 
 
-def prepare(file: PairFile, backends: dict[str, Backend], folder: Path) -> Prepared:
+def prepare(file: PairFile, backends: dict[str, Worker], folder: Path) -> Prepared:
     """Survey both sides of a pair, and find which weights and activations correspond.
 
     Raises UsageError and BackendError.
@@ -63,7 +63,7 @@ def place(folder: Path, side: str) -> str:
     return str((folder / side / "survey").absolute())
 
 
-def survey_torch(file: PairFile, backend: Backend, folder: Path) -> PairContext:
+def survey_torch(file: PairFile, backend: Worker, folder: Path) -> PairContext:
     """Survey torch's model into its trace folder, and return the context of its recording job.
 
     Raises UsageError and BackendError.
@@ -73,7 +73,7 @@ def survey_torch(file: PairFile, backend: Backend, folder: Path) -> PairContext:
     return PairContext(search=file.search, survey=own)
 
 
-def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Surveyed | None = None) -> Prepared:
+def prepare_keras(file: PairFile, backend: Worker, folder: Path, structure: Surveyed | None = None) -> Prepared:
     """Find the mapping and the matching where torch's survey exists already.
 
     `structure` is Keras's survey without weights, if it has been taken.
@@ -112,7 +112,7 @@ def prepare_keras(file: PairFile, backend: Backend, folder: Path, structure: Sur
     return Prepared(context, resolved.undecided)
 
 
-def _drawn(file: PairFile, backend: Backend, folder: Path, built: Built) -> set[str]:
+def _drawn(file: PairFile, backend: Worker, folder: Path, built: Built) -> set[str]:
     """Return the names of what Keras's builder draws at random: another seed makes it another."""
     own = place(folder, "keras_of_another_seed")
     case = msgspec.structs.replace(file.case, seed=file.case.seed + 1)
@@ -120,7 +120,7 @@ def _drawn(file: PairFile, backend: Backend, folder: Path, built: Built) -> set[
     return moved(built.keras, survey.built(Path(own)))
 
 
-def _survey_keras(file: PairFile, backend: Backend, folder: Path, mapping: Mapping | None) -> Surveyed:
+def _survey_keras(file: PairFile, backend: Worker, folder: Path, mapping: Mapping | None) -> Surveyed:
     """Survey Keras's model; with a mapping, after a forward pass with torch's weights."""
     context = PairContext(search=file.search, survey=place(folder, "torch"), mapping=mapping)
     own = place(folder, "keras")
@@ -128,7 +128,7 @@ def _survey_keras(file: PairFile, backend: Backend, folder: Path, mapping: Mappi
     return survey.read(Path(own)), survey.activations(Path(own))
 
 
-def _do(backend: Backend, job: SurveyJob) -> None:
+def _do(backend: Worker, job: SurveyJob) -> None:
     """Run a survey, and turn a failure into an exception."""
     Path(job.folder).mkdir(parents=True, exist_ok=True)
     answer = backend.do(job)

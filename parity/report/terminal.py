@@ -2,7 +2,7 @@
 
 import io
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 from rich.table import Table
@@ -35,33 +35,101 @@ LEGEND = (
     "lay: device layouts, ≈ different as declared; sgl: bits against training on a single device",
 )
 PIPE_WIDTH = 140  # columns if the output is no terminal
+VERDICT = max(map(len, COLOURS))  # columns of the verdict
+SECONDS = 6  # of the seconds of both sides, e.g. 12+345
+LONGEST = 32  # of the names of cases that are not known beforehand
 SHORTEST = 8  # the column of tensor names is left out if it would be narrower
 COMMON = ("id", "where", "evidence")  # the fields that all causes have; the others are the sides' values
 MOST_LINES = 8  # layout differences that are printed at most
 
 
 def show(report: Report, file: TextIO) -> None:
-    """Print a report: the environment, the table, the details of failures, the summary and the legend."""
-    console = Console(file, PIPE_WIDTH)
-    for name, facts in report.environment.items():
-        environment = ", ".join(f"{key} {value}" for key, value in facts.items())
-        console.print(f"{name}: {environment}; {_devices(report, name)}", style="dim")
-    console.print(_table(report, console.width))
+    """Print a whole report."""
+    printed = Printed(file, [case.case for case in report.cases])
     for case in report.cases:
-        _explain(case, console)
-        pairs.show(case, console)
-        layout = case.checks.get("layout")
-        if isinstance(layout, LayoutCheck) and layout.sides:
-            layouts.show(case.case, layout.sides, console)
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in report.summary.items() if count)
-    nothing = "; nothing was compared" if report.status(strict=False) == 2 else ""
-    console.print(f"{len(report.cases)} {'case' if len(report.cases) == 1 else 'cases'}: {counts}{nothing}")
-    for line, count in _changed(report).items():
-        console.print(f"changed since the golden traces of {count} {'case' if count == 1 else 'cases'}: {line}")
-    for line in (*LEGEND, *_excused(report)):
-        console.print(line, style="dim")
-    for line, count in _declared(report).items():
-        console.print(f"declared in {count} {'case' if count == 1 else 'cases'}: {line}", style="dim")
+        printed.add(case)
+    printed.end(report)
+
+
+class Printed:
+    """A report that is printed while its cases are run: each row of the table as soon as it is known.
+
+    `names` are those of the cases, which the first column must hold. If the output cannot be written (a pipe whose
+    reader has left, a full device), the cases are still run, so that nothing finished is lost: `end` raises the error.
+    """
+
+    def __init__(self, file: TextIO, names: Sequence[str] = ()) -> None:
+        self.console = Console(file, PIPE_WIDTH)
+        self._names = names
+        self._widths: list[int] = []
+        self._error: OSError | None = None
+
+    def expect(self, names: Sequence[str]) -> None:
+        """Note the names of the cases, before the first one is printed."""
+        self._names = names
+
+    def add(self, case: CaseResult) -> None:
+        """Print the row of a case, below the headings if it is the first."""
+        headings = ("case", "verdict", *KINDS.values(), "lay", "sgl", "s", "worst")
+        if not self._widths:
+            self._widths = _widths(self._names, self.console.width)
+            self._print(self._line([Text(heading) for heading in headings], "bold"))
+        row = [Text(cell) for cell in _row(case, self._widths[-1])]
+        row[1].stylize(COLOURS[case.verdict])
+        self._print(self._line(row))
+
+    def end(self, report: Report) -> None:
+        """Print what follows the table: the details of failures, the summary, the environment and the legend.
+
+        Raises OSError if this or a row could not be written.
+        """
+        if self._error:
+            raise self._error
+        console = self.console
+        for case in report.cases:
+            _explain(case, console)
+            pairs.show(case, console)
+            layout = case.checks.get("layout")
+            if isinstance(layout, LayoutCheck) and layout.sides:
+                layouts.show(case.case, layout.sides, console)
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in report.summary.items() if count)
+        nothing = "; nothing was compared" if report.status(strict=False) == 2 else ""
+        console.print(f"{len(report.cases)} {'case' if len(report.cases) == 1 else 'cases'}: {counts}{nothing}")
+        for line, count in _changed(report).items():
+            console.print(f"changed since the golden traces of {count} {'case' if count == 1 else 'cases'}: {line}")
+        for name, facts in report.environment.items():
+            environment = ", ".join(f"{key} {value}" for key, value in facts.items())
+            console.print(f"{name}: {environment}; {_devices(report, name)}", style="dim")
+        for line in (*LEGEND, *_excused(report)):
+            console.print(line, style="dim")
+        for line, count in _declared(report).items():
+            console.print(f"declared in {count} {'case' if count == 1 else 'cases'}: {line}", style="dim")
+
+    def _line(self, cells: Sequence[Text], style: str = "") -> Table:
+        """Return one line of the table: names of cases are folded where they do not fit, and no number is cut off."""
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=False)
+        shown = [cell for cell, width in zip(cells, self._widths, strict=True) if width]
+        for place, width in enumerate(width for width in self._widths if width):
+            left, last = place in (0, 1, len(self._widths) - 1), place == len(shown) - 1
+            least = None if last else width  # so that lines end without spaces
+            table.add_column(justify="left" if left else "right", min_width=least, max_width=width, overflow="fold")
+        table.add_row(*shown, style=style)
+        return table
+
+    def _print(self, line: Table) -> None:
+        if self._error is None:
+            try:
+                self.console.print(line)
+            except OSError as error:
+                self._error = error
+
+
+def _widths(names: Sequence[str], width: int) -> list[int]:
+    """Return the widths of the columns; that of the tensors' names is 0 if there is no room for them."""
+    fixed = [VERDICT, *(max(len(heading), 3) for heading in KINDS.values()), 3, 3, SECONDS]
+    left = width - sum(fixed) - len(fixed) - 1
+    longest = max(map(len, names), default=LONGEST)
+    return [min(longest, left), *fixed, left - longest - 1 if left - longest > SHORTEST else 0]
 
 
 def _changed(report: Report) -> Counter[str]:
@@ -107,28 +175,12 @@ def _devices(report: Report, side: str) -> str:
     return ", ".join(f"{kind} in {count}" for kind, count in kinds.items()) or "no case"
 
 
-def _table(report: Report, width: int) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    rows = [_row(case) for case in report.cases]
-    longest = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    room = width - sum(max(length, 3) + 1 for length in longest[:-1])
-    headings = ("case", "verdict", *KINDS.values(), "lay", "sgl", "s", *(["worst"] if room >= SHORTEST else []))
-    for heading in headings:
-        left = heading in ("case", "verdict", "worst")
-        # If the columns do not fit, fold the names of the cases over several lines, and never cut off a number.
-        table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "case", overflow="fold")
-    for case, row in zip(report.cases, rows, strict=True):
-        verdict = Text(case.verdict, style=COLOURS[case.verdict])
-        name = [_fitted(row[-1], room)] if room >= SHORTEST else []
-        table.add_row(row[0], verdict, *row[2:-1], *name)
-    return table
-
-
-def _row(case: CaseResult) -> list[str]:
+def _row(case: CaseResult, room: int) -> list[str]:
+    """Return the cells of a case's row, with `room` characters for the name of its worst tensor."""
     bits = [_bits(case.checks.get(kind)) for kind in KINDS]
     seconds = "+".join(f"{value:.0f}" for value in case.seconds.values())
     marks = _layout(case.checks.get("layout")), _single(case)
-    return [case.case, case.verdict, *bits, *marks, seconds, _worst_name(case)]
+    return [case.case, case.verdict, *bits, *marks, seconds, _fitted(_worst_name(case), room)]
 
 
 def _layout(check: object) -> str:

@@ -7,17 +7,14 @@ them so, has the process to itself: what runs after that pair is given another o
 """
 
 import contextlib
-import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from parity.config.devices import Devices, Kind
 from parity.core.errors import BackendError, MissingError
-from parity.core.threads import WAKE
 from parity.runtime.child import DUMP, Child, HungError, answers
 from parity.runtime.environment import THREADS, environment
 from parity.runtime.job import Answer, DoctorJob, Group, Work
@@ -28,14 +25,6 @@ PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
 PATIENCE = 300.0  # seconds with neither an answer nor a recorded tensor, after which a job counts as hung
 LONGER = "\n    if it is slow but not stuck, allow more time with --timeout=SECONDS"
 START = 120.0  # seconds at least for a process to import its framework, which takes long on a busy machine
-
-
-class Result(NamedTuple):
-    """A backend's answer to a job; `job` is the job's index in the list of that backend."""
-
-    backend: str
-    job: int
-    answer: Answer
 
 
 class Backend:
@@ -96,6 +85,14 @@ class Backend:
             hint = LONGER if isinstance(error, HungError) and not isinstance(job, DoctorJob) else ""
             return Answer(status="error", message=f"{error}{hint}")
 
+    def another(self, number: int) -> "Backend":
+        """Return the backend of the same side and settings with that number, which has processes of its own."""
+        folder = self.folder / f"{self.name}-{number}"
+        folder.mkdir()
+        backend = Backend(self.name, self.python, folder, self.kind, self.patience, self.threads)
+        backend.command = self.command
+        return backend
+
     def close(self) -> None:
         """End all processes, and refuse further jobs, which another thread may still want to run."""
         with self._starting:
@@ -148,40 +145,3 @@ def running(backends: Sequence[Backend]) -> Iterator[Sequence[Backend]]:
     finally:
         for backend in backends:
             backend.close()
-
-
-def feed(backends: Mapping[Backend, Sequence[Work]]) -> Iterator[Result]:
-    """Run each backend's jobs in order, all backends at the same time, and yield the results as they arrive.
-
-    Raises MissingError as soon as one backend does.
-    """
-    results: queue.SimpleQueue[Result | MissingError] = queue.SimpleQueue()
-
-    def work(backend: Backend, jobs: Sequence[Work]) -> None:
-        for number, job in enumerate(jobs):
-            try:
-                answer = backend.do(job)
-            except MissingError as error:
-                results.put(error)
-                return
-            except Exception as error:  # if this thread died, the loop below would wait for its result for ever
-                answer = Answer(status="error", message=f"{backend.name}: {type(error).__name__}: {error}")
-            results.put(Result(backend.name, number, answer))
-
-    for backend, jobs in backends.items():
-        threading.Thread(target=work, args=(backend, jobs), daemon=True).start()
-    for _ in range(sum(map(len, backends.values()))):
-        yield _next(results)
-
-
-def _next(results: "queue.SimpleQueue[Result | MissingError]") -> Result:
-    """Wait for the next result in short pieces, so that signals are handled (as in `threads.ended`).
-
-    Raises the error that comes instead of a result.
-    """
-    while True:
-        with contextlib.suppress(queue.Empty):
-            result = results.get(timeout=WAKE)
-            if isinstance(result, MissingError):
-                raise result
-            return result

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from parity.config import weights
-from parity.config.schema import STAGED, Case
+from parity.config.schema import Case
 from parity.core import precision
 from parity.core.arrays import Floats
 from parity.data.batches import Dataset
@@ -113,7 +113,7 @@ def record(job: Job, side: Side) -> None:
         data={"source": "pair" if job.pair else job.case.data.source, "sha256": dataset.digest},
         versions=side.versions(),
         environment={"python": platform.python_version(), "machine": platform.machine(), "threads": str(threads())},
-        layout=layout.merge([part.layout for part in parts], job.case.strategy in STAGED),
+        layout=layout.merge([part.layout for part in parts], job.case.distribution.is_staged),
         replicas=replicas(job.case, rank.of),
         modules={name: kind for part in parts for name, kind in part.modules.items()},
         mapping=job.pair.mapping if job.pair else None,

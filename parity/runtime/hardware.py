@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from parity.config.devices import Devices
-from parity.config.schema import STAGED, Case
+from parity.config.schema import Case
 from parity.core.errors import MissingError
 from parity.runtime.environment import MISSING, not_installed
 
@@ -33,7 +33,7 @@ def crowded(case: Case, devices: Devices, pythons: dict[str, str]) -> str:
     NCCL needs a GPU for each rank. gloo does not, but it can neither send nor gather tensors on a GPU
     (docs.pytorch.org/docs/stable/distributed.html, "Backends").
     """
-    if devices.kind == "cpu" or case.strategy not in (*STAGED, "tensor_parallel"):
+    if devices.kind == "cpu" or not case.distribution.splits_model:
         return ""
     count = gpus(pythons)
     return f"{case.strategy} needs {devices.number} GPUs, this machine has {count}" if count < devices.number else ""

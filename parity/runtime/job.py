@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from parity.config.devices import processes
 from parity.config.schema import Case
 from parity.core.inputs import Input
 from parity.trace.mapping import PairContext
@@ -40,7 +39,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
 
     def group(self, backend: str) -> Group:
         """Return the processes in which the backend runs the job."""
-        return Group(processes(self.case, backend), self.case.devices if backend == "keras" else 0)
+        return Group(self.case.distribution.processes(backend), self.case.devices if backend == "keras" else 0)
 
     def progress(self) -> int:
         """Return how many bytes the ranks have recorded; they grow steadily, as tensors are written when computed."""
@@ -73,7 +72,7 @@ class DoctorJob(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
 
         TensorFlow gets one device more than the virtual ones: the host is a device of its own.
         """
-        ranks = processes(self.case, backend) if self.case else self.ranks
+        ranks = self.case.distribution.processes(backend) if self.case else self.ranks
         return Group(ranks, self.devices + self.virtual if backend == "keras" else 0)
 
     def progress(self) -> int:

@@ -4,40 +4,64 @@ A training that several cases need, as their own or as their baseline, is record
 """
 
 import shutil
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from parity.config.baseline import baseline, why_not
 from parity.config.schema import Case
-from parity.runtime.job import Answer
+from parity.core.threads import begun, ended
+from parity.runtime.job import RUNS, Answer, Job
+from parity.runtime.runner import Worker
 
 
 class Task:
-    """A training that both backends record; `users` are the numbers of the cases that need it."""
+    """A training that both sides record, once; `users` are the numbers of the cases that need it."""
 
     def __init__(self, case: Case, folder: Path, kept: bool) -> None:
         self.case = case
         self.folder = folder
         self.kept = kept
         self.users: set[int] = set()
-        self.answers: dict[str, Answer] = {}  # by backend
+        self._lock = threading.Lock()
+        self._answers: dict[str, Future[Answer]] = {}
+
+    def begin(self, sides: Sequence[Worker]) -> None:
+        """Begin to record on both sides, unless a case that needs the same training has done so."""
+        with self._lock:
+            if not self._answers:
+                self._answers = {side.name: begun(partial(side.do, self._job(side.name))) for side in sides}
+
+    def answers(self) -> dict[str, Answer]:
+        """Wait for the recordings, which have begun, and return the answers by side. Raises MissingError."""
+        return {name: ended(answer) for name, answer in self._answers.items()}
+
+    def _job(self, side: str) -> Job:
+        return Job(case=self.case, runs=RUNS[side], folder=str((self.folder / side).absolute()))
 
     def release(self, user: int) -> None:
         """Note that a case no longer needs this trace; delete the trace after its last user, unless it is kept."""
-        self.users.discard(user)
-        if not self.users and not self.kept:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        with self._lock:
+            self.users.discard(user)
+            if not self.users and not self.kept:
+                shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Plan:
-    """The tasks in the order in which to run them; `own` and `baselines` hold each case's tasks by its number.
+    """The traces of a comparison's cases; `own` and `baselines` hold each case's tasks by its number.
 
-    A baseline is None if the case has none (see `why_not`).
+    A baseline is None if the case has none (see `why_not`). Traces are written below `folder`, and stay there if they
+    are `kept`.
     """
 
-    def __init__(self, cases: list[Case], scratch: Path, keep: Path | None) -> None:
-        self.own = [Task(case, (keep or scratch) / case.name, keep is not None) for case in cases]
+    def __init__(self, cases: Sequence[Case], scratch: Path, keep: Path | None) -> None:
+        self.folder, self.kept = keep or scratch, keep is not None
+        self._numbers = {case.name: number for number, case in enumerate(cases)}
+        self.own = [Task(case, self.folder / case.name, self.kept) for case in cases]
         trainings = {_training(task.case): task for task in self.own}
         self.baselines: list[Task | None] = []
         for number, case in enumerate(cases):
@@ -50,13 +74,27 @@ class Plan:
         for number in range(len(cases)):
             for task in self.needs(number):
                 task.users.add(number)
-        # A baseline runs just before its first user, so that traces can be compared and deleted early.
-        needed = {id(task): task for task in (*self.own, *trainings.values()) if task.users}
-        self.tasks = sorted(needed.values(), key=lambda task: (min(task.users), task.case.strategy != "single"))
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks in the order in which they begin: a baseline just before its first user."""
+        needed = {id(task): task for task in (*self.own, *filter(None, self.baselines))}
+        return sorted(needed.values(), key=lambda task: (min(task.users), task.case.distribution.is_distributed))
 
     def needs(self, number: int) -> list[Task]:
         """Return the tasks that a case needs."""
         return [task for task in (self.own[number], self.baselines[number]) if task]
+
+    def tasks_of(self, case: Case) -> tuple[Task, Task | None]:
+        """Return a case's own task, and that of its baseline."""
+        number = self._numbers[case.name]
+        return self.own[number], self.baselines[number]
+
+    def release(self, case: Case) -> None:
+        """Note that a case no longer needs its traces."""
+        number = self._numbers[case.name]
+        for task in self.needs(number):
+            task.release(number)
 
 
 def _training(case: Case) -> bytes:

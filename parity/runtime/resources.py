@@ -55,10 +55,10 @@ def check(case: Case, size: Size, folder: Path, runs: Sequence[str] = BOTH) -> N
             "or smaller inputs"
         )
     sides = 2 if runs == BOTH else 1
-    memory = sides * BYTES["high"] * (size.weights + size.trained * (1 + _slots(case)) + size.activations)
-    if memory > (available := _memory()):
+    needed = sides * BYTES["high"] * (size.weights + size.trained * (1 + _slots(case)) + size.activations)
+    if needed > (available := memory()):
         raise UsageError(
-            f"{case.name}: training in float64 takes at least {_gigabytes(memory)} of memory, but this machine has "
+            f"{case.name}: training in float64 takes at least {_gigabytes(needed)} of memory, but this machine has "
             f"only {_gigabytes(available)}; choose smaller inputs or a smaller model"
         )
 
@@ -68,7 +68,7 @@ def _traced(case: Case, size: Size) -> int:
     whole = min(case.steps, 2)
     gradients = (whole + max(case.steps - 2, 0) // case.every) * size.trained
     elements = size.weights + whole * size.activations + gradients
-    if isinstance(case.model, Pair) and case.model.train is None:
+    if not case.model.trains:
         return elements
     evaluation = size.activations
     return elements + whole * (size.weights + _slots(case) * size.trained) + evaluation
@@ -91,7 +91,7 @@ def _existing(folder: Path) -> Path:
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
 
 
-def _memory() -> int:
+def memory() -> int:
     """Return the bytes of memory that this machine, or the container, has."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:

@@ -14,21 +14,26 @@ import fnmatch
 import shutil
 import sys
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from parity import cli
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError, nearest
+from parity.core.threads import begun, ended
 from parity.diagnose.diagnosis import explained
+from parity.report import progress
 from parity.results import CaseResult
-from parity.runtime.backend import Backend, feed, running
+from parity.runtime.backend import Backend
 from parity.runtime.job import RUNS, Answer, Job
+from parity.runtime.runner import Runner, Side, in_order
 from parity.selftest import other_checks, report
 from parity.selftest.catalogue import ALL, resolve
 from parity.selftest.fault import Fault
@@ -37,6 +42,7 @@ from parity.trace.manifest import Trace
 
 EPILOG = """Status: 0 all faults caught and placed, nine of ten named, no false alarm; 1 otherwise; 2 usage error;
 3 a backend failed."""
+AHEAD = 3  # outcomes that are begun, for each job that runs at the same time
 CLEAN = 30  # random clean runs by default
 
 
@@ -63,8 +69,8 @@ def main(argv: Sequence[str], program: str = "parity.selftest") -> int:
         pythons = cli.pythons(args).items()
         backends = [Backend(name, python, Path(scratch), patience=args.timeout) for name, python in pythons]
         tested = _Selftest(faults, clean, Path(scratch))
-        with running(backends), contextlib.closing(tested.outcomes(backends)) as outcomes_so_far:
-            outcomes = list(_shown(outcomes_so_far, len(faults) + len(tested.cases)))
+        with Runner(backends) as runner, contextlib.closing(tested.outcomes(runner)) as outcomes_so_far:
+            outcomes = list(_shown(outcomes_so_far, len(faults) + len(tested.cases), runner))
     try:
         objections = other_checks.say([outcome.outputs for outcome in outcomes], args.torch_python)
     except BackendError:
@@ -117,28 +123,32 @@ class _Selftest:
             by_case.setdefault(msgspec.json.encode(resolve(fault)), []).append(fault)
         self.cases = [*(resolve(faults_of_case[0]) for faults_of_case in by_case.values()), *clean]
         self.faults = [*by_case.values(), *([] for _ in clean)]
+        self._lock = threading.Lock()
+        self._answers: dict[Recording, Future[Answer]] = {}
 
-    def outcomes(self, backends: Sequence[Backend]) -> Generator[Outcome, None, None]:
+    def outcomes(self, runner: Runner) -> Generator[Outcome, None, None]:
         """Yield the outcome of each case without a fault and of each fault, as soon as both sides are recorded."""
-        plan = {backend.name: self._recordings(backend.name) for backend in backends}
-        jobs = {backend: [self._job(recording) for recording in plan[backend.name]] for backend in backends}
-        waiting = [(case, fault) for case, faults in enumerate(self.faults) for fault in (None, *faults)]
-        answers: dict[Recording, Answer] = {}
-        for backend, number, answer in feed(jobs):
-            answers[plan[backend][number]] = answer
-            for case, fault in [entry for entry in waiting if all(side in answers for side in _sides(*entry))]:
-                waiting.remove((case, fault))
-                yield self._outcome(case, fault, [answers[side] for side in _sides(case, fault)])
-                if not any(case == pending for pending, _ in waiting):
-                    shutil.rmtree(self.folder / str(case), ignore_errors=True)
+        sides = {side.name: side for side in runner.sides}
+        entries = [(case, fault) for case, faults in enumerate(self.faults) for fault in (None, *faults)]
 
-    def _recordings(self, backend: str) -> list[Recording]:
-        """Return one side's recordings, the clean one of each case before those with its faults."""
-        return [
-            Recording(case, backend, name)
-            for case, faults in enumerate(self.faults)
-            for name in ("", *(fault.name for fault in faults if fault.side == backend))
-        ]
+        def outcome(entry: tuple[int, Fault | None]) -> Outcome:
+            recordings = _sides(*entry)
+            answers = [self._answer(recording, sides[recording.backend]) for recording in recordings]
+            return self._outcome(*entry, [ended(answer) for answer in answers])
+
+        left = Counter(case for case, _ in entries)
+        for (case, _), result in zip(entries, in_order(entries, outcome, AHEAD * runner.at_once), strict=True):
+            yield result
+            left[case] -= 1
+            if not left[case]:
+                shutil.rmtree(self.folder / str(case), ignore_errors=True)
+
+    def _answer(self, recording: Recording, side: Side) -> "Future[Answer]":
+        """Return the answer to a recording, which begins when it is first asked for."""
+        with self._lock:
+            if recording not in self._answers:
+                self._answers[recording] = begun(partial(side.do, self._job(recording)))
+            return self._answers[recording]
 
     def _job(self, recording: Recording) -> Job:
         case, backend, fault = recording
@@ -160,15 +170,12 @@ def _sides(case: int, fault: Fault | None) -> list[Recording]:
     return [Recording(case, side, fault.name if fault and fault.side == side else "") for side in ("torch", "keras")]
 
 
-def _shown(outcomes: Iterator[Outcome], total: int) -> Iterator[Outcome]:
+def _shown(outcomes: Iterator[Outcome], total: int, runner: Runner) -> Iterator[Outcome]:
     """Pass outcomes on, and show the progress on a terminal."""
-    columns = TextColumn("testing"), BarColumn(), MofNCompleteColumn(), TextColumn("runs")
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("", total=total)
+    with progress.shown("testing", total, "runs", runner.doing) as advance:
         for outcome in outcomes:
             yield outcome
-            progress.advance(task)
+            advance()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
-"""Describe a planted fault as the catalogue lists it."""
+"""Describe a planted fault: a row of the table, and what it asks of each side."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from parity.selftest.small_cases import At
 
+Side = Literal["torch", "keras"]
+SIDES: tuple[Side, ...] = ("torch", "keras")
+
 
 class Fault(NamedTuple):
-    """A mutation by name (in harness/faults of its side), the case that shows it, and what must be found.
+    """A mutation by name (in faults/ of its side), the case that shows it, and what must be found.
 
     `changes` are merged over the built-in case. `step`, `kind` and `place` (a glob over names) are those of the first
     effect in execution order; the step is None for an effect before the first step. `cause` is the id of the cause,
@@ -25,16 +28,53 @@ class Fault(NamedTuple):
     also: str = ""
 
 
-def planted(
-    side: str,
+class Site(NamedTuple):
+    """The case that a fault is planted on, and where its first effect is: see Fault."""
+
+    at: At
+    kind: str
+    place: str
+    step: int | None = 0
+
+
+class Row(NamedTuple):
+    """A row of the table of faults.
+
+    `mistake` says in words what is wrong. `torch` and `keras` are the columns: where the fault shows when it is planted
+    on that side, None if that side does not have it. `cause` is the name of the fault itself unless one is given.
+    """
+
+    name: str
+    mistake: str
+    torch: Site | None
+    keras: Site | None
+    cause: str | None = None
+    also: str = ""
+
+    @property
+    def faults(self) -> list[Fault]:
+        """Return the fault of each side that has it."""
+        sites = ((side, getattr(self, side)) for side in SIDES)
+        cause = self.name if self.cause is None else self.cause
+        return [
+            Fault(self.name, side, site.at.case, site.at.changes, site.step, site.kind, site.place, cause, self.also)
+            for side, site in sites
+            if site
+        ]
+
+
+def row(
+    sides: tuple[Side, ...],
     name: str,
+    mistake: str,
     at: At,
     kind: str,
     place: str,
     cause: str | None = None,
     step: int | None = 0,
     also: str = "",
-) -> Fault:
-    """Return a fault whose cause has the fault's own name, unless another one is given."""
-    cause = name if cause is None else cause
-    return Fault(name, side, at.case, at.changes, step, kind, place, cause, also)
+) -> Row:
+    """Return the row of a fault that shows at the same place on all sides that have it."""
+    site = Site(at, kind, place, step)
+    torch, keras = (site if side in sides else None for side in SIDES)
+    return Row(name, mistake, torch, keras, cause, also)

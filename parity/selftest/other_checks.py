@@ -49,7 +49,7 @@ def _in_a_process(outputs: Sequence[Pairs], python: str) -> dict[str, list[int]]
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
         file = Path(scratch) / "outputs.npz"
         np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy's stub takes these names for options of savez
-        command = [python, "-m", "torch_impl.harness.other_checks", str(file)]
+        command = [python, "-m", "torch_impl.instruments.other_checks", str(file)]
         variables = environment(Path(scratch), python=python)
         done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if done.returncode:

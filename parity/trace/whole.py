@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.errors import TraceError
 from parity.trace import keys
@@ -33,7 +32,7 @@ def _stems(case: Case) -> Iterator[str]:
     A pair without [train] has a single step and no evaluation.
     """
     yield keys.INITIAL
-    trains = not isinstance(case.model, Pair) or case.model.train is not None
+    trains = case.model.trains
     last = case.steps if trains else 0
     for step in range(last + 1):
         if step in (0, last - 1, last) or step % case.every == 0:

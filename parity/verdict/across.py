@@ -19,7 +19,7 @@ def across(reference: Trace, candidate: Trace) -> CaseResult:
 
     Raises TraceError if the two trainings are not the same mathematics.
     """
-    single, trace = sorted((reference, candidate), key=lambda trace: trace.case.strategy != "single")
+    single, trace = sorted((reference, candidate), key=lambda trace: trace.case.distribution.is_distributed)
     _check(single, trace)
     witness = single if "witness" in single.manifest.runs else None
     found = against_single(single, trace, witness)
@@ -47,7 +47,7 @@ def _check(single: Trace, trace: Trace) -> None:
             "differ in strategy, devices and accumulate"
         )
     for each in (single, trace):
-        if each.case.strategy != "single" and (reason := why_not(each.case)):
+        if each.case.distribution.is_distributed and (reason := why_not(each.case)):
             raise TraceError(f"{_spread(each.case)} is another computation than the other trace: {reason} {folders}")
     if single.manifest.data != trace.manifest.data:
         raise TraceError(
@@ -62,7 +62,7 @@ def _alone(case: Case) -> Case:
 
 def _spread(case: Case) -> str:
     """Return a case's name together with its number of devices and micro-batches."""
-    if case.strategy == "single":
+    if not case.distribution.is_distributed:
         return case.name
     parts = f", {case.accumulate} micro-batches" if case.accumulate > 1 else ""
     return f"{case.name} on {case.devices}{parts}"

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.arrays import Array
 from parity.core.names import INPUT, MODEL
@@ -41,7 +40,7 @@ class Evidence:
     def __init__(self, names: tuple[str, str], case: Case) -> None:
         self.names, self.low = names, case.precision
         # Without [train], a pair's loss is a weighted sum of its outputs that this project made up.
-        self._has_loss = not isinstance(case.model, Pair) or case.model.train is not None
+        self._has_loss = case.model.trains
         self.unjudged: list[str] = []
         self.findings: list[Finding] = []
         self._has_outputs = self._outputs_tell = False

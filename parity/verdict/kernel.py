@@ -21,7 +21,7 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.core.precision import gap
 from parity.trace.pages import blocks, release
-from parity.verdict.octaves import SLACK, Octave, Table, stride, suspicious
+from parity.verdict.octaves import PART, SLACK, Octave, Table, stride, suspicious
 
 # Block sizes in bytes, by measurement: a single thread is fastest with buffers that fit into the L2 cache; with blocks
 # that small, several threads would wait for the interpreter's lock.
@@ -172,7 +172,7 @@ class _AllRuns:
 
     def __init__(self, step: int, dtype: np.dtype[Any], every: int, shrinks: float) -> None:
         self.table, self._every, self._shrinks = Table(), every, shrinks
-        self.spare = np.empty(step, dtype)
+        self.spare, self._limits = np.empty(step, dtype), np.empty(min(step, PART), dtype)
 
     def __call__(self, blocks: list[Array | None]) -> list[_Size]:
         reference, candidate, low, low_candidate, witness = blocks
@@ -182,7 +182,9 @@ class _AllRuns:
             _apart(low_candidate, candidate, self.spare, norm=True),
             _apart(witness, reference, self.spare),
         ]
-        high = _apart(reference, candidate, self.spare)  # last, because `_enter` reads its result from the buffer
+        high = _apart(
+            reference, candidate, self.spare, magnitudes=True
+        )  # last, because `_enter` reads its result from the buffer
         if high.largest:
             self._enter(blocks)
         return [_alone(reference), _alone(candidate), high, *apart]
@@ -190,7 +192,7 @@ class _AllRuns:
     def _enter(self, blocks: list[Array | None]) -> None:
         assert blocks[0] is not None
         difference = self.spare[: len(blocks[0])]
-        places = suspicious(blocks, difference, self._shrinks)
+        places = suspicious(blocks, difference, self._shrinks, self._limits)
         self.table.enter(blocks, np.arange(0, len(difference), self._every), None)
         self.table.enter(blocks, places, difference[places])
 
@@ -267,7 +269,7 @@ def _alone(values: Array | None) -> _Size:
     """Return the size of a block: its largest finite magnitude, and its numbers of NaN and infinity."""
     if values is None or not values.size:
         return _Size()
-    largest = max(float(np.maximum.reduce(values)), -float(np.minimum.reduce(values)))
+    largest = _largest(values)
     if math.isfinite(largest):
         return _Size(largest)
     finite = np.abs(values[np.isfinite(values)])
@@ -275,21 +277,28 @@ def _alone(values: Array | None) -> _Size:
     return _Size(float(finite.max(initial=0.0)), nans=nans, infinite=values.size - finite.size - nans)
 
 
-def _apart(left: Array | None, right: Array | None, spare: Array, norm: bool = False) -> _Size:
+def _apart(
+    left: Array | None, right: Array | None, spare: Array, norm: bool = False, magnitudes: bool = False
+) -> _Size:
     """Return the size of the difference of two blocks, with the number of NaN in `left`.
 
-    The magnitudes of the differences are left in the buffer `spare`. The L2 norm is computed only if `norm` is set.
+    The L2 norm is computed only if `norm` is set. With `magnitudes`, those of the differences are left in the buffer
+    `spare`, 0 where a value is not finite.
     """
     if left is None or right is None or not left.size:
         return _Size()
     values = np.subtract(left, right, out=spare[: len(left)])
-    np.abs(values, out=values)
-    largest = float(np.maximum.reduce(values))
+    largest = float(np.maximum.reduce(np.abs(values, out=values))) if magnitudes else _largest(values)
     if math.isfinite(largest):
         return _Size(largest, _norm(values, largest) if norm else 0.0)
     finite, same = _finite(left, right)
     largest, values[:] = float(np.maximum.reduce(finite)), finite
     return _Size(largest, _norm(finite, largest) if norm else 0.0, same, int(np.isnan(left).sum()))
+
+
+def _largest(values: Array) -> float:
+    """Return the largest magnitude, in two passes that only read: `abs` would write; not finite if any value is not."""
+    return max(float(np.maximum.reduce(values)), -float(np.minimum.reduce(values)))
 
 
 def _finite(left: Array, right: Array) -> tuple[Array, bool]:

@@ -19,9 +19,9 @@ from parity.trace.pages import release
 
 ROWS: Final = 2048  # the exponents of float64
 LOWEST: Final = -1023  # the exponent of row 0, which holds the subnormal numbers
-PART: Final = 1 << 14  # elements whose limits are computed at a time
+PART: Final = 1 << 16  # elements whose limits are computed at a time: few enough for the cache
 SAMPLE: Final = 1024  # elements that are sampled at least for their noise, whatever their difference
-STRIDE: Final = 64  # the largest distance of sampled elements: a large tensor's sample is every 64th element
+STRIDE: Final = 512  # the largest distance of sampled elements: a large tensor's sample is every 512th element
 # The noise at a size is the largest over all smaller elements and those up to WINDOW octaves larger, because the only
 # element of an octave may be exact in the low runs by luck.
 WINDOW: Final = 3
@@ -142,22 +142,30 @@ class Table:
         return _upper(int(rows[-1])) if rows.size else 0.0
 
 
-def suspicious(runs: Sequence[Array | None], difference: Array, shrinks: float) -> NDArray[np.intp]:
+def suspicious(runs: Sequence[Array | None], difference: Array, shrinks: float, limits: Array) -> NDArray[np.intp]:
     """Return the indices of the elements of a block whose difference is not always a match.
 
-    `difference`: |reference - candidate| of the high runs. `shrinks`: 2^-(E-9), the factor by which a match must shrink
-    from the low runs to the high runs. An element is left out if its difference is at most that part of its own noise,
-    which is either the rounding error of storing it at the run precision, or that of its own low runs.
+    An element is left out if its difference is at most a part of its own noise, which is either the rounding error of
+    storing it at the run precision, or that of its own low runs.
+
+    Args:
+        runs: the block in every run, in the order of kernel.Runs.
+        difference: |reference - candidate| of the high runs.
+        shrinks: 2^-(E-9), the factor by which a match must shrink from the low runs to the high runs.
+        limits: a buffer of at least min(PART, block) elements.
     """
     high = runs[0]
     assert high is not None
     parts = []
     for start in range(0, high.size, PART):
-        limit = np.multiply(high[start : start + PART], SAFE)
-        parts.append(np.flatnonzero(difference[start : start + PART] > np.abs(limit, out=limit)) + start)
+        part = slice(start, start + PART)
+        limit = np.multiply(high[part], SAFE, out=limits[: high[part].size])
+        above = difference[part] > np.abs(limit, out=limit)
+        if above.any():
+            parts.append(np.flatnonzero(above) + start)
+    if not parts:
+        return np.empty(0, np.intp)
     places = np.concatenate(parts)
-    if not places.size:
-        return places
     own = _own_error([None if run is None else run[places] for run in runs])
     return places[difference[places] > own * shrinks]
 

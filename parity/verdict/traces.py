@@ -56,6 +56,20 @@ def compare_traces(reference: Trace, candidate: Trace, low_runs: bool = True) ->
     `low_runs`: whether the low runs get verdicts of their own, besides being the noise for those of the high runs.
     """
     names = side_names(reference, candidate)
+    _check_comparable(names, reference, candidate)
+    comparison = _Comparison(names, reference.case, low_runs)
+    with np.errstate(all="ignore"):  # numbers that are not finite get verdicts, not warnings
+        for step, replicas in steps(reference, candidate):
+            comparison.step(step, replicas)
+    if not comparison.checks:
+        raise TraceError(f"{reference.folder} and {candidate.folder} hold no tensor that could be compared")
+    comparison.evidence.claim(reference, comparison.checks)
+    result = _result(comparison, reference, candidate)
+    return Comparison(result, comparison.unequal, comparison.low_runs.noisier)
+
+
+def _check_comparable(names: tuple[str, str], reference: Trace, candidate: Trace) -> None:
+    """Raise a TraceError if two traces are not of the same case, data and number of replicas."""
     for what, one, other in (
         ("cases", reference.case, candidate.case),
         ("data", reference.manifest.data, candidate.manifest.data),
@@ -70,31 +84,25 @@ def compare_traces(reference: Trace, candidate: Trace, low_runs: bool = True) ->
             f"{names[0]} trained {reference.replicas} replicas, {names[1]} {candidate.replicas} "
             f"({reference.folder}, {candidate.folder}); record both with the same --devices"
         )
-    comparison = _Comparison(names, reference.case, low_runs)
-    with np.errstate(all="ignore"):  # numbers that are not finite get verdicts, not warnings
-        for step, replicas in steps(reference, candidate):
-            comparison.step(step, replicas)
-    if not comparison.checks:
-        raise TraceError(f"{reference.folder} and {candidate.folder} hold no tensor that could be compared")
-    layout = compare_layouts(names, reference, candidate)
-    traces = reference, candidate
-    comparison.evidence.claim(reference, comparison.checks)
+
+
+def _result(comparison: "_Comparison", reference: Trace, candidate: Trace) -> CaseResult:
+    """Return the result of a comparison that has seen every step, with the device layouts compared."""
+    layout = compare_layouts(comparison.names, reference, candidate)
+    traces = dict(zip(comparison.names, (reference, candidate), strict=True))
     first = next((comparison.first[verdict] for verdict in reversed(RANKING) if verdict in comparison.first), None)
     unjudged: list[Verdict] = ["inconclusive"] if comparison.evidence.unjudged else []
-    result = CaseResult(
+    return CaseResult(
         case=reference.case.name,
         verdict=worst([layout.verdict, *comparison.first, *unjudged]),
         reason=first.reason if first else "; ".join([*layout.differences[:1], *comparison.evidence.unjudged]),
         first_divergence=first,
         checks={**comparison.checks, "layout": layout},
         findings=[*comparison.evidence.findings, *comparison.low_runs.findings()],
-        lifted=[
-            f"{name}: {place}" for name, trace in zip(names, traces, strict=True) for place in trace.manifest.lifted
-        ],
-        devices={name: trace.manifest.layout.devices for name, trace in zip(names, traces, strict=True)},
-        casts={name: _casts(trace) for name, trace in zip(names, traces, strict=True) if trace.mixed},
+        lifted=[f"{name}: {place}" for name, trace in traces.items() for place in trace.manifest.lifted],
+        devices={name: trace.manifest.layout.devices for name, trace in traces.items()},
+        casts={name: _casts(trace) for name, trace in traces.items() if trace.mixed},
     )
-    return Comparison(result, comparison.unequal, comparison.low_runs.noisier)
 
 
 def side_names(reference: Trace, candidate: Trace) -> tuple[str, str]:

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from keras_impl.harness.doctor.state import changes_undone
-from keras_impl.harness.pretend import pretend
+from keras_impl.doctor.pretend import pretend
+from keras_impl.instruments.state import changes_undone
 
 X, Y = np.linspace(-1, 1, 32, dtype="float32").reshape(8, 4), np.ones((8, 2), "float32")
 

@@ -7,7 +7,7 @@ being wrong in the same way is unlikely.
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,16 @@ def transformer(d_model: int = 8, heads: int = 2, dropout: float = 0.0, causal: 
     """A case whose model has so many heads."""
     model = {"d_model": d_model, "heads": heads, "dropout": dropout, "causal": causal}
     return cases.resolve("transformer/single", {}, {"model": {"kind": "transformer", **model}})
+
+
+class Example(NamedTuple):
+    """Two observations that differ by one convention, what its cause is, and each side's value."""
+
+    cause: str
+    reference: Any
+    candidate: Any
+    mine: Any
+    theirs: Any
 
 
 def call(
@@ -51,6 +61,11 @@ def call(
         "seen": {name: seen(value) for name, value in {"output": output, **(after or {})}.items()},
     }
     return Call(**{**every, **fields})
+
+
+def with_output(base: Call, output: Array) -> Call:
+    """The call, returning something else."""
+    return base._replace(seen={**base.seen, "output": seen(output)})
 
 
 def standardised(x: Array, axes: tuple[int, ...], epsilon: float = 1e-5, unbiased: bool = False) -> Array:

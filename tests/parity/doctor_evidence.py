@@ -1,26 +1,18 @@
-"""Evidence as a side gives it, for tests of the rules: a small model that learns, with nothing wrong in it."""
+"""Evidence as a side gives it, of a small model that learns, with nothing wrong in it; and findings of a rule."""
 
 from typing import Any
 
 from parity.core.names import MODEL
-from parity.doctor.evidence import (
-    Backward,
-    Call,
-    Copy,
-    Cut,
-    Evidence,
-    Failure,
-    Gradient,
-    Module,
-    Move,
-    Optimizer,
-    Place,
-    Step,
-    Tensor,
-    Weight,
-)
+from parity.doctor.evidence import Evidence, Step
+from parity.doctor.evidence.common import Place, Tensor
+from parity.doctor.evidence.model import Module, Move, Weight
+from parity.doctor.evidence.ops import Call, Copy, Failure
+from parity.doctor.evidence.training import Backward, Cut, Gradient, Optimizer
+from parity.doctor.finding import Finding, Severity
 
 MODULES = {"encoder": "Linear", "decoder": "Linear"}
+# Evidence, the id of its finding, its severity, where, the line, what the fix has; the evidence corrected.
+Row = tuple[Evidence, str, str, str, str, str, Evidence]
 NAMES = [f"{module}.{kind}" for module in MODULES for kind in ("weight", "bias")]
 
 
@@ -113,3 +105,8 @@ def moved(device: str, line: str, whole: bool = False) -> Move:
 
 def cut(what: str, seen: Tensor, line: str = "model.py:12", module: str = MODEL) -> Cut:
     return Cut(what=what, tensor=seen, place=place(module, line))
+
+
+def finding(severity: Severity, name: str, line: str, message: str, fix: str, at: str = "", case: str = "") -> Finding:
+    """What a rule says of PyTorch, at a module if one is named."""
+    return Finding(id=name, severity=severity, where=at, source=line, message=message, fix=fix, side="torch", case=case)

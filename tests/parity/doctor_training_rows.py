@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from doctor_evidence import NAMES, cut, evidence, gradients, place, step, tensor
+from doctor_evidence import NAMES, Row, cut, evidence, gradients, place, step, tensor
 
 from parity.core.names import MODEL
-from parity.doctor.evidence import Backward, Code, Cut, Event, Evidence, Held, LossCall, Optimizer
+from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.training import Backward, Cut, Event, Held, LossCall, Optimizer
 
 WHOLE = {"encoder": "none", "decoder": "none"}
 
@@ -68,7 +70,7 @@ def mended(what: str) -> Cut:
 WITHOUT = Code(source="model.py:8", fix="return self.out(x)")
 WHOLE_NUMBERS = cut("integers", tensor([8, 64], origin=f"output of {MODEL}"), "train.py:6", "")
 
-ROWS: list[tuple[Evidence, str, str, str, str, str, Evidence]] = [
+TRAINING_ROWS: list[Row] = [
     (
         losing(activation="softmax", smallest=0.0, largest=1.0, mended=WITHOUT),
         *("loss.softmax_twice", "error", "", "model.py:8", "return self.out(x)"),

@@ -233,6 +233,11 @@ def whole(tensors: Tensors, case: schema.Case | None = None) -> Tensors:
     return {run: {**empty, **tensors.get(run, {})} for run in ("low", "high")}
 
 
+def same(one: Array, other: Array) -> bool:
+    """Equal in shape, dtype and every byte (NaN and the sign of zero included)."""
+    return (one.shape, one.dtype) == (other.shape, other.dtype) and one.tobytes() == other.tobytes()
+
+
 def _write(place: Path, stem: str, named: Mapping[str, Array]) -> tuple[list[str], str]:
     place.mkdir(parents=True, exist_ok=True)
     writer = Writer(place / f"{stem}.safetensors", 1 << 10)

@@ -16,7 +16,7 @@ from parity.diagnose.layers import rounding
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| ((?:`[\w.]+`(?:, )?)+) \| ", re.MULTILINE)
 ID = re.compile(r"[a-z0-9_]+\.[a-z0-9_]+")
-OTHERS = ("coverage.py", "expect.py")  # these name branches and findings
+OTHERS = ("accepted.py", "coverage.py")  # these name branches and findings
 NO_CAUSES = {"out_proj.weight", "out_proj.bias", "encoder.norm", "decoder.norm"}  # weights and modules by name
 
 

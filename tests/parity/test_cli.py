@@ -122,7 +122,7 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("compare", ["--precision=float8"], ["float8", "bfloat16"]),
     ("compare", ["--devices=tpu:2"], ["--devices=tpu:2: expected auto, cpu:N or gpu:N, e.g. cpu:2"]),
     ("compare", ["--devices=cpu:0"], ["--devices=cpu:0: expected"]),
-    ("compare", [BLOCK, "--set", "workers=true"], ["workers is an option of the strategy 'ddp'"]),
+    ("compare", [BLOCK, "--set", "workers=true"], ["workers = true needs the strategy 'ddp', received 'single'"]),
     ("compare", ["--json"], ["--json"]),
     ("compare", ["trace"], ["received 1", "expected two"]),
     ("compare", ["a", "b", "c"], ["received 3", "expected two"]),

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from parity.config import cases, schema, weights
+from parity.config import cases, schema, strategies, weights
 from parity.core import precision, random
 from parity.core.errors import UsageError
 
@@ -232,10 +232,10 @@ def test_accumulation_where_it_would_be_another_computation(name: str, overrides
 
 DDP_ONLY = ("local_buffers", "workers", "distribute_dataset")
 REFUSED: list[tuple[str, list[str], str]] = [
-    *[(BLOCK, [f"{option}=true"], f"{option} is an option of the strategy 'ddp'") for option in DDP_ONLY],
+    *[(BLOCK, [f"{option}=true"], f"{option} = true needs the strategy 'ddp'") for option in DDP_ONLY],
     ("simple_block/ddp@dataset", ["loss.reduction=sum"], "only with loss.reduction = 'mean'"),
     ("simple_block/data_parallel@fit", ["loss.reduction=sum"], "only with loss.reduction = 'mean'"),
-    (BLOCK, ["strategy=data_parallel", "local_buffers=true"], "received strategy 'data_parallel'"),
+    (BLOCK, ["strategy=data_parallel", "local_buffers=true"], "otherwise set local_buffers = false"),
     *[
         (
             BLOCK,
@@ -246,7 +246,7 @@ REFUSED: list[tuple[str, list[str], str]] = [
     ],
     *[
         (BLOCK, [f"strategy={strategy}", "clip_norm=1.0"], f"on one device, but {strategy!r} spreads them")
-        for strategy in (*schema.STAGED, "tensor_parallel")
+        for strategy in ("send_recv", "pipeline", "hybrid", "tensor_parallel")
     ],
     *[
         (
@@ -270,7 +270,11 @@ REFUSED: list[tuple[str, list[str], str]] = [
     (BLOCK, ["strategy=pipeline", "pipeline=zigzag"], "`$.pipeline`"),
     (BLOCK, ["strategy=ddp", "accumulate=2", "loss.reduction=sum"], "loss.reduction = 'mean'"),
     *[
-        (BLOCK, [f"strategy={strategy}", "accumulate=2", *more], f"{strategy!r} cannot accumulate gradients")
+        (
+            BLOCK,
+            [f"strategy={strategy}", "accumulate=2", *more],
+            f"'branch_parallel' or 'tensor_parallel', received {strategy!r}; otherwise set accumulate = 1",
+        )
         for strategy, more in (("data_parallel", []), ("data_parallel", ["fit=true"]), ("all_reduce", []))
     ],
     *[
@@ -279,7 +283,7 @@ REFUSED: list[tuple[str, list[str], str]] = [
             [f"strategy={strategy}", "pipeline=1f1b"],
             f"pipeline = '1f1b' needs the strategy 'pipeline', received {strategy!r}",
         )
-        for strategy in get_args(schema.Strategy)
+        for strategy in get_args(strategies.Name)
         if strategy != "pipeline"
     ],
 ]
@@ -298,10 +302,10 @@ def test_options_that_a_strategy_does_not_have_are_refused(name: str, overrides:
         (BLOCK, ["strategy=ddp", "clip_norm=1.0"]),
         (BLOCK, ["strategy=round_robin", "clip_norm=1.0"]),
         (BLOCK, ["strategy=pipeline", "pipeline=1f1b"]),
-        *[("transformer/single", [f"strategy={name}", "pipeline=gpipe"]) for name in get_args(schema.Strategy)],
+        *[("transformer/single", [f"strategy={name}", "pipeline=gpipe"]) for name in get_args(strategies.Name)],
         *[
             ("transformer/single", [f"strategy={name}", "accumulate=2"])
-            for name in get_args(schema.Strategy)
+            for name in get_args(strategies.Name)
             if name not in ("data_parallel", "all_reduce")
         ],
         *[(BLOCK, [f"strategy={name}", "accumulate=1"]) for name in ("data_parallel", "all_reduce")],

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from parity.config import cases, devices, schema
+from parity.config import cases, devices, schema, strategies
 from parity.config.devices import Devices, obstacle
 from parity.core.errors import MissingError, UsageError
 from parity.runtime.hardware import available, missing
@@ -39,17 +39,17 @@ IN_ONE_PROCESS = ("single", "round_robin", "data_parallel", "branch_parallel")
 A_RANK_PER_DEVICE = ("ddp", "all_reduce", "send_recv", "pipeline", "hybrid", "tensor_parallel")
 
 
-@pytest.mark.parametrize("strategy", get_args(schema.Strategy))
+@pytest.mark.parametrize("strategy", get_args(strategies.Name))
 def test_torch_runs_a_rank_per_device_where_its_strategy_is_one_of_processes(strategy: str) -> None:
     chosen = case("transformer/single", strategy=strategy, devices=4)
     assert (strategy in IN_ONE_PROCESS) != (strategy in A_RANK_PER_DEVICE)
-    assert devices.processes(chosen, "torch") == (4 if strategy in A_RANK_PER_DEVICE else 1)
-    assert devices.processes(chosen, "keras") == 1
+    assert chosen.distribution.processes("torch") == (4 if strategy in A_RANK_PER_DEVICE else 1)
+    assert chosen.distribution.processes("keras") == 1
 
 
 def test_keras_runs_a_process_per_worker_where_the_case_says_so() -> None:
     chosen = case(strategy="ddp", devices=3, workers=True)
-    assert (devices.processes(chosen, "keras"), devices.processes(chosen, "torch")) == (3, 3)
+    assert (chosen.distribution.processes("keras"), chosen.distribution.processes("torch")) == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_keras_runs_a_process_per_worker_where_the_case_says_so() -> None:
     ],
 )
 def test_the_blocks_of_a_model(model: schema.Model, count: int) -> None:
-    assert devices.blocks(model) == count
+    assert model.blocks == count
 
 
 EVEN = "hybrid trains replicas of 2 stages each: it needs an even number of devices, at least 4, not {}"

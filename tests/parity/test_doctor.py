@@ -14,12 +14,14 @@ from unittest import mock
 
 import msgspec
 import pytest
+from doctor_evidence import finding
 
 from parity import cli
 from parity.core.errors import BackendError, MissingError
 from parity.doctor import __main__ as command
 from parity.doctor import examine, rules
-from parity.doctor.evidence import Collective, Evidence, Time
+from parity.doctor.evidence import Evidence, Time
+from parity.doctor.evidence.ranks import Collective
 from parity.doctor.examine import ExaminedProgram
 from parity.doctor.files import Files
 from parity.doctor.finding import Finding
@@ -27,15 +29,8 @@ from parity.runtime.job import Answer, DoctorJob
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ["--torch=my_model:build", "--input=x=float32[8,16]"]
-FINDING = Finding(
-    id="sync.item",
-    severity="warning",
-    where="",
-    source="train.py:7",
-    message="loss is read as a Python number, once in a step.",
-    fix="total += loss.detach()",
-    side="torch",
-)
+READ = "loss is read as a Python number, once in a step."
+FINDING = finding("warning", "sync.item", "train.py:7", READ, "total += loss.detach()")
 
 
 class Ended(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 from doctor_evidence import evidence, failed, step
 
 import parity
-from parity.doctor.evidence import Collective, Waiting
+from parity.doctor.evidence.ranks import Collective, Waiting
 from parity.doctor.finding import Finding
 from parity.doctor.ownership import Homes
 from parity.doctor.rules import findings, hanging

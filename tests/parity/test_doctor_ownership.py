@@ -15,7 +15,7 @@ from parity.doctor.ownership import Homes
 
 SITE = "/env/lib/python3.11/site-packages"
 INSTALLED = Homes(
-    own=[f"{SITE}/parity", f"{SITE}/torch_impl/harness"],
+    own=[f"{SITE}/parity", f"{SITE}/torch_impl/instruments"],
     frameworks=["/src/pytorch/torch"],
     standard=["/usr/lib/python3.11"],
     programs=[f"{SITE}/theirs", f"{SITE}/alone.py"],
@@ -26,7 +26,7 @@ INSTALLED = Homes(
     ("file", "owner"),
     [
         (f"{SITE}/parity/doctor/drive.py", "own"),
-        (f"{SITE}/torch_impl/harness/doctor/training.py", "own"),
+        (f"{SITE}/torch_impl/instruments/training.py", "own"),
         ("/src/pytorch/torch/nn/functional.py", "installed"),
         (f"{SITE}/einops/einops.py", "installed"),
         ("/usr/lib/python3/dist-packages/yaml/__init__.py", "installed"),
@@ -53,6 +53,16 @@ def test_this_process_knows_its_own_homes() -> None:
     assert ownership.owner(str(Path(parity.__file__).parents[1] / "torch_impl" / "models" / "block.py")) == "user"
     assert sysconfig.get_path("stdlib") in ownership.here().standard
     assert msgspec.json.decode(msgspec.json.encode(ownership.here()), type=Homes) == ownership.here()
+
+
+@pytest.mark.parametrize("package", ownership.BUILT_IN)
+def test_all_but_what_teaches_is_this_project_s_own(package: str) -> None:
+    folder = Path(parity.__file__).parents[1] / package
+    parts = {part.name: part for part in folder.iterdir() if part.suffix == ".py" or (part / "__init__.py").exists()}
+    owners = {name: ownership.owner(str(part / "x.py" if part.is_dir() else part)) for name, part in parts.items()}
+    teaching = {"models", "strategies", "losses.py", "optimizers.py", "dropout.py"}
+    assert {name for name, owner in owners.items() if owner == "user"} == teaching
+    assert {owner for name, owner in owners.items() if name not in teaching} == {"own"}
 
 
 def test_a_path_is_also_compared_resolved(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import json
 
 import msgspec
 import pytest
-from doctor_evidence import evidence
+from doctor_evidence import evidence, finding
 
 from parity.doctor import report
 from parity.doctor.evidence import Evidence, Time
@@ -21,26 +21,16 @@ TIME = Time(
     update=0.0014,
     copies=7e-4,
 )
-INPUT = Finding(
-    id="input.device",
-    severity="error",
-    where="encoder.embedding",
-    source="my_package/train.py:21",
-    message="input src (int64[10, 20]) is on cpu and the model on cuda:0: embedding fails at my_package/model.py:8.",
-    fix='src = src.to("cuda:0")  # a line of code is not folded, however long it may become',
-    side="torch",
-    case="",
+INPUT = finding(
+    "error",
+    "input.device",
+    "my_package/train.py:21",
+    "input src (int64[10, 20]) is on cpu and the model on cuda:0: embedding fails at my_package/model.py:8.",
+    'src = src.to("cuda:0")  # a line of code is not folded, however long it may become',
+    at="encoder.embedding",
 )
-HANGS = Finding(
-    id="step.hangs",
-    severity="warning",
-    where="",
-    source="train.py:17",
-    message="The step did not end.\nrank 0:\n  train.py:17 in step",
-    fix="",
-    side="torch",
-    case="transformer/ddp",
-)
+DID_NOT_END = "The step did not end.\nrank 0:\n  train.py:17 in step"
+HANGS = finding("warning", "step.hangs", "train.py:17", DID_NOT_END, "", case="transformer/ddp")
 GOLDEN = """\
 torch, 2 steps observed on cuda:0, cuda:1: CPU (virtual)
 

@@ -18,6 +18,7 @@ FLOORS = (
     ("verdict",),
     ("diagnose",),
     ("pairs",),
+    ("subjects",),
     ("report", "cli"),
     ("asserts", "golden", "standalone", "doctor", "selftest"),
     ("compare", "record", "pytest_plugin", "__main__"),

@@ -20,6 +20,8 @@ from parity.report import terminal
 from parity.results import CaseResult, Report
 from parity.runtime import drive
 from parity.runtime.job import Answer, Job
+from parity.runtime.runner import Runner
+from parity.subjects import pair
 
 SMALL = ["--case=simple_block/single", "--steps=2", "--set", "data.batch=4", "--devices=cpu:1", "--quiet"]
 SMALL += ["--set", "data.source=synthetic", "--set", "optimizer.momentum=0"]
@@ -37,6 +39,8 @@ class Side(NumpySide):
 
 class Numpy:
     """A backend without a process: numpy, of a version, with a fault. `fails`: what its jobs end with."""
+
+    kind = "cpu"
 
     def __init__(self, name: str, folder: Path, fault: Fault = honest, version: str = "1.0", fails: Any = None) -> None:
         self.name, self.folder = name, folder
@@ -237,21 +241,22 @@ class Pairs(Numpy):
 
 def test_a_pair_begins_with_the_golden_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     surveys = Survey()
-    monkeypatch.setattr(golden, "recorded", surveys)
+    monkeypatch.setattr(pair, "recorded", surveys)
     file = files.from_flags("a:b", "c:d", ["x=float32[2,3]"], name="small")
     backends: list[Any] = [Pairs("torch", tmp_path), Pairs("keras", tmp_path)]
-    assert golden.update(tmp_path, [file], backends) == []
+    small, runner = pair.OwnPair(file), Runner(backends)
+    assert golden.update(tmp_path, [small], runner) == []
     assert (tmp_path / "pair/small/torch/survey/weights").exists()
-    found = list(golden.compared(tmp_path, [file], backends, tmp_path / "scratch", Report()))
+    found = list(golden.compared(tmp_path, [small], runner, tmp_path / "scratch", Report()))
     assert [(each.case, each.verdict) for each in found] == [
         ("pair/small (torch)", "match"), ("pair/small (keras)", "match"),
     ]  # fmt: skip
     assert surveys.begun == [("torch", "number 0"), ("keras", "number 0"), ("keras", "number 0")]
     assert len(backends[0].jobs) == 1
     surveys.failing = ["torch"]
-    assert len(golden.update(tmp_path, [file], backends)) == 2
+    assert len(golden.update(tmp_path, [small], runner)) == 2
     assert (tmp_path / "pair/small/torch/survey/weights").exists()
     (tmp_path / "pair/small/torch/survey").rename(tmp_path / "gone")
-    lost = list(golden.compared(tmp_path, [file], backends, tmp_path / "scratch", Report()))
+    lost = list(golden.compared(tmp_path, [small], runner, tmp_path / "scratch", Report()))
     assert [(each.verdict, each.error) for each in lost] == [("error", "usage")] * 2
     assert "starts from the weights in it" in lost[0].reason and "torch failed" in lost[1].reason

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from parity.selftest.catalogue import ALL, resolve
+from parity.selftest.table import ROWS
 from parity.trace import keys
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +20,7 @@ ELSEWHERE = {"rank.raises", "rank.hangs", "rank.exits", "placement.move", "preci
 def mutations(side: str) -> set[str]:
     """The names of a side's mutations, as its files say them: nothing here imports a framework."""
     found = set()
-    for path in (ROOT / f"{side}_impl" / "harness" / "faults").glob("*.py"):
+    for path in (ROOT / f"{side}_impl" / "faults").glob("*.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.AnnAssign) and node.target.id == "FAULTS":
                 found |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
@@ -30,6 +31,12 @@ def mutations(side: str) -> set[str]:
 def test_catalogue_and_mutations_agree(side):
     planted = {fault.name for fault in ALL if fault.side == side}
     assert planted == mutations(side) - ELSEWHERE
+
+
+def test_a_fault_has_one_row_for_both_sides():
+    assert max(Counter(row.name for row in ROWS).values()) == 1
+    assert all(row.faults and row.mistake for row in ROWS)
+    assert {len(row.faults) for row in ROWS} == {1, 2}
 
 
 def test_there_are_eighty_faults_on_few_cases():

@@ -48,7 +48,7 @@ def test_the_figures_of_a_large_case_are_those_of_its_shapes(monkeypatch: pytest
 
 def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     free(monkeypatch, 1 << 60)
-    monkeypatch.setattr(resources, "_memory", lambda: 1 << 30)
+    monkeypatch.setattr(resources, "memory", lambda: 1 << 30)
     with pytest.raises(UsageError, match=r"takes at least 1\.3 GB of memory, but this machine has only 1\.1 GB"):
         resources.check(BIG, resources.of_case(BIG), tmp_path)
     resources.check(small_case(), resources.of_case(small_case()), tmp_path)

@@ -16,7 +16,7 @@ from parity.config.pair import Pair, PairInput
 from parity.core.errors import MissingError
 from parity.data.batches import Dataset
 from parity.runtime import drive
-from parity.runtime.backend import Backend, feed, running
+from parity.runtime.backend import Backend, running
 from parity.runtime.environment import environment
 from parity.runtime.job import DoctorJob, Job, SurveyJob
 from parity.trace.layout import Layout
@@ -84,7 +84,7 @@ def test_after_a_crash_the_next_case_gets_a_new_process(interpreter, job, tmp_pa
     )
     backend = Backend("torch", interpreter(code), tmp_path)
     with running([backend]):
-        statuses = [result.answer.status for result in feed({backend: [job, job]})]
+        statuses = [backend.do(job).status for _ in range(2)]
     assert statuses == ["error", "done"]
 
 

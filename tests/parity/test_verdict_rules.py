@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from synthetic import NumpySide, Seen, by_hand, record, record_with
-from test_verdict import ACTIVATION, SIGNS, judged, one, tensors
+from verdicts import ACTIVATION, SIGNS, judged, one, tensors
 
 from parity.results import CaseResult
 from parity.runtime.drive import Account, Run

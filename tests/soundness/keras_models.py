@@ -7,7 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras import layers
-from keras_steps import COMBINED, FUNCTIONS, LAYERS
+from keras_layers import LAYERS
+from keras_steps import COMBINED, FUNCTIONS
 from notation import parse, runs
 
 Steps = Sequence[Any]

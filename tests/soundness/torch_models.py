@@ -1,8 +1,8 @@
 """The torch halves of the soundness table: chains of steps written as text, so that one builder serves most rows.
 
-A step is "name argument ..."; `torch_steps.py` has all of them. A step that is a dict {"mul": [chain, chain]}
-runs chains side by side and combines what they return. A prefix limits a step: "train:" and "eval:" to a mode, "low:"
-and "high:" to runs below float64 and in it.
+A step is "name argument ..."; `torch_layers.py` and `torch_steps.py` have all of them. A step that is a dict
+{"mul": [chain, chain]} runs chains side by side and combines what they return. A prefix limits a step: "train:" and
+"eval:" to a mode, "low:" and "high:" to runs below float64 and in it.
 """
 
 import itertools
@@ -14,7 +14,8 @@ import torch
 from notation import parse, runs
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_steps import COMBINED, FUNCTIONS, LAYERS
+from torch_layers import LAYERS
+from torch_steps import COMBINED, FUNCTIONS
 
 Steps = Sequence[Any]
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from parity.doctor.evidence import Step
-from torch_impl.harness.doctor.build import Building
-from torch_impl.harness.doctor.observer import Observer
+from torch_impl.doctor.observer import Observer
+from torch_impl.instruments.build import Building
 
 GPUS = ["cuda:0", "cuda:1"]
 

@@ -6,8 +6,8 @@ from observed import line, observe
 from torch import nn
 
 from parity.core.names import MODEL
-from torch_impl.harness.doctor.build import Building
-from torch_impl.harness.pretend import pretend
+from torch_impl.doctor.pretend import pretend
+from torch_impl.instruments.build import Building
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +134,7 @@ def test_slots_of_an_optimizer_are_weights():
         net.optimizer.step()
 
     seen = observe(build, train, x=torch.ones(3, 2))
-    slots = seen.building.weights(seen.model, seen.observer.optimizers)
+    slots = seen.building.weights(seen.model, list(seen.building.optimizers))
     assert [(slot.name, slot.tensor.shape) for slot in slots if slot.kind == "optimizer_state"] == [
         ("weight", [1, 2]),
         ("bias", [1]),

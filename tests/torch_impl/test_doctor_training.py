@@ -7,9 +7,9 @@ from torch import nn
 from torch.optim import optimizer as optimizers
 
 from parity.core.names import MODEL
-from torch_impl.harness.doctor.build import Building
-from torch_impl.harness.doctor.observer import Observer
-from torch_impl.harness.pretend import pretend
+from torch_impl.doctor.observer import Observer
+from torch_impl.doctor.pretend import pretend
+from torch_impl.instruments.build import Building
 
 X = torch.arange(12.0).reshape(4, 3)
 

@@ -9,7 +9,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from torch_impl.harness.pretend import name, pretend, real
+from torch_impl.doctor.pretend import pretend
+from torch_impl.instruments.pretended.devices import name
+from torch_impl.instruments.values import real
 
 
 @pytest.fixture(autouse=True, scope="module")

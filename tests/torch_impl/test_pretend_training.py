@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from torch_impl.harness.pretend import _patches, pretend
-from torch_impl.harness.virtual_devices import Machine
+from torch_impl.doctor.pretend import _patches, pretend
+from torch_impl.instruments.virtual_devices import Machine
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from judged import is_seen
 from torch.nn.modules import module as calls
 
 from torch_impl.harness.settings import settings
@@ -37,13 +38,7 @@ CHANGES = {
 
 @pytest.mark.parametrize(("change", "to", "back"), CHANGES.values(), ids=CHANGES)
 def test_a_change_is_seen(change, to, back):
-    change(back)
-    before = settings()
-    change(to)
-    try:
-        assert settings() != before
-    finally:
-        change(back)
+    assert is_seen(change, to, back, settings)
 
 
 def test_what_does_not_change_is_the_same_again():

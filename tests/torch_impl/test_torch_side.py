@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from parity.config import cases, schema, weights
-from parity.config.devices import blocks
 from parity.data.batches import Dataset
 from torch_impl import models, optimizers
 from torch_impl.harness import specimen
@@ -100,6 +99,6 @@ def test_the_blocks_compute_what_the_model_computes(name):
     inputs = tuple(map(torch.from_numpy, Dataset(case).evaluation()[0].inputs))
     inputs = tuple(tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs)
     chain = stages(model.blocks(), 2)
-    assert len(model.blocks()) == blocks(case.model)
+    assert len(model.blocks()) == case.model.blocks
     assert torch.equal(chain[1](*as_tuple(chain[0](*inputs))), model(*inputs))
     assert {id(p) for stage in chain for p in stage.parameters()} == {id(p) for p in model.parameters()}

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from torch_impl.harness.virtual_devices import VirtualTensor, virtual_devices
+from torch_impl.instruments.virtual_devices import VirtualTensor, virtual_devices
 
 CPU = torch.device("cpu")
 ZERO, ONE, TWO = (torch.device("lazy", i) for i in range(3))

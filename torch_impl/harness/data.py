@@ -17,7 +17,7 @@ Inputs = tuple[torch.Tensor, ...]
 
 def steps(run: Run) -> Iterator[list[MicroBatch]]:
     """Yield the micro-batches that this process trains on, step by step."""
-    if run.case.strategy == "all_reduce":
+    if run.case.distribution.samples_by_rank:
         yield from _sampled(run)
         return
     for parts in run.dataset.steps():
@@ -74,7 +74,7 @@ def _own(run: Run, parts: list[list[Batch]]) -> list[Batch]:
 
     nn.DataParallel splits the batch itself, so it gets all parts as one.
     """
-    if run.case.strategy != "data_parallel":
+    if not run.case.distribution.is_gathered:
         return parts[next(iter(run.recorders))]
     batches = [batch for part in parts for batch in part]
     axis = run.dataset.batch_axis

@@ -23,8 +23,8 @@ from torch.utils._pytree import tree_leaves
 
 from parity.trace.layout import Layout, Transfer, total
 from torch_impl.harness import weights
-from torch_impl.harness.devices import Machine
-from torch_impl.harness.virtual_devices import COPIES
+from torch_impl.instruments.devices import Machine
+from torch_impl.instruments.virtual_devices import COPIES
 
 # The copying functions of nn.DataParallel, and what each copies. A mode does not see
 # the copies that they make on GPUs, in C++.

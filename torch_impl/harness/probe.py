@@ -50,8 +50,8 @@ class Probe:
         self.run, self.model, self.optimizer, self.layout_recorder = run, model, optimizer, layout_recorder
         self.case, self.rank = run.case, rank
         self.trained = weights.trained(model, optimizer)
-        self.replicated = self.case.strategy == "data_parallel"
-        self.sharded = self.case.strategy == "tensor_parallel"
+        self.replicated = self.case.distribution.is_gathered
+        self.sharded = self.case.distribution.is_sharded
         self.silent = self.sharded and rank > 0
         self.local = self.case.replicas > 1 or self.case.clip_norm is not None
         self._backwards: Counter[str] = Counter()
@@ -162,7 +162,7 @@ class Probe:
                 own = {name: self.trained[name]}
                 # DDP's loss is multiplied by the number of ranks, because DDP averages. Divided by it again, the local
                 # gradients add up to the gradient of the step.
-                ranks = self.case.devices if self.case.strategy == "ddp" else 1
+                ranks = self.case.replicas if self.case.distribution.averages_gradients else 1
                 with self.layout_recorder.paused():
                     self._named("gradient", ((n + keys.LOCAL, g / ranks) for n, g in weights.gradients(own)))
 

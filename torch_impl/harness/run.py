@@ -7,18 +7,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from parity.config import schema
+from parity.config import schema, strategies
 from parity.runtime.drive import Account, Run
 from parity.runtime.environment import threads
 from parity.trace.layout import Layout
-from torch_impl import losses, models, optimizers
-from torch_impl.harness import data, devices, faults, precision, specimen, weights
-from torch_impl.harness.devices import Machine, rank
+from torch_impl import faults, losses, models, optimizers
+from torch_impl.harness import data, precision, specimen, weights
 from torch_impl.harness.layout_recorder import LayoutRecorder
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import run as pair
 from torch_impl.harness.probe import Probe, modules
 from torch_impl.harness.settings import settings
+from torch_impl.instruments import devices
+from torch_impl.instruments.devices import Machine, rank
 
 __all__ = ["NAME", "rank", "run", "settings", "versions"]
 
@@ -53,7 +54,7 @@ def _train(run: Run, machine: Machine, layout_recorder: LayoutRecorder) -> Accou
     kind = (machine.physical or machine.logical[0]).type
     whole: list[nn.Module] = []
     layouts: list[Layout] = []
-    masks = Masks(case.seed, None if case.strategy == "data_parallel" else next(iter(run.recorders)))
+    masks = Masks(case.seed, None if case.distribution.is_gathered else next(iter(run.recorders)))
 
     def make_model() -> nn.Module:
         build = specimen.build if isinstance(case.model, schema.Specimen) else models.build
@@ -86,12 +87,12 @@ def _train(run: Run, machine: Machine, layout_recorder: LayoutRecorder) -> Accou
 
 def options(run: Run) -> dict[str, Any]:
     """Return the strategy-specific arguments of `place`."""
-    axis = run.dataset.batch_axis
-    match run.case.strategy:
-        case "data_parallel":
+    axis, strategy = run.dataset.batch_axis, run.case.distribution
+    match strategy:
+        case strategies.DataParallel():
             return {"dim": axis}
-        case "ddp":
-            return {"broadcast_buffers": not run.case.local_buffers}
-        case "pipeline" | "hybrid":
-            return {"example": data.example(run), "schedule": run.case.pipeline, "dim": axis}
+        case strategies.DDP():
+            return {"broadcast_buffers": strategy.broadcasts_buffers}
+        case strategies.Pipelined():
+            return {"example": data.example(run), "schedule": strategy.schedule, "dim": axis}
     return {}

@@ -16,7 +16,7 @@ from einops import rearrange
 from keras.src.models.functional import Functional
 
 from keras_impl.harness import precision
-from keras_impl.harness.doctor import source
+from keras_impl.instruments import source
 from parity.config.pair import Pair
 from parity.core.errors import BackendError, UsageError, nearest
 from parity.doctor.program import load

@@ -9,7 +9,7 @@ import tensorflow as tf
 from einops import rearrange
 
 from keras_impl import optimizers
-from keras_impl.harness import devices, precision
+from keras_impl.harness import precision
 from keras_impl.harness.masks import OrderedMasks
 from keras_impl.harness.pair import build, layers, losses
 from keras_impl.harness.pair.calls import whole
@@ -18,6 +18,7 @@ from keras_impl.harness.pair.outputs import Output, laid_out, ordered
 from keras_impl.harness.pair.probe import Probe
 from keras_impl.harness.pair.values import Weights
 from keras_impl.harness.promotion import promoted
+from keras_impl.instruments import devices
 from parity.core.errors import UsageError
 from parity.doctor.program import load
 from parity.runtime.drive import Account, Run

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices
@@ -163,8 +162,7 @@ def _dropout_factors(call: Call, samples: slice, shape: tuple[int, ...], setting
 def _masks(call: Call, settings: Settings) -> tuple[str, ...]:
     """Return the masks to try; the causal one first in the self-attention of a causal decoder."""
     own = "decoder" in call.name and call.name.endswith("self_attn")
-    model = call.case.model
-    causal = own and isinstance(model, schema.Transformer) and model.causal
+    causal = own and call.case.model.causal
     usual = (CAUSAL, NO_MASK) if causal else (NO_MASK, CAUSAL)
     return *usual, STRICT, NEXT, AHEAD
 
@@ -181,10 +179,10 @@ def _layouts(call: Call, settings: Settings) -> tuple[str, ...]:
 
 def _counts(call: Call, settings: Settings) -> Iterator[int]:
     """Yield the number of heads of the case's model and some others; any that divides d if the case does not say."""
-    d, model = call.inputs[0].shape[-1], call.case.model
+    d, heads = call.inputs[0].shape[-1], call.case.model.heads
     likely: Iterable[int] = range(1, d + 1)
-    if isinstance(model, schema.Transformer):
-        likely = (model.heads, 2 * model.heads, model.heads // 2, 1)
+    if heads:
+        likely = (heads, 2 * heads, heads // 2, 1)
     yield from (count for count in likely if count and d % count == 0)
 
 

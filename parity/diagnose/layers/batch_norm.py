@@ -115,7 +115,7 @@ def _befores(call: Call, settings: Settings) -> tuple[str, ...]:
     nn.parallel.DistributedDataParallel sends those of replica 0 to the others unless broadcast_buffers is off.
     """
     others = [_replicas_own(replica) for replica in range(len(call.held)) if replica != call.replica]
-    sent = call.case.strategy == "ddp" and not call.case.local_buffers and call.replica > 0
+    sent = call.case.distribution.broadcasts_buffers and call.replica > 0
     return (FIRST, OWN, *others[1:]) if sent and others else (OWN, *others)
 
 

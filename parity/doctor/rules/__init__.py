@@ -3,7 +3,8 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from parity.doctor.evidence import Evidence, Waiting
+from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.ranks import Waiting
 from parity.doctor.finding import SEVERITIES, Finding
 from parity.doctor.rules import (
     batches,

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Copy, Evidence
+from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.ops import Copy
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import is_host, is_input, last, make_finding

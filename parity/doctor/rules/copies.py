@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Copy, Evidence, Tensor
+from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.common import Tensor
+from parity.doctor.evidence.ops import Copy
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import is_host, last, make_finding, spread

@@ -4,7 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from parity.core.names import MODEL
-from parity.doctor.evidence import Evidence, Step, Tensor, Weight
+from parity.doctor.evidence import Evidence, Step
+from parity.doctor.evidence.common import Tensor
+from parity.doctor.evidence.model import Weight
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import (

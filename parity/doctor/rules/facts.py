@@ -4,7 +4,10 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from parity.core.names import MODEL
-from parity.doctor.evidence import Call, Evidence, Module, Step, Tensor, Weight
+from parity.doctor.evidence import Evidence, Step
+from parity.doctor.evidence.common import Tensor
+from parity.doctor.evidence.model import Module, Weight
+from parity.doctor.evidence.ops import Call
 from parity.doctor.finding import Finding, Severity
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")

@@ -4,7 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from parity.core.names import MODEL
-from parity.doctor.evidence import Evidence, Failure, InPlace, Step, Tensor
+from parity.doctor.evidence import Evidence, Step
+from parity.doctor.evidence.common import Tensor
+from parity.doctor.evidence.ops import Failure, InPlace
 from parity.doctor.finding import Finding
 from parity.doctor.rules import dtypes, learning, mismatches, words
 from parity.doctor.rules.facts import FLOATS, INTEGERS, is_input, make_finding, module

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from parity.doctor.evidence import Evidence, NotFinite
+from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.ops import NotFinite
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import ModuleParameters, grouped_by_module, make_finding, source_of

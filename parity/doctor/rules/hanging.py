@@ -7,7 +7,7 @@ send matches a receive.
 from collections import Counter
 from collections.abc import Sequence
 
-from parity.doctor.evidence import Collective, Waiting
+from parity.doctor.evidence.ranks import Collective, Waiting
 from parity.doctor.finding import Finding
 from parity.doctor.rules import stacks, words
 from parity.doctor.rules.facts import make_finding

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from parity.core.names import MODEL
-from parity.doctor.evidence import Cut, Evidence
+from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.training import Cut
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import ModuleParameters, below, grouped_by_module, make_finding, parameters, source_of

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Evidence, LossCall
+from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.training import LossCall
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import make_finding

@@ -3,7 +3,9 @@
 import re
 
 from parity.core.names import MODEL
-from parity.doctor.evidence import Evidence, Failure, Step, Tensor
+from parity.doctor.evidence import Evidence, Step
+from parity.doctor.evidence.common import Tensor
+from parity.doctor.evidence.ops import Failure
 from parity.doctor.finding import Finding
 from parity.doctor.rules import strays, words
 from parity.doctor.rules.facts import home, is_host, is_input, make_finding, parameters, root_call, source_of

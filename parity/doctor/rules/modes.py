@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 
 from parity.core.names import MODEL
-from parity.doctor.evidence import Evidence, Module
+from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.model import Module
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import backward_ran, make_finding, module, root_call, source_of

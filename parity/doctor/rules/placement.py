@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from parity.core.names import MODEL
-from parity.doctor.evidence import Evidence, Weight
+from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.model import Weight
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import gpus, is_host, last, make_finding, parameters, source_of, spread

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Broadcast, Call, Code, Evidence, Step, Tensor
+from parity.doctor.evidence import Evidence, Step
+from parity.doctor.evidence.common import Code, Tensor
+from parity.doctor.evidence.ops import Broadcast, Call
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import is_input, make_finding, module, root_call, source_of

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parity.doctor import ownership
-from parity.doctor.evidence import Waiting
+from parity.doctor.evidence.ranks import Waiting
 
 FRAMES = 4  # number of frames that are shown
 FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+),? in (?P<function>.*)')

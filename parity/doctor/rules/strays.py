@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from parity.doctor.evidence import Evidence, Weight
+from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.model import Weight
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import below, home, is_host, make_finding, source_of

@@ -4,7 +4,8 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Event, Evidence, Optimizer
+from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.training import Event, Optimizer
 from parity.doctor.finding import Finding
 from parity.doctor.rules.facts import make_finding
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from parity.core.names import MODEL
-from parity.doctor.evidence import Tensor
+from parity.doctor.evidence.common import Tensor
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 

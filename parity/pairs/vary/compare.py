@@ -22,8 +22,8 @@ from parity.pairs.vary.record import Facts, read, reproduced
 from parity.pairs.vary.variations import GIVEN, TRAINING, Variation, variations
 from parity.results import CaseResult, Divergence, worst
 from parity.results import Variation as VariationResult
-from parity.runtime.backend import Backend, feed
-from parity.runtime.job import RUNS, VaryJob
+from parity.runtime.job import RUNS, VaryJob, Work
+from parity.runtime.runner import Worker, both
 from parity.trace import keys, survey
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import PairContext
@@ -37,7 +37,7 @@ SIDES = ("torch", "keras")
 def vary(
     result: CaseResult,
     file: PairFile,
-    backends: Sequence[Backend],
+    backends: Sequence[Worker],
     folder: Path,
     context: PairContext,
     given_only: bool,
@@ -67,18 +67,17 @@ def vary(
 
 
 def _recorded(
-    file: PairFile, backends: Sequence[Backend], scratch: Path, context: PairContext, given_only: bool
+    file: PairFile, backends: Sequence[Worker], scratch: Path, context: PairContext, given_only: bool
 ) -> list[str]:
     """Have both sides record all variations, and return the messages of those that failed."""
-    jobs = {}
+    jobs: dict[Worker, Work] = {}
     for backend in backends:
         own = scratch / backend.name
         own.mkdir(parents=True)
         runs = RUNS[backend.name]
         job = VaryJob(case=file.case, runs=runs, folder=str(own.absolute()), pair=context, given_only=given_only)
-        jobs[backend] = [job]
-    answers = [(result.backend, result.answer) for result in feed(jobs)]
-    return [f"{name}: {answer.message}" for name, answer in answers if answer.status != "done"]
+        jobs[backend] = job
+    return [f"{name}: {answer.message}" for name, answer in both(jobs).items() if answer.status != "done"]
 
 
 def _conclude(result: CaseResult, unshared: list[VariationResult]) -> None:

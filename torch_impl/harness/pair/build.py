@@ -18,8 +18,8 @@ from parity.core.errors import BackendError, UsageError, nearest
 from parity.core.names import MODEL
 from parity.doctor.program import load
 from torch_impl.harness import precision
-from torch_impl.harness.doctor.source import line_of
 from torch_impl.harness.promotion import promote_weights
+from torch_impl.instruments.source import line_of
 
 LONGEST = 400  # characters of the message of an exception in the user's code
 Inputs = dict[str, torch.Tensor]

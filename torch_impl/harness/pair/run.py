@@ -14,13 +14,14 @@ from parity.doctor.program import load
 from parity.runtime.drive import Account, Run
 from parity.trace.layout import Layout
 from torch_impl import optimizers
-from torch_impl.harness import devices, precision
+from torch_impl.harness import precision
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import losses, values
 from torch_impl.harness.pair.build import Inputs, call, ready, tensors, user_errors
 from torch_impl.harness.pair.outputs import Named, named
 from torch_impl.harness.pair.probe import Probe
 from torch_impl.harness.promotion import promoted
+from torch_impl.instruments import devices
 
 
 def run(run: Run) -> Account:

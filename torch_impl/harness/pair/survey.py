@@ -19,7 +19,7 @@ from parity.trace import survey as files
 from parity.trace.returned import Returned
 from parity.trace.survey import Module, Seen, Survey, Weight
 from parity.trace.tensorfile import Writer
-from torch_impl.harness import devices, kinds, precision
+from torch_impl.harness import kinds, precision
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import call, ready, tensors
 from torch_impl.harness.pair.outputs import describe_returned, named, unnamed
@@ -27,6 +27,7 @@ from torch_impl.harness.pair.probe import observed
 from torch_impl.harness.pair.rehearsal import rehearse
 from torch_impl.harness.pair.run import without_fast_paths
 from torch_impl.harness.promotion import promoted
+from torch_impl.instruments import devices
 
 ROOM = 1 << 16
 

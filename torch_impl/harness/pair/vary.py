@@ -12,7 +12,7 @@ from parity.config.schema import Case
 from parity.core.arrays import Floats
 from parity.pairs.coverage import Draw, Observer
 from parity.runtime.job import VaryJob
-from torch_impl.harness import devices, precision
+from torch_impl.harness import precision
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.branches import observed
@@ -20,6 +20,7 @@ from torch_impl.harness.pair.build import call, ready, tensors
 from torch_impl.harness.pair.outputs import named
 from torch_impl.harness.pair.run import without_fast_paths
 from torch_impl.harness.promotion import promoted
+from torch_impl.instruments import devices
 
 
 @contextmanager

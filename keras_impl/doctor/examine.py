@@ -1,0 +1,148 @@
+"""The doctor on this side: builds a program, observes two steps of it, and times some more."""
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import keras
+import tensorflow as tf
+from tensorflow.python.profiler.internal import _pywrap_profiler_plugin  # the converter of profiles has no public API
+
+from keras_impl.doctor import built_in, users
+from keras_impl.doctor.observer import Observer
+from keras_impl.doctor.pretend import pretend
+from keras_impl.doctor.timing import timed
+from keras_impl.instruments import devices, source
+from keras_impl.instruments.build import Building
+from keras_impl.instruments.functions import Functions
+from keras_impl.instruments.state import changes_undone
+from keras_impl.instruments.training import sizes
+from parity.doctor.clock import Clock
+from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps
+from parity.doctor.evidence import Evidence
+from parity.doctor.files import Files
+from parity.runtime.job import DoctorJob
+
+Clocked = Callable[[], AbstractContextManager[None]]  # the context in which a timed step runs
+
+
+def examine(job: DoctorJob) -> None:
+    """Write what this rank observed.
+
+    Raises UsageError, and any exception that the program raises while it is built.
+    """
+    rank = devices.rank()
+    files = Files(Path(job.folder), rank.number)
+    files.answer_where()
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+    with _machine(job) as evidence:
+        with Building() as building, building_errors(source.line_of):
+            program = built_in.program(job, evidence.devices) if job.case else users.program(job)
+        files.built()
+        observer = Observer(program.model, building, evidence.devices)
+        functions = Functions()
+        # With several workers some devices are remote, for which sync_devices does not work.
+        clock = Clock(tf.test.experimental.sync_devices if rank.of == 1 else lambda: None)
+        clocked = functools.partial(timed, clock, program.model)
+        shapes: set[Any] = set()
+        start: list[float] = []  # the size of each parameter before the first update
+        context = functools.partial(_context, job, evidence, observer, functions, clocked, shapes, start)
+        evidence.later = outcome(Drive(program, context, files, rank.of, steps(job)), source.line_of)
+        evidence.changed = sizes(program.model) != start
+        evidence.modules = building.modules(program.model)
+        evidence.weights = building.weights(program.model, observer.optimizers)
+        evidence.moves = building.moves
+        # A batch of another shape, such as the last one of an epoch, is traced again rightly.
+        evidence.retraces = [retrace for retrace in functions.retraces if retrace.count > len(shapes)]
+        evidence.eager = functions.eager
+        evidence.times += clock.result("CPU" if job.virtual else evidence.physical[0])
+    files.write(evidence)
+
+
+@contextmanager
+def _machine(job: DoctorJob) -> Iterator[Evidence]:
+    """Provide the devices of the job, real or virtual.
+
+    Yields evidence in which only the devices are filled in.
+    """
+    rank = devices.rank()
+    evidence = Evidence(side="keras", rank=rank.number, ranks=rank.of, asked=job.asked)
+    evidence.own_step = bool(job.case or job.step)
+    evidence.devices = [f"GPU:{i}" for i in range(job.devices)]
+    with contextlib.ExitStack() as stack:
+        if job.virtual and rank.of > 1:
+            # MultiWorkerMirroredStrategy has fixed the devices of all workers already.
+            evidence.devices, evidence.physical = [users.HOST], ["CPU (process)"]
+        elif job.virtual:
+            evidence.physical = ["CPU (virtual)"] * job.devices
+            stack.enter_context(pretend(job.devices))
+            # The built-in strategies get the names of a case's devices from here.
+            stack.enter_context(mock.patch.object(devices, "names", lambda count: evidence.devices[:count]))
+        else:
+            evidence.physical = devices.physical(job.devices)
+        yield evidence
+
+
+def _context(
+    job: DoctorJob,
+    evidence: Evidence,
+    observer: Observer,
+    functions: Functions,
+    clocked: Clocked,
+    shapes: set[Any],
+    start: list[float],
+    number: int,
+    batch: Any,
+) -> AbstractContextManager[Any]:
+    """Return the context in which a step runs: observed, plain, timed or profiled.
+
+    Adds the shapes of the step's batch to `shapes`, and the sizes of the parameters to `start`.
+    """
+    if number < OBSERVED:
+        return _observed(evidence, observer, start, batch)
+    shapes.add(tuple(tuple(tensor.shape) for tensor in built_in.named(batch).values()))
+    if number < OBSERVED + WARM or not job.timed:
+        return functions
+    if number < OBSERVED + WARM + TIMED:
+        return _timed(functions, clocked)
+    return _profiled(evidence, Path(job.folder) / f"{evidence.rank}-profile", Path(job.profile))
+
+
+@contextmanager
+def _observed(evidence: Evidence, observer: Observer, start: list[float], batch: Any) -> Iterator[None]:
+    # The observed step runs eagerly, where everything can be seen; then the program continues as if it had not run.
+    with changes_undone():
+        begun = time.perf_counter()
+        with observer.step(built_in.named(batch)) as step:
+            evidence.steps.append(step)
+            yield
+            step.seconds = time.perf_counter() - begun
+    start[:] = start or sizes(observer.model)  # some models have no parameters before their first step
+
+
+@contextmanager
+def _timed(functions: Functions, clocked: Clocked) -> Iterator[None]:
+    with functions, clocked():
+        yield
+
+
+@contextmanager
+def _profiled(evidence: Evidence, raw: Path, folder: Path) -> Iterator[None]:
+    tf.profiler.experimental.start(str(raw))
+    try:
+        yield
+    finally:
+        tf.profiler.experimental.stop()
+    # Convert to JSON, the format of torch's profile, which Perfetto reads.
+    trace, _ = _pywrap_profiler_plugin.xspace_to_tools_data(
+        [str(path) for path in raw.rglob("*.xplane.pb")], "trace_viewer@"
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    evidence.profile = str(folder / f"keras-rank-{evidence.rank}.json")
+    Path(evidence.profile).write_bytes(trace)

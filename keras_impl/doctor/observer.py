@@ -1,0 +1,128 @@
+"""The observer: observes a step of training as the program runs it, without changing any result."""
+
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_impl.instruments import source
+from keras_impl.instruments.build import Building
+from keras_impl.instruments.calls import Calls
+from keras_impl.instruments.copies import Copies
+from keras_impl.instruments.cuts import Cuts
+from keras_impl.instruments.finite import Finite
+from keras_impl.instruments.losses import Losses
+from keras_impl.instruments.ops import Ops
+from keras_impl.instruments.origins import Origins, tensors
+from keras_impl.instruments.reads import Reads
+from keras_impl.instruments.training import Training
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Place
+from parity.doctor.evidence.ops import Failure
+
+OPERATION = re.compile(r"\[Op:(\w+)\]")
+NOISE = re.compile(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]|\s*name:\s*$")
+GENERATED = "/tensorflow/python/ops/gen_"  # functions of single ops: their arguments are the op's inputs
+
+
+class Observer:
+    """Observes a model that was built within `building`, and its training.
+
+    `devices` names the devices as the program does ("GPU:0"); `optimizers` collects those that made an update.
+    """
+
+    def __init__(self, model: Any, building: Building, devices: list[str]):
+        self.model, self.building, self.devices = model, building, devices
+        self.optimizers: list[keras.Optimizer] = []
+        self._origins = Origins()  # kept between steps: a copy made in one step still exists in the next
+
+    @contextmanager
+    def step(self, inputs: Mapping[str, Any]) -> Iterator[Step]:
+        """Run a step eagerly within the block, and fill in its evidence when it is over.
+
+        An exception of the program is recorded as the step's failure, and does not propagate.
+        """
+        step, calls = Step(distributed=self._strategy()), Calls(self.model, self.building, self._origins)
+        copies, finite = Copies(step, calls, self._origins), Finite(step, calls, self._origins)
+        losses, cuts = Losses(step, inputs, calls, self._origins), Cuts(step, calls, self._origins)
+        training = Training(step, calls, self._origins, finite, cuts)
+        self._origins.note_inputs(inputs)
+        watches = (
+            _eagerly(),
+            calls.watched(step, losses.fed, finite.returned),
+            training.watched(),
+            Reads(copies).watched(),
+            Ops(copies, finite, self.devices, losses, cuts).watched(),
+        )
+        try:
+            with ExitStack() as watching:
+                for watch in watches:
+                    watching.enter_context(watch)
+                yield step
+        except Exception as error:
+            step.failure = self._failure(error, calls)
+        training.end()
+        self._take(step, calls, training)
+
+    def _strategy(self) -> str:
+        """Return "mirrored" if tf.distribute has a copy of each variable on every device, else ""."""
+        strategy = getattr(self.model, "distribute_strategy", None)
+        return "mirrored" if strategy is not None and strategy.num_replicas_in_sync > 1 else ""
+
+    def _take(self, step: Step, calls: Calls, training: Training) -> None:
+        """Add what is known only when the step is over."""
+        seen_ids = {id(optimizer) for optimizer in self.optimizers}
+        self.optimizers += [optimizer for optimizer in training.stepped if id(optimizer) not in seen_ids]
+        if calls.half and not step.half:
+            lines = {module.name: module.source for module in self.building.modules(self.model)}
+            step.half = lines.get(calls.half, "")
+
+    def _failure(self, error: Exception, calls: Calls) -> Failure:
+        message = str(error)
+        operation = OPERATION.search(message)
+        place = calls.failing[1] if calls.failing and calls.failing[0] is error else Place(phase=calls.phase)
+        place.source = source.line_of(error.__traceback__)
+        return Failure(
+            exception=type(error).__name__,
+            message=NOISE.sub("", next((line for line in message.splitlines() if line.strip()), "")),
+            operation=operation[1] if operation else "",
+            tensors=[self._origins.describe(tensor) for tensor in _given(error)],
+            place=place,
+        )
+
+
+@contextmanager
+def _eagerly() -> Iterator[None]:
+    """Run tf.functions op by op within the block, with full tracebacks of exceptions."""
+    eager, tf_filters = tf.config.functions_run_eagerly(), tf.debugging.is_traceback_filtering_enabled()
+    keras_filters = keras.config.is_traceback_filtering_enabled()
+    tf.config.run_functions_eagerly(True)
+    tf.debugging.disable_traceback_filtering()
+    keras.config.disable_traceback_filtering()
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(eager)
+        if tf_filters:
+            tf.debugging.enable_traceback_filtering()
+        if keras_filters:
+            keras.config.enable_traceback_filtering()
+
+
+def _given(error: Exception) -> list[tf.Tensor]:
+    """Return the inputs of the failing op.
+
+    If no op failed, return the tensors of the innermost function that was given any.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ops = [frame for frame in frames if GENERATED in frame.f_code.co_filename]
+    for frame in reversed(ops or frames):
+        arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+        inputs = tensors([frame.f_locals.get(name) for name in arguments])
+        if inputs:
+            return inputs
+    return []

@@ -1,0 +1,202 @@
+"""What a program does while it is built: the lines that make layers and optimizers, and that use tf.device."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+from weakref import WeakKeyDictionary
+
+import keras
+import tensorflow as tf
+
+from keras_impl.instruments import source
+from keras_impl.instruments.names import Variable, named, registered, variables
+from keras_impl.instruments.pretended import name
+from keras_impl.instruments.scopes import Scopes
+from parity.core.names import MODEL
+from parity.doctor.evidence.common import Tensor
+from parity.doctor.evidence.model import Module, Move, Weight
+from parity.doctor.rewrite import Spot
+
+Optimizer = keras.optimizers.Optimizer
+
+
+class Building:
+    """Notes where layers, optimizers and losses are made, and within which tf.device.
+
+    Enter it before the user's code is imported. A layer made later (at a first call) gets the line of its owner.
+    """
+
+    def __init__(self) -> None:
+        self.lines: WeakKeyDictionary[keras.Layer, str] = WeakKeyDictionary()
+        # Whether each layer was in training mode when it was first called.
+        self.trainings: WeakKeyDictionary[keras.Layer, bool] = WeakKeyDictionary()
+        self.optimizers: WeakKeyDictionary[Optimizer, str] = WeakKeyDictionary()  # the line that made each
+        # The expression within these lines that made each optimizer or loss, or compiled the model.
+        self.spots: WeakKeyDictionary[Any, Spot | None] = WeakKeyDictionary()
+        self.compiled: WeakKeyDictionary[keras.Model, Spot | None] = WeakKeyDictionary()
+        self._within: WeakKeyDictionary[keras.Layer, list[Move]] = WeakKeyDictionary()  # the open tf.device scopes
+        self._names: dict[str, keras.Layer] = {}
+        self._scopes = Scopes()
+        self._patches = ExitStack()
+
+    def __enter__(self) -> "Building":
+        self._patches.enter_context(self._scopes)
+        self._patches.enter_context(mock.patch.object(keras.Layer, "__new__", self._making(keras.Layer.__new__)))
+        self._patches.enter_context(self.noting_optimizers())
+        self._patches.enter_context(mock.patch.object(keras.losses.Loss, "__init__", self._noting_losses()))
+        self._patches.enter_context(mock.patch.object(keras.Model, "compile", self._noting_compile()))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._patches.close()
+
+    def noting_optimizers(self) -> Any:
+        """Return a patch within which new optimizers are noted."""
+        make = Optimizer.__init__
+
+        def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            make(optimizer, *args, **kwargs)
+            self.optimizers[optimizer], self.spots[optimizer] = source.line(optimizer), source.spot(optimizer)
+
+        return mock.patch.object(Optimizer, "__init__", made)
+
+    def _noting_losses(self) -> Callable[..., None]:
+        """Return an `__init__` of losses that notes which expression made each."""
+        make = keras.losses.Loss.__init__
+
+        def made(loss: keras.losses.Loss, *args: Any, **kwargs: Any) -> None:
+            make(loss, *args, **kwargs)
+            self.spots[loss] = source.spot(loss)
+
+        return made
+
+    def _noting_compile(self) -> Callable[..., Any]:
+        """Return a `compile` that notes which expression compiled the model."""
+        compile_ = keras.Model.compile
+
+        def compiled(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
+            self.compiled[model] = source.spot()
+            return compile_(model, *args, **kwargs)
+
+        return compiled
+
+    def modules(self, model: Any) -> list[Module]:
+        """Return all layers; call it after the first step, because some are made at a first call."""
+        self._names, registered_ids = dict(named(model)), registered(model)
+        return [self._module(path, layer, id(layer) in registered_ids) for path, layer in self._names.items()]
+
+    def weights(self, model: Any, optimizers: Sequence[Optimizer]) -> list[Weight]:
+        """Return what the model and its optimizers hold: parameters, buffers and slots."""
+        own_variables = list(variables(model))
+        named_by_id = {id(variable.variable): variable for variable in own_variables}
+        slots = [
+            _weight(named_by_id[id(parameter)], slot._value, "optimizer_state")
+            for optimizer in {id(candidate): candidate for candidate in (*optimizers, *_compiled(model))}.values()
+            for parameter, slot in _slots(optimizer)
+            if id(parameter) in named_by_id
+        ]
+        return [
+            _weight(variable, variable.value, "parameter" if variable.parameter else "buffer")
+            for variable in own_variables
+        ] + slots
+
+    @property
+    def moves(self) -> list[Move]:
+        """The tf.device scopes, each with the layer that was made in it, if that is one with its sublayers only.
+
+        `modules` must have been called before.
+        """
+        by_key = {}
+        for move in self._scopes.moves:
+            paths = [path for path, layer in self._names.items() if _has(self._within.get(layer, ()), move)]
+            named_move = _with_module(move, paths)
+            by_key[named_move.device, named_move.source, named_move.module] = named_move
+        return list(by_key.values())
+
+    def _making(self, new: Callable[..., keras.Layer]) -> Callable[..., keras.Layer]:
+        """Wrap `keras.Layer.__new__` to note the line and the open tf.device scopes of each new layer."""
+
+        def made(kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
+            layer = new(kind, *args, **kwargs)
+            self.lines[layer], self._within[layer] = source.line(), list(self._scopes.open)
+            return layer
+
+        return made
+
+    def _module(self, path: str, layer: keras.Layer, is_registered: bool) -> Module:
+        return Module(
+            name=path,
+            kind=type(layer).__name__,
+            source=self._line(path),
+            training=self.trainings.get(layer, True),
+            registered=is_registered,
+            facts=_facts(layer),
+        )
+
+    def _line(self, path: str) -> str:
+        """Return the line that made a layer, or else that made the layer it is part of."""
+        while path:
+            if path in self._names and self._names[path] in self.lines:
+                return self.lines[self._names[path]]
+            path = path.rpartition(".")[0] or (MODEL if path != MODEL else "")
+        return ""
+
+
+def _has(scopes: Sequence[Move], move: Move) -> bool:
+    """Return whether this very move is among the scopes; moves of one device and line are equal, but not the same."""
+    return any(scope is move for scope in scopes)
+
+
+def _with_module(move: Move, paths: list[str]) -> Move:
+    """Return the scope with the name of the layer that was made in it."""
+    outermost = [path for path in paths if not any(_is_below(path, other) for other in paths)]
+    whole = outermost == [MODEL]
+    module = outermost[0] if len(outermost) == 1 and not whole else ""
+    return Move(device=move.device, source=move.source, module=module, whole=whole)
+
+
+def _is_below(path: str, other: str) -> bool:
+    return path != other and (other == MODEL or path.startswith((f"{other}.", f"{other}[")))
+
+
+def _facts(layer: keras.Layer) -> dict[str, int | float | bool | str]:
+    """Return the settings of a layer that rules ask for."""
+    facts: dict[str, int | float | bool | str] = {}
+    if isinstance(layer, keras.layers.Embedding):
+        facts["rows"] = layer.input_dim
+    if not layer.trainable:
+        facts["frozen"] = True
+    return facts
+
+
+def _compiled(model: Any) -> list[Optimizer]:
+    """Return the optimizer that compile() attached to the model, if any."""
+    optimizer = getattr(model, "optimizer", None)
+    return [optimizer] if isinstance(optimizer, Optimizer) else []
+
+
+def _slots(optimizer: Optimizer) -> Iterator[tuple[keras.Variable, keras.Variable]]:
+    """Yield each parameter with each of its slots; an optimizer keeps lists in the order of the parameters."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    parameters = getattr(optimizer, "_trainable_variables", [])
+    for held in vars(optimizer).values():
+        if isinstance(held, Sequence) and held is not parameters and len(held) == len(parameters):
+            for parameter, slot in zip(parameters, held, strict=True):
+                if isinstance(slot, keras.Variable):
+                    yield parameter, slot
+
+
+def _weight(of: Variable, value: tf.Variable, kind: Any) -> Weight:
+    """Describe a variable, or an optimizer's slot for it, by its `value`.
+
+    If there are copies on several devices, the first one is described.
+    """
+    value = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
+    tensor = Tensor(
+        device=name(value.device),
+        dtype=value.dtype.name,
+        shape=value.shape.as_list(),
+        origin="" if kind == "optimizer_state" else f"{kind} {of.name}",
+    )
+    return Weight(name=of.name, module=of.module, kind=kind, tensor=tensor, trained=bool(of.variable.trainable))

@@ -1,0 +1,184 @@
+"""Where in the program a step currently is: which layers are being called, and in which phase."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import keras
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe  # whether a tape records has no public API
+
+from keras_impl.instruments import names, source
+from keras_impl.instruments.build import Building
+from keras_impl.instruments.frames import View
+from keras_impl.instruments.origins import Known, Origins, tensors
+from parity.doctor import rewrite
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Phase, Place
+from parity.doctor.evidence.ops import Call
+from parity.doctor.evidence.training import Cut
+
+
+class _Thread(threading.local):
+    """State by thread, since each replica of tf.distribute runs in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.modules: list[str] = []  # paths of the layers being called, the innermost last
+        self.layers: list[keras.Layer] = []  # the layers themselves
+        self.phase: Phase = "other"
+        self.stopped = False  # within tape.stop_recording
+
+
+class Calls:
+    """Records every call of a layer of the model; `place` returns the current place."""
+
+    def __init__(self, model: Any, building: Building, origins: Origins):
+        self.model, self.building, self.origins = model, building, origins
+        self.half = ""  # the first layer that computed in float16
+        self.failing: tuple[BaseException, Place] | None = None  # an exception, and where it was raised
+        self.outside: tuple[Cut, rewrite.Expression | None] | None = None  # the last call that no tape recorded
+        self._paths: dict[int, tuple[keras.Layer, str]] = {}
+        self._here = _Thread()
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that the step is in."""
+        return self._here.phase
+
+    @property
+    def module(self) -> str:
+        """The path of the innermost layer that is being called."""
+        return self._here.modules[-1] if self._here.modules else ""
+
+    @contextmanager
+    def watched(
+        self, step: Step, given: Callable[[str, Any], None], returned: Callable[[list[Any]], None]
+    ) -> Iterator[None]:
+        """Record calls in the step within the block.
+
+        `given` gets the path of each layer and its arguments, `returned` its output tensors.
+        """
+        self._here, self.failing = _Thread(), None
+        self._learn()
+        call, resolve = keras.Layer.__call__, keras.Layer._resolve_and_populate_arg
+        stop_recording = tf.GradientTape.stop_recording
+
+        def called(layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:
+            path = "" if _is_symbolic((args, kwargs)) else self._path(layer)
+            if not path:
+                return call(layer, *args, **kwargs)
+            given(path, (args, kwargs))
+            record = Call(module=path, source=source.line(), inputs=self._described((args, kwargs)))
+            step.calls.append(record)
+            with self._inside(path, layer):
+                outputs = call(layer, *args, **kwargs)
+                self.origins.note_output(path, outputs)
+                record.outputs = self._described(outputs)
+                returned(tensors(outputs))
+            self._note_layer(layer, step)
+            return outputs
+
+        def resolved(layer: keras.Layer, name: str, spec: Any, context: Any, kwargs: Any) -> None:
+            resolve(layer, name, spec, context, kwargs)
+            if name == "training" and self._here.layers and self._here.layers[-1] is layer:
+                self.building.trainings.setdefault(layer, bool(context.get_value(name)))
+
+        @contextmanager
+        def stopped(tape: tf.GradientTape) -> Iterator[None]:
+            was_stopped, self._here.stopped = self._here.stopped, True
+            try:
+                with stop_recording(tape):
+                    yield
+            finally:
+                self._here.stopped = was_stopped
+
+        with ExitStack() as patches:
+            patches.enter_context(mock.patch.object(keras.Layer, "__call__", called))
+            patches.enter_context(mock.patch.object(keras.Layer, "_resolve_and_populate_arg", resolved))
+            patches.enter_context(mock.patch.object(tf.GradientTape, "stop_recording", stopped))
+            yield
+
+    def place(self, view: View) -> Place:
+        """Return the current place, with this line of the user's."""
+        return Place(module=self.module, source=view.line, phase="loss" if view.loss else self.phase)
+
+    @contextmanager
+    def within(self, phase: Phase, afterwards: Phase) -> Iterator[None]:
+        """Set the phase within the block, and set it to `afterwards` at its end."""
+        self._here.phase = phase
+        try:
+            with self._failures():
+                yield
+        finally:
+            self._here.phase = afterwards
+
+    def variable(self, handle: tf.Tensor) -> Known:
+        """Return what is known of a variable; the layer that reads it may have created it only now."""
+        if not self.origins.of(handle).origin and self._here.layers:
+            self.origins.note_variables(names.variables_of(self.module, self._here.layers[-1]))
+        return self.origins.of(handle)
+
+    @contextmanager
+    def _inside(self, path: str, layer: keras.Layer) -> Iterator[None]:
+        """Enter a call of the layer."""
+        thread, outer_phase = self._here, self._here.phase
+        is_forward = outer_phase in ("other", "loss")
+        thread.phase = "forward" if is_forward else outer_phase
+        thread.modules.append(path)
+        thread.layers.append(layer)
+        try:
+            with self._failures():
+                yield
+        finally:
+            thread.modules.pop()
+            thread.layers.pop()
+            thread.phase = "loss" if is_forward and not thread.modules else outer_phase
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Record an exception that passes through the block.
+
+        The first place it passes through is where it was raised; later ones are ignored.
+        """
+        try:
+            yield
+        except Exception as error:
+            if self.failing is None or self.failing[0] is not error:
+                self.failing = error, Place(module=self.module, phase=self.phase)
+            raise
+
+    def _note_layer(self, layer: keras.Layer, step: Step) -> None:
+        """Note after a call whether it computed in float16, and whether a tape recorded what it trains."""
+        if layer.compute_dtype == "float16":
+            self.half = self.half or self._path(layer)
+        if self._here.modules or self.phase != "loss" or not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
+            return
+        if layer.trainable_variables:
+            what = "stop_recording" if self._here.stopped else "no_tape"
+            trained = self.origins.describe(layer.trainable_variables[0])
+            place = Place(module=self._path(layer), source=source.line())
+            step.cuts.append(Cut(what=what, tensor=trained, place=place))
+            self.outside = step.cuts[-1], rewrite.statement(source.spot())
+
+    def _described(self, value: Any) -> list[Any]:
+        return [self.origins.describe(tensor) for tensor in tensors(value)]
+
+    def _path(self, layer: keras.Layer) -> str:
+        """Return the layer's path, or "" for a layer that is not the model's."""
+        if id(layer) not in self._paths:
+            self._learn()
+            self._paths.setdefault(id(layer), (layer, ""))
+        return self._paths[id(layer)][1]
+
+    def _learn(self) -> None:
+        """Look up the names of all layers and variables that exist by now."""
+        self._paths |= {id(layer): (layer, path) for path, layer in names.named(self.model)}
+        self.origins.note_variables(names.variables(self.model))
+
+
+def _is_symbolic(given: Any) -> bool:
+    """Return whether Keras or TensorFlow is only inferring shapes, or building a graph."""
+    symbolic = any(isinstance(leaf, keras.KerasTensor) for leaf in tf.nest.flatten(given))
+    return symbolic or not tf.executing_eagerly()

@@ -1,0 +1,164 @@
+"""The program's tf.functions: which are traced again and why, and which parts run in Python.
+
+    functions = Functions()
+    for _ in range(2):
+        with functions:
+            step(model, inputs)
+
+The first step traces. After it, a function of the program, identified by its code, should not be traced again: neither
+as the same object, nor as a new one with the same code. Within the first step, different arguments count as well, but
+not different devices, since each replica has a trace of its own.
+"""
+
+import inspect
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+from unittest import mock
+
+import keras
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
+    Function,
+)  # the class of what tf.function returns
+from tensorflow.python.ops import script_ops
+
+from keras_impl.instruments import source
+from keras_impl.instruments.arguments import ON, Argument, arguments, differences
+from parity.core.names import MODEL
+from parity.doctor.evidence.common import Place
+from parity.doctor.evidence.functions import Eager, Retrace
+
+TRAINER = "keras/src/backend/tensorflow/trainer.py"
+PIPELINE = "tensorflow/python/data/"  # reading data may well run in Python
+
+
+class Trace(NamedTuple):
+    """A call that was traced, with its arguments."""
+
+    function: Function
+    step: int
+    line: str
+    arguments: dict[str, Argument]
+
+
+class Functions:
+    """A context manager around each step; `retraces` and `eager` hold what was found."""
+
+    def __init__(self) -> None:
+        self._eager: dict[tuple[str, str], Eager] = {}
+        self._traces: dict[Any, list[Trace]] = defaultdict(list)  # by code object
+        self._retraced: dict[Any, Retrace] = {}
+        self._step = 0
+        self._patches = ExitStack()
+
+    def __enter__(self) -> "Functions":
+        self._patch(Function, "__call__", self._watching)
+        self._patch(script_ops, "_internal_py_func", self._in_python)
+        self._patch(keras.Model, "fit", self._trains)
+        self._patch(keras.Model, "train_on_batch", self._trains)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._patches.close()
+        self._step += 1
+
+    @property
+    def retraces(self) -> list[Retrace]:
+        """The functions that were traced more than once."""
+        return list(self._retraced.values())
+
+    @property
+    def eager(self) -> list[Eager]:
+        """What ran in Python, once per line."""
+        return list(self._eager.values())
+
+    def _patch(self, place: Any, method: str, around: Callable[..., Any]) -> None:
+        self._patches.enter_context(mock.patch.object(place, method, around(getattr(place, method))))
+
+    def _watching(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the call of a tf.function to note each call that traces it."""
+
+        def watched(function: Function, *args: Any, **kwargs: Any) -> Any:
+            if not tf.executing_eagerly() or not _is_programs(function):
+                return call(function, *args, **kwargs)  # an inner function is traced again whenever its outer one is
+            if function._run_functions_eagerly:
+                self._note_eager("run_eagerly")
+                return call(function, *args, **kwargs)
+            before = function.experimental_get_tracing_count()
+            result = call(function, *args, **kwargs)
+            if function.experimental_get_tracing_count() > before:
+                self._note(Trace(function, self._step, source.line(), arguments(function, args, kwargs)))
+            return result
+
+        return watched
+
+    def _note(self, trace: Trace) -> None:
+        """Note a trace, and why it was needed if the function had been traced before."""
+        code = _code(trace.function)
+        earlier = self._traces[code]
+        if change := _change(earlier, trace):
+            self._retraced[code] = Retrace(
+                function=_described(code), source=trace.line, count=len(earlier) + 1, change=change
+            )
+        earlier.append(trace)
+
+    def _in_python(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the making of py_functions and numpy_functions, which run in Python within a graph."""
+
+        def made(*args: Any, **kwargs: Any) -> Any:
+            # The gradient of a py_function is another one, made together with it.
+            if not tf.executing_eagerly() and not kwargs.get("is_grad_func") and not source.within(PIPELINE):
+                self._note_eager("py_function" if kwargs.get("use_eager_py_func") else "numpy_function")
+            return make(*args, **kwargs)
+
+        return made
+
+    def _trains(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap Keras's training methods to note that the model runs eagerly."""
+
+        def trained(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
+            if model.run_eagerly:
+                self._note_eager("run_eagerly", MODEL)
+            return train(model, *args, **kwargs)
+
+        return trained
+
+    def _note_eager(self, what: str, module: str = "") -> None:
+        line = source.line()
+        self._eager.setdefault((what, line), Eager(what=what, place=Place(module=module, source=line)))
+
+
+def _is_programs(function: Function) -> bool:
+    """Return whether the function is the user's own, made by the user of Keras's parts, or Keras's train step."""
+    file = getattr(_code(function), "co_filename", "")
+    return source.kind(file) == source.USER or file.endswith(TRAINER) or source.direct() != ""
+
+
+def _code(function: Function) -> Any:
+    """Return the code that was decorated, beneath TensorFlow's wrappers of methods."""
+    return function._key_for_call_stats
+
+
+def _described(code: Any) -> str:
+    """Return the function's name and place, such as "train (train.py:12)"."""
+    if not inspect.iscode(code):
+        return getattr(code, "__name__", type(code).__name__)
+    file = code.co_filename
+    where = "Keras" if source.kind(file) == source.LIBRARY else source.text(file, code.co_firstlineno)
+    return f"{code.co_name} ({where})"
+
+
+def _change(earlier: list[Trace], now: Trace) -> str:
+    """Return why TensorFlow traced again, compared with earlier traces; "" if it does not matter."""
+    if not earlier:
+        return ""
+    same_object = [trace for trace in earlier if trace.function is now.function]
+    if not same_object:
+        return "a new tf.function" if now.step > earlier[-1].step else ""
+    changes = differences(same_object[-1].arguments, now.arguments)
+    if now.step == same_object[-1].step:
+        changes.pop(ON, None)
+        return ", ".join(changes.values())
+    return ", ".join(changes.values()) or "a Python object, or what the function closes over"

@@ -1,0 +1,188 @@
+"""What the ops of a step do: where they run, how their results derive from their inputs, broadcasts, gradient cuts."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe  # what a tape records, and its gradient functions, have no public API
+from tensorflow.python.eager import backprop, context
+from tensorflow.python.framework import op_callbacks
+
+from keras_impl.instruments import source
+from keras_impl.instruments.copies import NO_NUMBERS, Copies
+from keras_impl.instruments.cuts import Cuts
+from keras_impl.instruments.finite import Finite
+from keras_impl.instruments.frames import View, look
+from keras_impl.instruments.losses import Losses, is_straight, note_activation
+from keras_impl.instruments.origins import MOVES, Known
+from keras_impl.instruments.scopes import Scopes
+from parity.doctor import rewrite
+from parity.doctor.evidence.common import Code, Place
+from parity.doctor.evidence.ops import Broadcast, Soft
+
+PICKS = ("GatherV2", "RandomShuffle", "RandomShuffleV2")
+COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual", "Maximum", "Minimum")
+ARITHMETIC = ("AddV2", "Sub", "Mul", "RealDiv", "DivNoNan", "FloorDiv", "FloorMod", "Pow", "SquaredDifference")
+READS = ("ReadVariableOp",)
+SCALES = ("Mul", "RealDiv", "DivNoNan")
+
+
+class Ops:
+    """Sees every op that is executed; in eager mode these include the ops of a backward pass."""
+
+    def __init__(self, copies: Copies, finite: Finite, devices: list[str], losses: Losses, cuts: Cuts):
+        self.copies, self.finite = copies, finite
+        self.step, self.calls, self.origins = copies.step, copies.calls, copies.origins
+        self.losses, self.cuts = losses, cuts
+        self.devices = ["CPU:0", *devices]
+        self._scopes = Scopes()
+        self._forward = threading.local()  # `place` is that of the op whose gradient is being computed
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Observe ops within the block."""
+        op_callbacks.add_op_callback(self._see)
+        pywrap_tfe.TFE_Py_RegisterGradientFunction(self._differentiate)
+        try:
+            with self._scopes:
+                yield
+        finally:
+            pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
+            op_callbacks.remove_op_callback(self._see)
+
+    def _see(
+        self, kind: Any, inputs: tuple, attributes: tuple, outputs: list, op_name: Any = None, graph: Any = None
+    ) -> None:
+        """Handle one op; TensorFlow calls this back after each."""
+        if graph is not None:
+            return
+        operation, view = kind.decode() if isinstance(kind, bytes) else kind, look()
+        if self.calls.phase == "backward":
+            view = view._replace(direct=False)  # these ops are TensorFlow's, not the user's
+        self.losses.see(view)
+        target = self._device(inputs, outputs)
+        self.copies.see(operation, inputs, target, view)
+        self._see_elsewhere(operation, inputs, outputs, target, view)
+        self._see_shapes(operation, inputs, view)
+        self._see_types(operation, inputs, outputs, view)
+        place = self._place(view)
+        self._note_outputs(operation, inputs, outputs, view, place)
+        self.finite.see(operation, inputs, outputs, place)
+
+    def _differentiate(
+        self, operation: str, attributes: tuple, number: int, inputs: Any, outputs: Any, *rest: Any
+    ) -> Any:
+        """Compute the gradient of one op, noting which op it belongs to.
+
+        The op's own tensors, as far as its gradient needs them, tell where it was.
+        """
+        known = [
+            self.origins.of(tensor) for tensor in (*(outputs or ()), *(inputs or ())) if isinstance(tensor, tf.Tensor)
+        ]
+        first = next((facts for facts in known if facts.module or facts.made), Known())
+        self._forward.place = Place(module=first.module, source=first.made, phase="backward")
+        try:
+            return backprop._gradient_function(operation, attributes, number, inputs, outputs, *rest)
+        finally:
+            self._forward.place = None
+
+    def _place(self, view: View) -> Place:
+        """Return where an op is; a backward op is where the op is whose gradient it computes."""
+        return getattr(self._forward, "place", None) or self.calls.place(view)
+
+    def _device(self, inputs: tuple, outputs: list) -> str:
+        """Return where an op ran, by the `.device` of a result.
+
+        The result itself may be elsewhere (`.backing_device`): a GPU op keeps shapes in host memory.
+        """
+        tensor = next((each for each in (*outputs, *inputs)), None)
+        return self.origins.device_named(tensor.device if tensor is not None else context.context().device_name or "")
+
+    def _see_elsewhere(self, operation: str, inputs: tuple, outputs: list, target: str, view: View) -> None:
+        """Record an op that did not run where the program's tf.device asks for.
+
+        An op on a variable runs where the variable is, whatever tf.device says.
+        """
+        asked = self._scopes.open[-1].device if self._scopes.open else target
+        if asked == target:
+            return
+        numbers = outputs and not any(tensor.dtype in NO_NUMBERS for tensor in (*inputs, *outputs))
+        in_force = asked not in self.devices or self.origins.device_named(context.context().device_name) == asked
+        if not numbers or not in_force:
+            return
+        matching = [soft for soft in self.step.soft if (soft.asked, soft.place.source) == (asked, view.line)]
+        if not matching:
+            self.step.soft.append(Soft(asked=asked, ran=target, operation=operation, place=self.calls.place(view)))
+        else:
+            matching[0].count += 1
+
+    def _see_shapes(self, operation: str, inputs: tuple, view: View) -> None:
+        """Record a broadcast between tensors of different shapes in the user's line."""
+        if operation not in (*COMPARISONS, *ARITHMETIC) or not view.direct:
+            return
+        left, right = inputs
+        if left.shape.rank and right.shape.rank and left.shape != right.shape:
+            described = [self.origins.describe(tensor) for tensor in inputs]
+            broadcast = Broadcast(
+                operation=operation,
+                left=described[0],
+                right=described[1],
+                place=self.calls.place(view),
+                squeezed=_squeezed(left.shape.rank, right.shape.rank),
+            )
+            self.step.broadcasts.append(broadcast)
+
+    def _see_types(self, operation: str, inputs: tuple, outputs: list, view: View) -> None:
+        """Record casts to float16 in the user's lines, and cuts of gradients."""
+        if not view.direct:
+            return
+        if operation == "Cast" and outputs[0].dtype == tf.float16 and not self.step.half:
+            self.step.half = view.line
+        self.cuts.see(operation, inputs, outputs, view)
+
+    def _note_outputs(self, operation: str, inputs: tuple, outputs: list, view: View, place: Place) -> None:
+        """Note what is known of an op's results from what is known of its inputs."""
+        sources = [
+            self.calls.variable(tensor_in) if operation in READS else self.origins.of(tensor_in) for tensor_in in inputs
+        ]
+        # Ask whether a tape records the inputs, since it learns of the results only after this callback.
+        recorded = pywrap_tfe.TFE_Py_TapeSetShouldRecordBackprop(list(inputs))
+        moved = operation in (*MOVES, *READS)
+        first = 1 if operation == "Split" else 0  # the first input of Split is the axis
+        for tensor in outputs:
+            known = Known(made=view.line, module=place.module)
+            if moved:
+                known.origin = sources[first].origin
+            if moved and self._is_same(inputs[first], tensor):
+                known.made = sources[first].made
+            known.origin = known.origin or ("loss" if view.loss else "")
+            known.recorded = recorded and tensor.dtype.is_floating
+            known.straight = is_straight(operation, sources)
+            note_activation(known, operation, sources, view.direct)
+            if operation in PICKS and self.calls.phase != "backward":
+                known.picked = source.spot()
+            elif moved:
+                known.picked = sources[first].picked
+            known.scaled = _is_scaled(operation, tensor, inputs, sources, view)
+            self.origins.note(tensor, known)
+
+    def _is_same(self, before: tf.Tensor, after: tf.Tensor) -> bool:
+        """Return whether neither dtype nor device changed."""
+        return before.dtype == after.dtype and self.origins.device(before) == self.origins.device(after)
+
+
+def _squeezed(left: int, right: int) -> Code | None:
+    """Return the user's line with the last axis squeezed off the operand that has one axis more than the other."""
+    if abs(left - right) != 1:
+        return None
+    return rewrite.code(source.spot(), lambda op: op.squeezed(left > right, "tf.squeeze({}, -1)"))
+
+
+def _is_scaled(operation: str, tensor: tf.Tensor, inputs: tuple, before: list[Known], view: View) -> bool:
+    """Return whether the user's line made this scalar as a product or quotient; Keras may scale it further."""
+    if tensor.shape.rank != 0 or operation not in (*SCALES, "Cast", "Identity"):
+        return False
+    is_users = operation in SCALES and view.direct and all(tensor_in.shape.rank == 0 for tensor_in in inputs)
+    return is_users or any(known.scaled for known in before)

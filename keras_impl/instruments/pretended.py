@@ -1,0 +1,181 @@
+"""The parts of TensorFlow that `pretend` replaces so that GPU:i of the program is the logical device CPU:i+1.
+
+Names are translated where TensorFlow reads them, below tf.device and keras.device, so that strategies and layers that
+place their variables themselves are covered too. As with real GPUs, soft placement (on by default) moves ops from a
+GPU that does not exist to GPU:0.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+from tensorflow.core.framework.device_attributes_pb2 import DeviceAttributes
+from tensorflow.python.client import device_lib
+from tensorflow.python.distribute import device_util, mirrored_strategy, values
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import resource_variable_ops
+
+FIRST = "/job:localhost/replica:0/task:0/device:CPU:1"  # where ops without a device run
+DETAILS = {"device_name": "CPU (virtual)", "compute_capability": (8, 0)}
+DESCRIBED = "device: {}, name: CPU (virtual), pci bus id: 0000:00:00.0, compute capability: 8.0"
+FRAMEWORKS = ("tensorflow", "keras")
+
+_gpus = 0  # the number of pretended GPUs
+
+
+def patches(count: int) -> Iterator[Any]:
+    """Yield the patches under which there are `count` GPUs."""
+    yield from _names()
+    yield from _config(count)
+    yield from _told()
+    yield mock.patch.object(sys.modules[__name__], "_gpus", count)
+
+
+def name(device: str) -> str:
+    """Return the program's name of a device: "GPU:1", "CPU:0", or "" if TensorFlow has not placed it."""
+    spec = tf.DeviceSpec.from_string(device)
+    if spec.device_type is None:
+        return ""
+    index = spec.device_index or 0
+    if _gpus and spec.device_type == "CPU" and index:
+        return f"GPU:{index - 1}"
+    return f"{spec.device_type}:{index}"
+
+
+def _real(device: Any) -> Any:
+    """Translate a device name of the program to that of the logical device.
+
+    Anything else that tf.device accepts is returned unchanged.
+    """
+    device = getattr(device, "name", device)
+    device = device.to_string() if isinstance(device, tf.DeviceSpec) else device
+    spec = tf.DeviceSpec.from_string(device) if isinstance(device, str) else None
+    if spec is None or spec.device_type not in ("CPU", "GPU"):
+        return device
+    index = spec.device_index or 0
+    if spec.device_type == "GPU":
+        if index >= _gpus and context.context()._soft_device_placement is False:
+            return device  # TensorFlow will report that there is no such device
+        index = 1 + (index if index < _gpus else 0)
+    return spec.replace(device_type="CPU", device_index=index).to_string()
+
+
+def _names() -> Iterator[Any]:
+    """Yield patches of the functions in which TensorFlow reads device names."""
+    scope, in_graph, canonical = context.Context.device, ops.Graph.device, device_util.canonicalize
+    # An eager scope of None removes all placements, and ops without a device run on the first GPU.
+    yield mock.patch.object(
+        context.Context, "device", lambda self, name: scope(self, FIRST if name is None else _real(name))
+    )
+    yield mock.patch.object(ops.Graph, "device", lambda self, name: in_graph(self, _real(name)))
+    yield mock.patch.object(
+        device_util, "canonicalize", lambda d, default=None: canonical(_real(d), default and _real(default))
+    )
+    yield mock.patch.object(mirrored_strategy.MirroredExtended, "__init__", _without_nccl())
+
+
+def _without_nccl() -> Callable[..., None]:
+    """Return an __init__ of MirroredStrategy that uses ReductionToOneDevice.
+
+    Its defaults do not work here: NCCL needs GPUs, and collective ops serve only one model per process.
+    """
+    initialize = mirrored_strategy.MirroredExtended.__init__
+
+    def initialized(self: Any, container: Any, devices: Any = None, cross_device_ops: Any = None) -> None:
+        if cross_device_ops is None or isinstance(cross_device_ops, tf.distribute.NcclAllReduce):
+            cross_device_ops = tf.distribute.ReductionToOneDevice()
+        initialize(self, container, devices, cross_device_ops)
+
+    return initialized
+
+
+def _config(count: int) -> Iterator[Any]:
+    """Yield patches of tf.config that list the GPUs, and ignore settings made for them."""
+    physical = [context.PhysicalDevice(f"/physical_device:GPU:{i}", "GPU") for i in range(count)]
+    logical = [context.LogicalDevice(f"/device:GPU:{i}", "GPU") for i in range(count)]
+    lists = {"list_physical_devices": physical, "get_visible_devices": physical, "list_logical_devices": logical}
+    for method, gpus in lists.items():
+        yield _patched(method, _listed(getattr(context.Context, method), gpus))
+    on_a_gpu = {
+        "set_memory_growth": None,
+        "get_memory_growth": True,
+        "get_device_details": DETAILS,
+        "get_memory_info": {"current": 0, "peak": 0},
+        "reset_memory_stats": None,
+        "set_visible_devices": None,
+        "set_logical_device_configuration": None,
+        "get_logical_device_configuration": None,
+    }
+    for method, answer in on_a_gpu.items():
+        yield _patched(method, _answered(getattr(context.Context, method), answer))
+    yield _patched("num_gpus", lambda self: count)
+    yield mock.patch.object(device_lib, "list_local_devices", lambda session_config=None: _local_devices(count))
+
+
+def _patched(method: str, replacement: Callable[..., Any]) -> Any:
+    return mock.patch.object(context.Context, method, replacement)
+
+
+def _listed(method: Callable[..., list], gpus: list) -> Callable[..., list]:
+    """Wrap a method that lists devices, so that it adds the GPUs.
+
+    Keras itself sees none, because it chooses GPU kernels (cuDNN, XLA) if there are any.
+    """
+
+    def listed(self: context.Context, device_type: str | None = None) -> list:
+        hosts = [] if device_type == "GPU" else method(self, device_type or "CPU")[:1]
+        return hosts + (gpus if device_type in (None, "GPU") and not _picks_kernels() else [])
+
+    return listed
+
+
+def _picks_kernels() -> bool:
+    """Return whether Keras's own code asks, in order to choose cuDNN or XLA."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and "/tensorflow/" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return "/keras/src/" in frame.f_code.co_filename and "distribution" not in frame.f_code.co_filename
+
+
+def _answered(method: Callable[..., Any], answer: Any) -> Callable[..., Any]:
+    def answered(self: context.Context, device: Any, *arguments: Any, **keywords: Any) -> Any:
+        asked = str((device, *arguments))  # a device, its name, a list of them and perhaps a type
+        return answer if "GPU" in asked.upper() else method(self, device, *arguments, **keywords)
+
+    return answered
+
+
+def _local_devices(count: int) -> list[DeviceAttributes]:
+    """Return the devices that tf.test.gpu_device_name and tf.test.is_gpu_available look through."""
+    host = DeviceAttributes(name="/device:CPU:0", device_type="CPU")
+    gpus = [
+        DeviceAttributes(name=f"/device:GPU:{i}", device_type="GPU", physical_device_desc=DESCRIBED.format(i))
+        for i in range(count)
+    ]
+    return [host, *gpus]
+
+
+def _told() -> Iterator[Any]:
+    """Yield patches of `.device` for reads by the program; TensorFlow and Keras themselves read the real device."""
+    kinds = (ops.EagerTensor, resource_variable_ops.BaseResourceVariable, values.DistributedVariable)
+    attributes = [(kind, "device") for kind in kinds] + [(ops.EagerTensor, "backing_device")]
+    for kind, attribute in attributes:
+        yield mock.patch.object(kind, attribute, property(_as_told(vars(kind)[attribute])))
+
+
+def _as_told(real: Any) -> Callable[[Any], str]:
+    """Return a getter of `.device` that translates the name, except for callers within TensorFlow and Keras."""
+
+    def told(self: Any) -> str:
+        device = real.__get__(self)
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if caller.partition(".")[0] in (*FRAMEWORKS, "keras_impl"):
+            return device
+        spec = tf.DeviceSpec.from_string(device)
+        kind, _, index = name(device).partition(":")
+        return spec.replace(device_type=kind, device_index=int(index)).to_string() if kind else device
+
+    return told

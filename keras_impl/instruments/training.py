@@ -1,0 +1,200 @@
+"""How a step trains: its backward passes, their gradients, and the optimizers."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from tensorflow.python.eager import context  # op callbacks have no public API to suspend them
+
+from keras_impl.instruments import names, source
+from keras_impl.instruments.calls import Calls
+from keras_impl.instruments.cuts import Cuts
+from keras_impl.instruments.finite import Finite, is_finite
+from keras_impl.instruments.origins import Known, Origins, copies, tensors
+from parity.doctor import rewrite
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.training import Backward, Gradient, Optimizer
+
+
+class Training:
+    """Observes the training in a step."""
+
+    def __init__(self, step: Step, calls: Calls, origins: Origins, finite: Finite, cuts: Cuts):
+        self.step, self.calls, self.origins, self.finite, self.cuts = step, calls, origins, finite, cuts
+        self._gradients: dict[int, Any] = {}  # the last tape's gradient, by id of TensorFlow's variable
+        self._stepped: dict[int, tuple[keras.Optimizer, list[Any]]] = {}
+        # By optimizer: the learning rate, and the size of the parameters before and after the update that grew most.
+        self._growth: dict[int, tuple[float, float, float]] = {}
+        self._updates = 0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Record in the step what happens within the block."""
+        with self.calls.building.noting_optimizers(), ExitStack() as patches:
+            gradient = self._differentiated(tf.GradientTape.gradient)
+            patches.enter_context(mock.patch.object(tf.GradientTape, "gradient", gradient))
+            entered = self.cuts.entered(tf.GradientTape.__enter__)
+            patches.enter_context(mock.patch.object(tf.GradientTape, "__enter__", entered))
+            for kind in (BaseOptimizer, LossScaleOptimizer):
+                patches.enter_context(mock.patch.object(kind, "apply", self._applied(kind.apply)))
+            yield
+
+    def end(self) -> None:
+        """Record the state of each parameter's gradient and of each optimizer, when the step is over."""
+        variables = list(names.variables(self.calls.model))
+        own = {id(variable) for variable in getattr(self.calls.model, "trainable_variables", ())}
+        trained = [entry for entry in variables if id(entry.variable) in own]
+        self.step.gradients = [Gradient(parameter=entry.name, state=self._state(entry)) for entry in trained]
+        named = {id(entry.variable): entry.name for entry in variables}
+        by_id = {id(optimizer): optimizer for optimizer in (*self.calls.building.optimizers, *self.stepped)}
+        inner = {id(getattr(optimizer, "inner_optimizer", None)) for optimizer in by_id.values()}
+        self.step.optimizers = [
+            self._optimizer(optimizer, named) for key, optimizer in by_id.items() if key not in inner
+        ]
+
+    @property
+    def stepped(self) -> list[keras.Optimizer]:
+        """The optimizers that made an update."""
+        return [optimizer for optimizer, _ in self._stepped.values()]
+
+    def _differentiated(self, gradient: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap GradientTape.gradient to record backward passes and gradients."""
+
+        def called(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+            given = bool(args and args[0] is not None) or kwargs.get("output_gradients") is not None
+            is_root = not given and self.calls.phase != "backward" and _is_first_replica()
+            if is_root:
+                self._begin(tensors(target))
+            with self.calls.within("backward", "backward" if self.calls.phase == "backward" else "other"):
+                result = gradient(tape, target, sources, *args, **kwargs)
+            for variable, value in zip(tf.nest.flatten(sources), tf.nest.flatten(result), strict=True):
+                self._note(variable, value)
+            return result
+
+        return called
+
+    def _begin(self, targets: list[tf.Tensor]) -> None:
+        """Record a backward pass from a loss; a pass that continues another one belongs to that."""
+        known = [self.origins.of(tensor) for tensor in targets]
+        for tensor, facts in zip(targets, known, strict=True):
+            facts.origin = facts.origin or "loss"
+            self.finite.reached(tensor)
+        scaled = any(facts.scaled for facts in known)
+        record = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
+        record.optimizer = self._called()
+        record.update = _update(record.optimizer)
+        self.step.backwards.append(record)
+        for target in targets:
+            self.cuts.explain_whole(target)
+
+    def _called(self) -> str:
+        """Return the name by which the user's line can refer to the optimizer."""
+        names = (rewrite.name(source.frame(), optimizer) for optimizer in self.calls.building.optimizers)
+        return next(filter(None, names), "optimizer")
+
+    def _note(self, variable: Any, value: Any) -> None:
+        """Note a gradient if it is a variable's; an embedding's consists of its rows only."""
+        dense = value.values if isinstance(value, tf.IndexedSlices) else value
+        if dense is None or not isinstance(variable, (keras.Variable, tf.Variable, tf.distribute.DistributedValues)):
+            return
+        known = self.origins.of(dense)
+        self.origins.note(dense, Known("gradient", known.made, known.module, fault=known.fault))
+        self.finite.reached(dense)
+        for copy in copies(variable):
+            self._gradients[id(copy)] = dense
+
+    def _state(self, variable: names.Variable) -> Any:
+        """Return the state of a parameter's gradient over all replicas: none, not_finite, finite or zero."""
+        gradients = [self._gradients[id(copy)] for copy in copies(variable.variable) if id(copy) in self._gradients]
+        if not gradients:
+            return "none"
+        if not all(is_finite(tensor) for tensor in gradients):
+            return "not_finite"
+        return "finite" if any(np.any(tensor._numpy()) for tensor in gradients) else "zero"
+
+    def _applied(self, apply: Callable[..., None]) -> Callable[..., None]:
+        """Wrap an optimizer's apply to record the update, and how much it changes the parameters' size."""
+
+        def called(optimizer: keras.Optimizer, grads: Any, trainable_variables: Any = None) -> None:
+            self.step.loss_scaled = self.step.loss_scaled or isinstance(optimizer, LossScaleOptimizer)
+            afterwards = "update" if self.calls.phase == "update" else "other"
+            with self.calls.within("update", afterwards):
+                held = _held(optimizer, trainable_variables) if tf.executing_eagerly() else []
+                before = root_mean_square(held)
+                apply(optimizer, grads, trainable_variables)
+                self._note_growth(optimizer, before, root_mean_square(held))
+            self._stepped[id(optimizer)] = optimizer, list(trainable_variables or ())
+            self._updates += 1
+
+        return called
+
+    def _note_growth(self, optimizer: keras.Optimizer, size_before: float, size_after: float) -> None:
+        _, least, most = self._growth.get(id(optimizer), (0.0, 1.0, 0.0))
+        if size_before and not size_after * least <= most * size_before:  # written so that NaN counts as growth
+            self._growth[id(optimizer)] = float(_value(optimizer.learning_rate)), size_before, size_after
+
+    def _optimizer(self, optimizer: keras.Optimizer, named: dict[int, str]) -> Optimizer:
+        _, given = self._stepped.get(id(optimizer), (None, []))
+        held = {id(variable) for variable in (*getattr(optimizer, "_trainable_variables", ()), *given)}
+        rate, before, after = self._growth.get(id(optimizer), (None, None, None))
+        made = self.calls.building.spots.get(optimizer)
+        return Optimizer(
+            kind=type(optimizer).__name__,
+            source=self.calls.building.optimizers.get(optimizer, ""),
+            parameters=[name for key, name in named.items() if key in held],
+            stepped=id(optimizer) in self._stepped,
+            before=before,
+            after=after,
+            rate=rate,
+            slower=rewrite.code(made, lambda call: call.with_keyword("learning_rate", "1e-3", 0)),
+        )
+
+
+def _update(optimizer: str) -> str:
+    """Return the line that would apply the gradients, to be put after the user's line that computes them.
+
+    Empty if the line gives the gradients no name.
+    """
+    call, statement = rewrite.expression(source.spot()), rewrite.statement(source.spot())
+    if call is None or statement is None or call.function != "gradient" or len(call.node.args) < 2:
+        return ""
+    names = [statement.text(target) for target in getattr(statement.node, "targets", ())]
+    return f"{optimizer}.apply({names[0]}, {call.text(call.node.args[1])})" if names else ""
+
+
+def root_mean_square(variables: Any) -> float:
+    """Return the root mean square of all numbers in these variables together."""
+    arrays = [_value(variable).astype("float64") for variable in variables]
+    total = sum(array.size for array in arrays)
+    return float(np.sqrt(sum(float(np.square(array).sum()) for array in arrays) / max(total, 1)))
+
+
+def _value(variable: Any) -> np.ndarray:
+    """Return a variable's numbers, unseen by the observers; of several copies the first."""
+    first, thread = copies(variable)[0], context.context()._thread_local_data
+    callbacks, thread.op_callbacks = thread.op_callbacks, []  # hide this read from the op callbacks
+    try:
+        return (first if isinstance(first, tf.Tensor) else first._read_variable_op())._numpy()
+    finally:
+        thread.op_callbacks = callbacks
+
+
+def sizes(model: Any) -> list[float]:
+    """Return the root mean square of each trainable parameter."""
+    return [root_mean_square([variable]) for variable in getattr(model, "trainable_variables", ())]
+
+
+def _held(optimizer: keras.Optimizer, given: Any) -> list[Any]:
+    return list(given or getattr(optimizer, "_trainable_variables", ()))
+
+
+def _is_first_replica() -> bool:
+    """Return whether this is the first replica; all make the same passes, and one records them."""
+    replica = tf.distribute.get_replica_context()
+    return replica is None or tf.get_static_value(replica.replica_id_in_sync_group) == 0

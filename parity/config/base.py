@@ -1,0 +1,144 @@
+"""What data, strategies, harness and formulas ask of a case's model, and what they ask of its strategy.
+
+Nobody asks for a model or a strategy by its name: a new one overrides the answers that are not right for it.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from parity.config.frozen import Frozen, Positive
+
+
+class BaseModel(Frozen, frozen=True, tag_field="kind"):
+    """What every model answers. Overridden here or by a field of the same name where another answer is right."""
+
+    batch_axis: ClassVar[int] = 0  # the axis of the samples in inputs, activations and targets
+    has_batch_norm: ClassVar[bool] = False  # the samples of a batch influence each other's activations
+    has_branches: ClassVar[bool] = False  # modules that do not need each other's results: branch_parallel
+    has_linear_pairs: ClassVar[bool] = False  # linear1 and linear2 in a row: tensor_parallel
+    is_distributable: ClassVar[bool] = True  # other strategies than single can train it
+
+    @property
+    def blocks(self) -> int:
+        """Number of consecutive blocks into which the model can be cut, as `blocks()` of both sides' models does."""
+        return 1
+
+    @property
+    def dropout(self) -> float:
+        """Rate at which the model drops activations in training."""
+        return 0.0
+
+    @property
+    def heads(self) -> int:
+        """Number of heads of each attention; 0 if the config does not say."""
+        return 0
+
+    @property
+    def causal(self) -> bool:
+        """Whether the decoder's self-attention is masked, so that no position sees a later one."""
+        return False
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of different words, if the inputs are word ids; 0 if they are numbers."""
+        return 0
+
+    @property
+    def sample_shape(self) -> tuple[int | None, ...]:
+        """Shape of one sample of each input, where None stands for any size. Raises TypeError if inputs differ."""
+        raise TypeError(f"the inputs of a {type(self).__name__} have no common shape")
+
+    def output_shape(self, sample: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the output for a sample of the given shape. Raises TypeError if there are several."""
+        raise TypeError(f"the outputs of a {type(self).__name__} have no common shape")
+
+    @property
+    def trains(self) -> bool:
+        """Whether the model is trained, rather than run forward and backward once."""
+        return True
+
+
+class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
+    """What every strategy answers; as it stands here, a program in one process with one replica of the model.
+
+    Attributes:
+        devices: the number of logical devices of the case.
+        is_distributed: whether more than one device is used.
+        has_ranks: whether PyTorch runs one process per device.
+        is_replicated: whether it trains several replicas of the model side by side.
+        is_gathered: whether PyTorch runs all replicas in one process and gathers their outputs for a single loss.
+        is_staged: whether each replica is cut into consecutive stages, one per device.
+        is_sharded: whether single layers are split over the devices.
+        averages_gradients: whether PyTorch reduces gradients to their mean, so that losses are scaled by the ranks.
+        reduces_itself: whether the training program reduces the gradients, rather than the framework.
+        samples_by_rank: whether each rank draws its own samples by a DistributedSampler.
+    """
+
+    devices: Positive
+
+    is_distributed: ClassVar[bool] = True
+    has_ranks: ClassVar[bool] = False
+    is_replicated: ClassVar[bool] = False
+    is_gathered: ClassVar[bool] = False
+    is_staged: ClassVar[bool] = False
+    is_sharded: ClassVar[bool] = False
+    averages_gradients: ClassVar[bool] = False
+    reduces_itself: ClassVar[bool] = False
+    samples_by_rank: ClassVar[bool] = False
+
+    @property
+    def used_devices(self) -> int:
+        """Number of logical devices that the training uses."""
+        return self.devices if self.is_distributed else 1
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas of the model."""
+        return self.devices if self.is_replicated else 1
+
+    @property
+    def stages(self) -> int:
+        """Number of consecutive stages of each replica."""
+        return self.devices if self.is_staged else 1
+
+    @property
+    def splits_model(self) -> bool:
+        """Whether each rank of PyTorch holds only a part of the model, so that ranks exchange activations."""
+        return self.is_staged or self.is_sharded
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether Keras runs all replicas in one process, where each expects its samples on its own device."""
+        return self.is_replicated and not self.is_staged
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the framework cuts the batch, in parts of ceil(samples / replicas); else the program does."""
+        return self.is_gathered
+
+    @property
+    def broadcasts_buffers(self) -> bool:
+        """Whether replica 0 sends its buffers to the others before each forward pass."""
+        return False
+
+    @property
+    def needs_mean(self) -> str:
+        """What it does to the loss that is right only if the loss is a mean over the samples, or ""."""
+        return ""
+
+    @property
+    def device_obstacle(self) -> str:
+        """Why it cannot run on the number of devices, or ""."""
+        return ""
+
+    def processes(self, backend: str) -> int:
+        """Return in how many processes (ranks) a backend runs it."""
+        return self.devices if backend == "torch" and self.has_ranks else 1
+
+    def can_split(self, model: BaseModel) -> bool:
+        """Return whether the model has the parts that are spread over the devices."""
+        return True
+
+    def batch_obstacle(self, sizes: Sequence[int]) -> str:
+        """Return why it cannot train on a batch, or "". `sizes`: the number of samples of each replica's part."""
+        return ""

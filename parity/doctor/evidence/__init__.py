@@ -1,0 +1,102 @@
+"""What a backend observed of a user's program: facts without judgement, one `Evidence` for each rank.
+
+Devices have the names that the user's code gives them: "cpu" and "cuda:1" in PyTorch, "CPU:0" (the host) and "GPU:1" in
+TensorFlow, also where the GPUs are virtual. Sources are lines of the user's code, as "file:line" with a path relative
+to the working directory if the file is below it; "" if no line of the user's is on the stack. Module names are dotted
+paths; "" is the program around the model, and `MODEL` the model itself.
+"""
+
+from typing import Literal
+
+from parity.doctor.evidence.common import Fact
+from parity.doctor.evidence.functions import Eager, Retrace
+from parity.doctor.evidence.model import Module, Move, Weight
+from parity.doctor.evidence.ops import Broadcast, Call, Copy, Failure, InPlace, NotFinite, Soft
+from parity.doctor.evidence.training import Backward, Cut, Event, Gradient, Held, LossCall, Optimizer
+
+
+class Step(Fact):
+    """One step of training, observed.
+
+    Attributes:
+        half: the line at which float16 began, by autocast or in the parameters.
+        loss_scaled: whether a GradScaler or a LossScaleOptimizer scales the loss.
+        seconds: its duration under observation, which is longer than without.
+        distributed: what the model is wrapped in: "ddp", "ddp_partial" (find_unused_parameters), "data_parallel" or
+            "mirrored".
+    """
+
+    calls: list[Call] = []
+    copies: list[Copy] = []
+    losses: list[LossCall] = []
+    broadcasts: list[Broadcast] = []
+    gradients: list[Gradient] = []
+    backwards: list[Backward] = []
+    optimizers: list[Optimizer] = []
+    cuts: list[Cut] = []
+    events: list[Event] = []
+    held: Held | None = None
+    in_places: list[InPlace] = []
+    soft: list[Soft] = []
+    not_finite: NotFinite | None = None
+    failure: Failure | None = None
+    half: str = ""
+    loss_scaled: bool = False
+    seconds: float = 0.0
+    distributed: str = ""
+
+
+class Time(Fact):
+    """The time of a step and its parts: medians in seconds over `steps` steps after warming up.
+
+    The device is waited for at the boundary of each part. What a side cannot measure is None.
+
+    Attributes:
+        device: "cpu", or the name of the hardware.
+    """
+
+    device: str
+    steps: int
+    step: float
+    forward: float | None = None
+    loss: float | None = None
+    backward: float | None = None
+    update: float | None = None
+    copies: float | None = None
+
+
+class Evidence(Fact):
+    """What one rank observed.
+
+    Attributes:
+        case: the name of the built-in case, if it is one.
+        devices: their names ("cuda:0").
+        physical: what each of them is: "NVIDIA H200", "CPU (virtual)".
+        asked: whether the user asked for that many devices, or they are really there; otherwise they are virtual ones
+            that were added on the chance that the program uses them.
+        own_step: whether the step is the user's own code.
+        moved: whether the model was built on the host and put on the first device by the doctor.
+        later: what a step raised that was no longer observed.
+        changed: whether all steps together changed any parameter that is to be trained; None if that is not known.
+        profile: the file to which the profile was written.
+    """
+
+    side: Literal["torch", "keras"]
+    case: str = ""
+    devices: list[str] = []
+    physical: list[str] = []
+    rank: int = 0
+    ranks: int = 1
+    asked: bool = True
+    own_step: bool = False
+    moved: bool = False
+    modules: list[Module] = []
+    weights: list[Weight] = []
+    moves: list[Move] = []
+    steps: list[Step] = []
+    later: Failure | None = None
+    changed: bool | None = None
+    retraces: list[Retrace] = []
+    eager: list[Eager] = []
+    times: list[Time] = []
+    profile: str = ""

@@ -1,0 +1,133 @@
+"""What the modules and ops of a step did with tensors: calls, copies, broadcasts, and ops that failed."""
+
+from typing import Literal
+
+from parity.doctor.evidence.common import Code, Fact, Place, Tensor
+
+
+class Call(Fact):
+    """One call of a module.
+
+    Attributes:
+        source: the line that called it.
+        outputs: empty if the call raised.
+    """
+
+    module: str
+    source: str
+    inputs: list[Tensor]
+    outputs: list[Tensor] = []
+
+
+What = Literal["to", "cpu", "item", "numpy", "print", "bool", "boolean_index", "constant", "implicit"]
+
+
+class Copy(Fact):
+    """Data that went from one device to another, or that made the host wait; those of one line and kind are one entry.
+
+    Attributes:
+        what: "to" (.to, .cuda, tf.identity), "cpu", "item" (also float() and int()), "numpy", "print", "bool" (an `if`
+            on a tensor), "boolean_index" (the host must know the number of elements; `target` is the tensor's own
+            device), "constant" (created on the host in the step and sent to a device) or "implicit" (TensorFlow moved
+            it, because the op that needs it runs elsewhere).
+        source: the device that the data came from.
+        target: the device that it went to.
+        tensor: the first tensor, as it was before.
+        count: the number of copies.
+        bytes: of all copies together.
+        seconds: of all copies together.
+        again: how many of them moved a tensor that had already been moved to that device in this step, or in the step
+            before if it is not an input.
+        mended: the line without the copy, if that is a call that can be left out.
+        pinned: for a copy from the host to a GPU, whether it came from pinned memory.
+        contiguous: whether its values were contiguous in memory.
+    """
+
+    what: What
+    source: str
+    target: str
+    tensor: Tensor
+    place: Place
+    count: int = 1
+    bytes: int = 0
+    seconds: float = 0.0
+    again: int = 0
+    mended: Code | None = None
+    pinned: bool = True
+    contiguous: bool = True
+
+
+class Broadcast(Fact):
+    """An elementwise op of the program, not within a library, whose operands had different shapes.
+
+    Attributes:
+        squeezed: the line without the last axis of the operand that has one more.
+    """
+
+    operation: str
+    left: Tensor
+    right: Tensor
+    place: Place
+    squeezed: Code | None = None
+
+
+class InPlace(Fact):
+    """An op that changed a tensor that is part of a graph.
+
+    Attributes:
+        made_by: the op that had computed the tensor ("relu").
+    """
+
+    operation: str
+    made_by: str
+    shape: list[int]
+    place: Place
+
+
+class NotFinite(Fact):
+    """The first op whose inputs were finite and whose result was not.
+
+    Only ops count whose results reached a module's output, the loss or a gradient.
+
+    Attributes:
+        smallest: the smallest value in its inputs.
+        largest: the largest value in its inputs.
+    """
+
+    operation: str
+    became: Literal["nan", "inf"]
+    smallest: float | None
+    largest: float | None
+    place: Place
+
+
+class Failure(Fact):
+    """The exception that ended the step.
+
+    Attributes:
+        exception: the name of its type.
+        tensors: the tensors that the failing op was given.
+    """
+
+    exception: str
+    message: str
+    operation: str
+    tensors: list[Tensor]
+    place: Place
+
+
+class Soft(Fact):
+    """Ops of a line that TensorFlow ran on another device than the program asked for.
+
+    Attributes:
+        asked: the device that was asked for.
+        ran: the device on which they ran.
+        operation: the first of the ops.
+        count: their number.
+    """
+
+    asked: str
+    ran: str
+    operation: str
+    place: Place
+    count: int = 1

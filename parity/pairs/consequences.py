@@ -1,0 +1,139 @@
+"""Tell which unequal tensors follow from an accepted cause, with no fault of their own."""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+from parity.config.pair import Expect
+from parity.diagnose.diagnosis import Examined
+from parity.diagnose.place import plain
+from parity.pairs.evidence import Evidence
+from parity.pairs.proportion import FORWARD as OF_MODULES
+from parity.trace import keys
+from parity.verdict.traces import Unequal
+
+Cause = dict[str, Any]
+FORWARD = ("sample", *OF_MODULES, "loss", "buffer")
+STORED = (keys.UPDATE, "parameter", "optimizer_state")
+
+
+class Consequences:
+    """What follows from the causes that are accepted by name, at `places`: modules and weights."""
+
+    def __init__(self, examined: Examined, causes: list[tuple[Cause, Expect | None]], evidence: Evidence) -> None:
+        self.places = {str(cause["where"]) for cause, by in causes if by and by.names_cause}
+        self._examined, self._causes, self._evidence = examined, causes, evidence
+        self._replayed: dict[tuple[str, int], bool] = {}
+
+    def follow(self, tensor: Unequal) -> bool:
+        """Return whether a tensor is a consequence of an accepted cause, with no fault of its own.
+
+        Behind an accepted cause everything differs. So each module is judged by what it makes of its own inputs, or
+        by an earlier step in which its inputs were equal and its output was too.
+        """
+        if self.is_at_cause(tensor):
+            return True
+        is_given = tensor.kind == "sample" or (tensor.kind == "input" and plain(tensor.name) in keys.MODEL_INPUTS)
+        if is_given or diagnosis_key(tensor) in self._examined.failed or self._evidence.size(tensor) is None:
+            return False
+        if self.is_sum_of_outputs(tensor):
+            return True
+        if tensor.kind in FORWARD:
+            return diagnosis_key(tensor) in self._examined.same or self._evidence.matched_before(tensor)
+        return self.is_replayed(tensor) or any(self._moves(earlier, tensor) for earlier in self._examined.unequal)
+
+    def is_sum_of_outputs(self, tensor: Unequal) -> bool:
+        """Return whether a tensor is the loss of a pair that does not train.
+
+        That loss is a weighted sum that this project makes of the outputs, and the outputs are judged themselves.
+        """
+        return tensor.kind == "loss" and not self._evidence.trains
+
+    def is_at_cause(self, tensor: Unequal) -> bool:
+        """Return whether an accepted cause is one of this very tensor.
+
+        The kinds are compared too: a cause of an update is not one of the gradient of the same name.
+        """
+        kind = keys.split(diagnosis_key(tensor))[0].replace("input", "activation")
+        return any(
+            kind in self._kinds(where) or not self._kinds(where)
+            for where in self.places & cause_places(self._examined, tensor)
+        )
+
+    def is_replayed(self, tensor: Unequal) -> bool:
+        """Return whether the optimizer's formula, with the accepted settings, reproduces a parameter's updates.
+
+        Each side's updates are recomputed from its own gradients.
+        """
+        replayed = self._examined.replayed
+        if replayed is None or tensor.kind not in STORED or tensor.step is None:
+            return False
+        accepting = list(self._of_optimizer())
+        # The learning rate is no parameter's, but part of every update.
+        name = keys.split(diagnosis_key(tensor))[1] or next((where for where, _ in accepting), "")
+        if (name, tensor.replica) not in self._replayed:
+            named = any(fnmatchcase(name, expected.where) for _, expected in accepting)
+            self._replayed[name, tensor.replica] = replayed.reproduces(name, tensor.replica, frozen=named)
+        return self._replayed[name, tensor.replica]
+
+    def judged_weakly(self, tensors: list[Unequal]) -> Iterator[str]:
+        """Yield a sentence for the tensors behind an accepted cause that could only be judged in a weaker way.
+
+        Args:
+            tensors: the unequal tensors that are within no accepted size.
+        """
+        if not self.places:
+            return
+        behind = f"behind the accepted difference at {', '.join(sorted(self.places))}"
+        followers = [tensor for tensor in tensors if not self.is_at_cause(tensor)]
+        forward = [tensor for tensor in followers if tensor.kind in FORWARD and not self.is_sum_of_outputs(tensor)]
+        gradients = [tensor for tensor in followers if tensor.kind == "gradient"]
+        if earlier := [tensor for tensor in forward if diagnosis_key(tensor) not in self._examined.same]:
+            names = dict.fromkeys(plain(tensor.name) for tensor in earlier)
+            yield f"{behind} judged only by the steps before it: {', '.join(names)}"
+        if gradients:
+            yield f"{behind} judged only by how far they are apart: the gradients from step {gradients[0].step} on"
+        if any(tensor.kind == keys.UPDATE and not self.is_replayed(tensor) for tensor in followers):
+            yield f"{behind} judged only by how far they are apart: what the optimizer makes of the gradients"
+
+    def _kinds(self, where: str) -> set[str]:
+        """Return the kinds of tensors that the diagnosis explained at a place."""
+        kinds = (keys.split(key)[0] for key, place in self._examined.places.items() if place == where)
+        return {kind.replace("input", "activation") for kind in kinds}
+
+    def _moves(self, earlier: Unequal, tensor: Unequal) -> bool:
+        """Return whether an unequal tensor has a part in a gradient, or in what the optimizer makes of it."""
+        now, then = (-1 if unequal.step is None else unequal.step for unequal in (tensor, earlier))
+        if tensor.kind == "gradient":
+            return (then == now and earlier.kind in (*OF_MODULES, "loss")) or (
+                then < now and earlier.kind == "parameter"
+            )
+        return then <= now and earlier.kind == "gradient"
+
+    def _of_optimizer(self) -> Iterator[tuple[str, Expect]]:
+        """Yield place and expectation of each accepted cause in the optimizer.
+
+        Such a cause is named at one parameter, and may hold for others.
+        """
+        for cause, expected in self._causes:
+            if expected and keys.key(keys.UPDATE, where := str(cause["where"])) in self._examined.places:
+                yield where, expected
+
+
+def cause_places(examined: Examined, tensor: Unequal) -> set[str]:
+    """Return the names at which the diagnosis may report a cause of this tensor."""
+    diagnosed = examined.places.get(diagnosis_key(tensor))
+    return {plain(tensor.name), *([diagnosed] if diagnosed else [])} | (
+        {tensor.name.rpartition(".")[0]} if tensor.kind in ("buffer", "optimizer_state") else set()
+    )
+
+
+def diagnosis_key(tensor: Unequal) -> str:
+    """Return the key by which the diagnosis knows a tensor."""
+    if tensor.kind == "buffer":
+        return keys.key("activation", tensor.name.rpartition(".")[0])
+    if tensor.kind in STORED:
+        return keys.key(
+            keys.UPDATE, tensor.name.rpartition(".")[0] if tensor.kind == "optimizer_state" else tensor.name
+        )
+    return keys.key(tensor.kind, plain(tensor.name))

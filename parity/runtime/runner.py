@@ -1,0 +1,186 @@
+"""The one runner: threads ask a side to run a job, and each job waits until a process of its side may run it.
+
+Each subject (a built-in case, a pair) is worked through in a thread of its own, several at a time, so its code can be
+read from top to bottom: record both sides, compare, run again. How many processes work at the same time is decided
+here: as many as there are processors. A side starts with one process; another is started for it where a processor is
+free and several of its jobs wait, as Keras's do when torch has finished.
+"""
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol, Self, TypeVar
+
+from parity.core.errors import BackendError, MissingError
+from parity.core.threads import WAKE, begun, ended
+from parity.runtime.backend import Backend
+from parity.runtime.job import Answer, Work
+from parity.runtime.resources import memory
+
+T = TypeVar("T")
+S = TypeVar("S")
+# A framework takes about as long to import as this many small jobs take to run: another process pays from there.
+QUEUE = 3
+MEMORY = 3 << 30  # bytes of memory for each process of a side
+
+
+class Worker(Protocol):
+    """What runs jobs of one side: a Backend, or a Side of the runner."""
+
+    @property
+    def name(self) -> str:
+        """The backend's name, "torch" or "keras"."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder for logs and temporary files."""
+
+    def do(self, job: Work) -> Answer:
+        """Run a job, and wait for its answer. Raises MissingError."""
+
+
+def both(jobs: Mapping[Worker, Work]) -> dict[str, Answer]:
+    """Run a job on each side at the same time, and return the answers by the sides' names. Raises MissingError."""
+    answers = {worker.name: begun(partial(worker.do, job)) for worker, job in jobs.items()}
+    return {name: ended(answer) for name, answer in answers.items()}
+
+
+def in_order(subjects: Sequence[S], work: Callable[[S], T], ahead: int) -> Iterator[T]:
+    """Call `work` for each subject in a thread, for up to `ahead` subjects at a time; yield the results in order.
+
+    Raises what `work` raises.
+    """
+    futures = deque(begun(partial(work, subject)) for subject in subjects[:ahead])
+    for number in range(len(subjects)):
+        result = ended(futures.popleft())
+        futures.extend(begun(partial(work, subject)) for subject in subjects[number + ahead : number + ahead + 1])
+        yield result
+
+
+class Side:
+    """The processes of one side, for callers in any thread."""
+
+    def __init__(self, first: Backend, turns: "_Turns", most: int) -> None:
+        self.name, self.folder = first.name, first.folder
+        self.backends, self.idle = [first], [first]
+        self._turns, self._most = turns, most
+
+    def do(self, job: Work) -> Answer:
+        """Run a job when its turn has come, and return the answer.
+
+        Raises MissingError for a package that the interpreter does not have: all other jobs would fail alike.
+        """
+        try:
+            with self._turns.turn(self, job) as backend:
+                return backend.do(job)
+        except MissingError:
+            raise
+        except BackendError as error:
+            return Answer(status="error", message=str(error))
+        except Exception as error:  # of this job alone: the others are still run
+            return Answer(status="error", message=f"{self.name}: {type(error).__name__}: {error}")
+
+    def can_take(self, waiting: int) -> bool:
+        """Return whether a process is idle, or may start because `waiting` jobs of this side wait."""
+        return bool(self.idle) or (waiting > QUEUE and len(self.backends) < self._most)
+
+    def take(self) -> Backend:
+        """Return an idle process, which is busy from now on, or a further one."""
+        if not self.idle:
+            self.backends.append(self.backends[0].another(len(self.backends) + 1))
+            return self.backends[-1]
+        return self.idle.pop(0)
+
+
+class Runner:
+    """Both sides' processes, of which as many work at the same time as there are processors.
+
+    `backends` are the first process of each side. Closing the runner ends all processes; jobs that wait are not run.
+    """
+
+    def __init__(self, backends: Sequence[Backend]) -> None:
+        processors = len(os.sched_getaffinity(0))
+        self.at_once = max(processors, len(backends))
+        self._turns = _Turns(self.at_once)
+        self.sides = [Side(backend, self._turns, _most(backend, processors)) for backend in backends]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._turns.close()
+        for side in self.sides:
+            for backend in list(side.backends):
+                backend.close()
+
+    def doing(self) -> dict[str, str]:
+        """Return the names of the cases that each side is running."""
+        return {side.name: ", ".join(self._turns.doing(side)) for side in self.sides}
+
+
+def _most(backend: Backend, processors: int) -> int:
+    """Return how many processes a side may have: one on GPUs, whose memory a process takes for itself."""
+    return 1 if backend.kind == "gpu" else max(min(processors, memory() // MEMORY), 1)
+
+
+class _Request(NamedTuple):
+    """A job that waits for its turn, or that is being run."""
+
+    side: Side
+    job: Work
+
+
+class _Turns:
+    """Which of the waiting jobs may run: `most` at the same time, in the order in which they came."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._changed = threading.Condition()
+        self._waiting: list[_Request] = []
+        self._running: list[_Request] = []
+        self._closed = False
+
+    @contextlib.contextmanager
+    def turn(self, side: Side, job: Work) -> Iterator[Backend]:
+        """Wait until a job may run, and provide the process that runs it. Raises BackendError if the runner closes."""
+        request = _Request(side, job)
+        with self._changed:
+            self._waiting.append(request)
+            while not self._closed and not self._is_next(request):
+                self._changed.wait(WAKE)  # in short pieces, so that the main thread can handle signals
+            self._waiting = [other for other in self._waiting if other is not request]
+            if self._closed:
+                raise BackendError(f"{side.name}: the job was not run because the program is ending")
+            self._running.append(request)
+            backend = side.take()
+            self._changed.notify_all()  # there may be room for the next one as well
+        try:
+            yield backend
+        finally:
+            with self._changed:
+                side.idle.insert(0, backend)
+                self._running = [other for other in self._running if other is not request]
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Refuse the jobs that wait."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def doing(self, side: Side) -> list[str]:
+        """Return the names of the cases that a side is running."""
+        return [request.job.case.name for request in self._running if request.side is side and request.job.case]
+
+    def _is_next(self, request: _Request) -> bool:
+        """Return whether a job may run now: of the jobs whose side can take one, it has waited for the longest."""
+        if len(self._running) >= self._most:
+            return False
+        for other in self._waiting:
+            if other.side.can_take(sum(waiting.side is other.side for waiting in self._waiting)):
+                return other is request
+        return False

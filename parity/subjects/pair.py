@@ -1,0 +1,68 @@
+"""A pair of a user's models, as a subject."""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from parity.core.errors import TraceError, UsageError
+from parity.pairs.compare import compared, recorded
+from parity.pairs.file import PairFile
+from parity.pairs.prepare import place
+from parity.results import CaseResult, Report, failed
+from parity.runtime.job import RUNS, Answer, Job
+from parity.runtime.plan import Plan
+from parity.runtime.runner import Worker
+from parity.subjects.subject import Subject, note_environment
+from parity.trace.manifest import Trace
+from parity.trace.mapping import PairContext
+
+
+class OwnPair(Subject):
+    """A pair. `varied`: whether to compare it also on variations of its inputs."""
+
+    keras_needs_torch = True
+
+    def __init__(self, file: PairFile, varied: bool = True) -> None:
+        self.file, self.case, self.flags = file, file.case, file.flags
+        self._varied = varied
+
+    def compared(self, sides: Sequence[Worker], plan: Plan, report: Report) -> CaseResult:
+        """Record and compare the pair."""
+        folder = plan.folder / self.case.name
+        try:
+            result = compared(self.file, sides, folder, self._varied)
+        except UsageError as error:
+            result = failed(self.case.name, error)
+        if result.verdict != "error":
+            note_environment(Trace(folder / "torch"), Trace(folder / "keras"), report)
+        if not plan.kept:
+            shutil.rmtree(folder, ignore_errors=True)  # the next pair may need the disk space
+        return result
+
+    def record(self, side: Worker, folder: Path) -> Answer:
+        """Record all runs of one side, and its survey."""
+        return recorded(self.file, side, folder)
+
+    def record_candidate(self, side: Worker, folder: Path, golden: Path) -> Answer:
+        """Record what is compared with the golden trace, from the weights in the golden survey.
+
+        Raises TraceError if that survey is missing.
+        """
+        survey = Path(place(golden / self.case.name, "torch"))
+        if not survey.is_dir():
+            raise TraceError(
+                f"{survey}: not found, and {side.name} starts from the weights in it; record torch's golden trace first"
+            )
+        own = folder / side.name
+        if side.name == "torch":
+            context = PairContext(search=self.file.search, survey=str(survey.absolute()))
+            return side.do(Job(case=self.case, runs=RUNS["keras"], folder=str(own.absolute()), pair=context))
+        # Keras expects torch's survey in the folder that it writes to: use a copy, so that the golden folder is
+        # unchanged.
+        with tempfile.TemporaryDirectory(dir=side.folder) as apart:
+            shutil.copytree(survey, place(Path(apart), "torch"))
+            answer = recorded(self.file, side, Path(apart))
+            if answer.status == "done":
+                shutil.move(Path(apart) / side.name, own)
+            return answer

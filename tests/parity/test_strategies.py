@@ -1,0 +1,259 @@
+"""What strategies and models answer, the flat form of a case in files, and that nobody asks for a strategy by name."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from parity.config import cases, schema, strategies
+from parity.config.base import BaseModel, BaseStrategy
+
+ROOT = Path(__file__).parents[2]
+FLAT = [
+    "name",
+    "model",
+    "strategy",
+    "devices",
+    "data",
+    "loss",
+    "optimizer",
+    "schedule",
+    "clip_norm",
+    "accumulate",
+    "pipeline",
+    "local_buffers",
+    "workers",
+    "distribute_dataset",
+    "fit",
+    "steps",
+    "every",
+    "seed",
+    "precision",
+    "weight_scale",
+]
+# As in the manifest of a trace.
+RECORDED = (
+    '{"name":"simple_block/ddp@dataset","model":{"kind":"simple_block","inputs":10,"hidden":20,"outputs":5},'
+    '"strategy":"ddp","devices":3,"data":{"source":"diabetes","batch":32,"length":10,"size":32,"scale":1.0},'
+    '"loss":{"kind":"mse","reduction":"mean","target":"zeros"},"optimizer":{"kind":"sgd","learning_rate":0.01,'
+    '"momentum":0.9,"nesterov":false,"weight_decay":0.0},"schedule":null,"clip_norm":null,"accumulate":2,'
+    '"pipeline":"gpipe","local_buffers":false,"workers":false,"distribute_dataset":true,"fit":false,"steps":5,'
+    '"every":1,"seed":0,"precision":"float32","weight_scale":{}}'
+)
+
+
+def chosen(strategy: str, devices: int = 4, **options: Any) -> strategies.Strategy:
+    return cases.resolve("transformer/single", {"strategy": strategy, "devices": devices, **options}).distribution
+
+
+def test_every_name_has_a_struct() -> None:
+    assert [kind.__struct_config__.tag for kind in get_args(strategies.Strategy)] == list(get_args(strategies.Name))
+    for name in get_args(strategies.Name):
+        assert msgspec.to_builtins(chosen(name))["strategy"] == name
+
+
+@pytest.mark.parametrize("name", get_args(strategies.Name))
+def test_a_case_is_flat_in_files(name: str) -> None:
+    case = cases.resolve("transformer/single", {"strategy": name})
+    assert list(msgspec.json.decode(msgspec.json.encode(case))) == FLAT
+    assert msgspec.json.decode(msgspec.json.encode(case))["strategy"] == name
+
+
+def test_a_recorded_case_is_read_and_written_as_it_was() -> None:
+    case = msgspec.json.decode(RECORDED, type=schema.Case)
+    assert case.distribution == strategies.DDP(
+        devices=3, micro_batches=2, local_buffers=False, workers=False, distribute_dataset=True
+    )
+    assert msgspec.json.encode(case).decode() == RECORDED
+
+
+def test_options_come_from_the_case() -> None:
+    one_f_one_b = chosen("pipeline", 2, pipeline="1f1b", accumulate=3)
+    assert one_f_one_b == strategies.Pipeline(devices=2, micro_batches=3, schedule="1f1b")
+    assert chosen("data_parallel", 2, fit=True) == strategies.DataParallel(devices=2, fit=True)
+
+
+def test_every_option_is_a_field_of_a_case_that_can_be_switched_off() -> None:
+    assert set(strategies.OPTIONS) < set(FLAT)
+    assert schema.UNUSED == {
+        "accumulate": 1,
+        "fit": False,
+        "local_buffers": False,
+        "workers": False,
+        "distribute_dataset": False,
+        "pipeline": "gpipe",
+    }
+
+
+# On 4 devices: devices in use, processes of torch, replicas, stages.
+NUMBERS = {
+    "single": (1, 1, 1, 1),
+    "round_robin": (4, 1, 1, 1),
+    "data_parallel": (4, 1, 4, 1),
+    "ddp": (4, 4, 4, 1),
+    "all_reduce": (4, 4, 4, 1),
+    "send_recv": (4, 4, 1, 4),
+    "pipeline": (4, 4, 1, 4),
+    "hybrid": (4, 4, 2, 2),
+    "branch_parallel": (4, 1, 1, 1),
+    "tensor_parallel": (4, 4, 1, 1),
+}
+# The strategies that answer yes.
+YES = {
+    "is_distributed": set(NUMBERS) - {"single"},
+    "has_ranks": {"ddp", "all_reduce", "send_recv", "pipeline", "hybrid", "tensor_parallel"},
+    "is_replicated": {"data_parallel", "ddp", "all_reduce", "hybrid"},
+    "is_mirrored": {"data_parallel", "ddp", "all_reduce"},
+    "is_gathered": {"data_parallel"},
+    "is_chunked": {"data_parallel"},
+    "is_staged": {"send_recv", "pipeline", "hybrid"},
+    "is_sharded": {"tensor_parallel"},
+    "splits_model": {"send_recv", "pipeline", "hybrid", "tensor_parallel"},
+    "averages_gradients": {"ddp"},
+    "reduces_itself": {"all_reduce", "hybrid"},
+    "samples_by_rank": {"all_reduce"},
+    "broadcasts_buffers": {"ddp"},
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_numbers_of_a_strategy(name: str) -> None:
+    strategy = chosen(name)
+    found = strategy.used_devices, strategy.processes("torch"), strategy.replicas, strategy.stages
+    assert found == NUMBERS[name]
+    assert strategy.processes("keras") == 1
+
+
+@pytest.mark.parametrize("answer", YES)
+def test_the_answers_of_the_strategies(answer: str) -> None:
+    assert {name for name in NUMBERS if getattr(chosen(name), answer)} == YES[answer]
+
+
+@pytest.mark.parametrize(
+    ("option", "answer", "expected"),
+    [
+        ("workers", "is_mirrored", False),
+        ("distribute_dataset", "is_chunked", True),
+        ("local_buffers", "broadcasts_buffers", False),
+    ],
+)
+def test_an_option_of_ddp_changes_an_answer(option: str, answer: str, expected: bool) -> None:
+    assert getattr(chosen("ddp"), answer) is not expected
+    assert getattr(chosen("ddp", **{option: True}), answer) is expected
+    assert chosen("ddp", workers=True).processes("keras") == 4
+
+
+def test_every_answer_is_listed_here() -> None:
+    """A new one needs a row above."""
+    answers = {name for name in vars(BaseStrategy) if not name.startswith("_")}
+    others = {"used_devices", "processes", "replicas", "stages", "devices"}  # NUMBERS
+    refusals = {"can_split", "needs_mean", "device_obstacle", "batch_obstacle"}  # test_config.py, test_devices.py
+    assert answers == set(YES) | others | refusals
+
+
+MODELS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
+    "linear_stack": (schema.LinearStack, {"blocks": 6}),
+    "simple_block": (schema.SimpleBlock, {"blocks": 3, "has_linear_pairs": True}),
+    "two_linear": (schema.TwoLinear, {"blocks": 2}),
+    "residual_block": (schema.ResidualBlock, {"blocks": 2, "has_batch_norm": True, "has_branches": True}),
+    "transformer": (
+        schema.Transformer,
+        {
+            "blocks": 4,
+            "batch_axis": 1,
+            "has_branches": True,
+            "has_linear_pairs": True,
+            "dropout": 0.1,
+            "heads": 4,
+            "vocabulary": 1000,
+        },
+    ),
+    "specimen": (schema.Specimen, {"is_distributable": False}),
+}
+PLAIN = {
+    "batch_axis": 0,
+    "has_batch_norm": False,
+    "has_branches": False,
+    "has_linear_pairs": False,
+    "is_distributable": True,
+    "blocks": 1,
+    "dropout": 0.0,
+    "heads": 0,
+    "causal": False,
+    "trains": True,
+    "vocabulary": 0,
+}
+# The shape of a sample, where None is any size, and of the output for one.
+SHAPES: dict[str, tuple[tuple[int | None, ...], tuple[int, ...], tuple[int, ...]]] = {
+    "linear_stack": ((512,), (512,), (512,)),
+    "simple_block": ((10,), (10,), (5,)),
+    "two_linear": ((10,), (10,), (1,)),
+    "residual_block": ((3, None, None), (3, 7, 9), (16, 7, 9)),
+    "transformer": ((None,), (8,), (8, 1000)),
+    "specimen": ((3, 16, 16), (3, 16, 16), (10,)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_answers_of_a_model(name: str) -> None:
+    kind, special = MODELS[name]
+    assert {answer: getattr(kind(), answer) for answer in PLAIN} == PLAIN | special
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_shapes_of_a_model(name: str) -> None:
+    taken, sample, output = SHAPES[name]
+    model = MODELS[name][0]()
+    assert (model.sample_shape, model.output_shape(sample)) == (taken, output)
+
+
+def test_every_answer_of_a_model_is_listed_here() -> None:
+    answers = {name for name in vars(BaseModel) if not name.startswith("_")}
+    assert answers == {*PLAIN, "sample_shape", "output_shape"}
+
+
+def test_a_pair_trains_if_it_says_so() -> None:
+    table = {"kind": "pair", "torch": "a:b", "keras": "c:d", "inputs": {"x": {"shape": [2, 3]}}}
+    plain = msgspec.convert(table, schema.Pair)
+    trained = msgspec.convert({**table, "train": {}}, schema.Pair)
+    assert (plain.trains, trained.trains, plain.is_distributable, plain.batch_axis) == (False, True, False, 0)
+
+
+def by_name(source: str) -> Iterator[int]:
+    """Yield the lines in which a strategy's name is compared with a word."""
+
+    def is_strategy(node: ast.AST) -> bool:
+        return isinstance(node, ast.Attribute) and node.attr == "strategy"
+
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Match) and is_strategy(node.subject):
+            yield node.lineno
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            words = any(isinstance(part, ast.Constant) for side in sides for part in ast.walk(side))
+            if words and any(map(is_strategy, sides)):
+                yield node.lineno
+
+
+@pytest.mark.parametrize("package", ["parity", "torch_impl", "keras_impl", "benchmarks"])
+def test_nobody_asks_for_a_strategy_by_its_name(package: str) -> None:
+    files = sorted((ROOT / package).rglob("*.py"))
+    assert files
+    assert [f"{file}:{line}" for file in files for line in by_name(file.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if case.strategy == 'ddp': pass",
+        "one = 1 if run.case.strategy != 'single' else 2",
+        "x = self.case.strategy in ('ddp', *OTHERS)",
+        "match case.strategy:\n    case 'ddp': pass",
+    ],
+)
+def test_a_question_by_name_is_seen(source: str) -> None:
+    assert list(by_name(source)) == [1]
+    assert not list(by_name(source.replace("strategy", "name")))

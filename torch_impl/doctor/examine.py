@@ -1,0 +1,172 @@
+"""The doctor on this side: builds a program, observes two steps of it, and times some more."""
+
+import contextlib
+import functools
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from parity.doctor.clock import Clock
+from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, Program, building_errors, outcome, steps
+from parity.doctor.evidence import Evidence, Time
+from parity.doctor.files import Files
+from parity.runtime.job import DoctorJob
+from torch_impl.doctor import built_in, users
+from torch_impl.doctor.observer import Observer
+from torch_impl.doctor.pretend import on_cpu, pretend
+from torch_impl.doctor.timing import timed
+from torch_impl.instruments import devices, source, values
+from torch_impl.instruments.build import Building
+from torch_impl.instruments.collectives import Collectives
+
+Clocked = Callable[[], AbstractContextManager[None]]  # the context in which a timed step runs
+
+
+def examine(job: DoctorJob) -> None:
+    """Write what this rank observed.
+
+    Raises UsageError, and any exception that the program raises while it is built.
+    """
+    rank = devices.rank()
+    files = Files(Path(job.folder), rank.number)
+    files.answer_where()
+    torch.manual_seed(0)
+    with _machine(job) as evidence:
+        with Building() as building, building_errors(source.line_of):
+            program = _program(job, evidence)
+        files.built()
+        observer = Observer(program.model, building, evidence.devices)
+        clock = Clock(functools.partial(_wait, job))
+        clocked = functools.partial(timed, clock, program.model)
+        context = functools.partial(_context, job, evidence, observer, clocked, files)
+        sizes = values.root_mean_squares(program.model)
+        evidence.later = outcome(Drive(program, context, files, rank.of, steps(job)), source.line_of)
+        evidence.changed = values.root_mean_squares(program.model) != sizes
+        evidence.modules = building.modules(program.model)
+        evidence.weights = building.weights(program.model, list(building.optimizers))
+        evidence.moves = building.moves
+        evidence.times += clock.result(evidence.physical[0])
+    files.write(evidence)
+    if job.timed and job.virtual and rank.of == 1:
+        evidence.times = _on_cpu(job) or evidence.times
+        files.write(evidence)
+
+
+def _program(job: DoctorJob, evidence: Evidence) -> Program:
+    """Return the program to examine: a built-in case or the user's, on its devices."""
+    if job.case:
+        return built_in.program(job, evidence.devices)
+    program = users.program(job)
+    evidence.moved = not job.step and _move(program.model, evidence.devices[evidence.rank % len(evidence.devices)])
+    return program
+
+
+def _on_cpu(job: DoctorJob) -> list[Time]:
+    """Return the times when every device is the CPU itself; none if the program fails that way.
+
+    Virtual devices slow down each op, so times measured on them would mean nothing.
+    """
+    clock = Clock(lambda: None)
+    with contextlib.suppress(Exception), on_cpu(job.devices):
+        program = _program(job, Evidence(side="torch", devices=[f"cuda:{i}" for i in range(job.devices)]))
+        contexts = [contextlib.nullcontext] * WARM + [functools.partial(timed, clock, program.model)] * TIMED
+        files = Files(Path(job.folder), 1)  # the file of another rank: the parent process sees that this goes on
+        Drive(program, lambda number, batch: contexts[number](), files, 1, len(contexts)).run()
+    return clock.result("CPU")
+
+
+def _wait(job: DoctorJob) -> None:
+    """Wait until all devices have finished their work."""
+    for number in range(0 if job.virtual else job.devices):
+        torch.cuda.synchronize(number)
+
+
+@contextmanager
+def _machine(job: DoctorJob) -> Iterator[Evidence]:
+    """Provide the devices of the job, real or virtual, and the process group if there are ranks.
+
+    Yields evidence in which only the devices are filled in.
+    """
+    rank = devices.rank()
+    evidence = Evidence(side="torch", rank=rank.number, ranks=rank.of, asked=job.asked)
+    evidence.own_step = bool(job.case or job.step)
+    evidence.devices = [f"cuda:{i}" for i in range(job.devices)]
+    with contextlib.ExitStack() as stack:
+        if job.virtual and job.case and job.case.distribution.is_sharded:
+            # A tensor cannot be a DTensor and a VirtualTensor at once, so these ranks use the plain CPU.
+            evidence.devices, evidence.physical = ["cpu"] * job.devices, ["CPU (process)"] * job.devices
+        elif job.virtual:
+            evidence.physical = ["CPU (virtual)"] * job.devices
+            stack.enter_context(pretend(job.devices))
+        else:
+            evidence.physical = [torch.cuda.get_device_name(i) for i in range(job.devices)]
+        if rank.of > 1:
+            devices.join(torch.device("cpu") if job.virtual else torch.device("cuda", rank.number))
+            # The group exists now; the program's own call would fail as the second one.
+            stack.enter_context(mock.patch.object(dist, "init_process_group", lambda *args, **kwargs: None))
+        elif not job.case:
+            stack.enter_context(mock.patch.dict(os.environ, _alone()))
+        yield evidence
+
+
+def _alone() -> dict[str, str]:
+    """Return the variables that torchrun sets for a single process.
+
+    With them a program written for several ranks can create its process group.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    numbers = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    return {**numbers, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
+def _context(
+    job: DoctorJob, evidence: Evidence, observer: Observer, clocked: Clocked, files: Files, number: int, batch: Any
+) -> AbstractContextManager[Any]:
+    """Return the context in which a step runs: observed, plain, timed or profiled."""
+    if number < OBSERVED:
+        return _observed(evidence, observer, files, batch)
+    if number < OBSERVED + WARM or not job.timed:
+        return contextlib.nullcontext()
+    if number < OBSERVED + WARM + TIMED:
+        return clocked()
+    return _profiled(evidence, Path(job.profile))
+
+
+@contextmanager
+def _observed(evidence: Evidence, observer: Observer, files: Files, batch: Any) -> Iterator[None]:
+    start = time.perf_counter()
+    with Collectives(files), observer.step(built_in.named(batch)) as step:
+        evidence.steps.append(step)
+        yield
+        step.seconds = time.perf_counter() - start
+
+
+@contextmanager
+def _profiled(evidence: Evidence, folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with torch.profiler.profile() as profile:
+        yield
+    evidence.profile = str(folder / f"torch-rank-{evidence.rank}.json")
+    profile.export_chrome_trace(evidence.profile)
+
+
+def _move(model: nn.Module, device: str) -> bool:
+    """Move the model to the device, unless the user's program has placed a part of it already.
+
+    Returns whether it was moved.
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    if any(tensor.device.type != "cpu" for tensor in tensors):
+        return False
+    model.to(device)
+    return True

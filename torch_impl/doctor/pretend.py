@@ -1,0 +1,73 @@
+"""Pretended GPUs: programs written for CUDA run unchanged on a machine without GPUs, on virtual devices.
+
+Within `pretend(n)`, "cuda:i" is the virtual device lazy:i of instruments/virtual_devices.py, and the program only ever
+sees cuda:i: in `tensor.device`, in messages and in text. The functions that are replaced for this are in
+instruments/pretended/, and are restored when the context ends.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from torch_impl.instruments.pretended import batch_norm, casts, devices, libraries, runtime, tensors
+from torch_impl.instruments.pretended.devices import CALLED
+from torch_impl.instruments.virtual_devices import TYPE, Machine, virtual_devices
+
+CPU = torch.device("cpu")
+MISSING = object()
+
+
+@contextmanager
+def pretend(count: int, physical: torch.device = CPU) -> Iterator[None]:
+    """Provide `count` devices "cuda:i" within the block; `physical` computes for them."""
+    if physical.type == CALLED:
+        torch.cuda.init()  # must happen now: the program's own call is replaced by one that does nothing
+    machine = Machine(physical, CALLED, count)
+    with virtual_devices(machine):
+        torch.zeros(())  # this imports torch._dynamo, which must see PyTorch before it is patched
+        with _patched(machine):
+            yield
+
+
+@contextmanager
+def on_cpu(count: int) -> Iterator[None]:
+    """Provide devices "cuda:i" that are all the CPU itself, so that a program runs at full speed."""
+    with _patched(_OneMachine(CPU, CALLED, count)):
+        yield
+
+
+class _OneMachine(Machine):
+    """A machine whose devices are all one and the same."""
+
+    def place(self, device: torch.device) -> torch.device:
+        """Return the physical device for every virtual one; any other device unchanged."""
+        return self.physical if super().place(device).type == TYPE else device
+
+
+@contextmanager
+def _patched(machine: Machine) -> Iterator[None]:
+    with ExitStack() as stack:
+        for owner, name, value in list(_patches(machine)):
+            stack.callback(_put_back, owner, name, vars(owner).get(name, MISSING))
+            setattr(owner, name, value)
+        stack.callback(torch.set_default_device, None)
+        yield
+
+
+def _patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
+    yield from devices.patches(machine)
+    yield from tensors.patches(machine)
+    yield from runtime.patches(machine)
+    yield from libraries.patches(machine)
+    yield from casts.patches()
+    yield from batch_norm.patches()
+
+
+def _put_back(owner: Any, name: str, value: Any) -> None:
+    """Restore an attribute, or delete it if it had been inherited."""
+    if value is MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)

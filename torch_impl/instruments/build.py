@@ -1,0 +1,192 @@
+"""What a program does while it is built: the lines that make modules and optimizers, and that place things on devices.
+
+Enter a `Building` before the user's code is imported. Afterwards it knows the model's modules by their paths, even
+those that hang in plain lists or dicts, where PyTorch itself does not see them.
+"""
+
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from parity.core.names import MODEL
+from parity.doctor.evidence.model import Module, Move, Weight
+from parity.doctor.rewrite import Spot
+from torch_impl.instruments import source
+from torch_impl.instruments.origins import Origins, device, tensors
+from torch_impl.instruments.structure import first, hidden, inner
+
+SEQUENCES = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder, nn.TransformerEncoderLayer)
+SEQUENCES += (nn.TransformerDecoderLayer, nn.MultiheadAttention, nn.RNNBase)
+
+
+class Building:
+    """Notes where modules and optimizers are made, and what is moved to a device."""
+
+    def __init__(self) -> None:
+        self.lines: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+        # Whether each module was in training mode when it was called.
+        self.trainings: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+        self.optimizers: dict[Optimizer, str] = {}  # the line that made each
+        # The expression within these lines that made each.
+        self.spots: WeakKeyDictionary[nn.Module | Optimizer, Spot | None] = WeakKeyDictionary()
+        self.half = ""  # the line that made parameters float16
+        self._moves: list[tuple[nn.Module, str, str]] = []  # module, device, line
+        self._names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+        # By parameter and buffer name in its module: the line that created it, or that last changed its dtype.
+        self._made: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
+        self._moving = False
+
+    def __enter__(self) -> "Building":
+        self._patches = ExitStack()
+        for name, watched in (
+            ("__init__", self._making(nn.Module.__init__)),
+            ("_apply", self._applying(nn.Module._apply)),
+            ("register_parameter", self._registering(nn.Module.register_parameter)),
+            ("register_buffer", self._registering(nn.Module.register_buffer)),
+        ):
+            self._patches.enter_context(mock.patch.object(nn.Module, name, watched))
+        self._patches.enter_context(self.noting_optimizers())
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._patches.close()
+
+    def noting_optimizers(self) -> Any:
+        """Return a patch within which new optimizers are noted."""
+        make = Optimizer.__init__
+
+        def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            make(optimizer, *args, **kwargs)
+            self.optimizers[optimizer], self.spots[optimizer] = source.line(optimizer), source.spot(optimizer)
+
+        return mock.patch.object(Optimizer, "__init__", made)
+
+    def names(self, model: nn.Module) -> "WeakKeyDictionary[nn.Module, str]":
+        """Return the path of each module, including hidden modules and their parts."""
+        named = WeakKeyDictionary()
+        for path, module in inner(model).named_modules():
+            named[module] = path or MODEL
+        for path, unknown in hidden(model):
+            for inner_path, module in unknown.named_modules():
+                named.setdefault(module, f"{path}.{inner_path}" if inner_path else path)
+        self._names = named
+        return named
+
+    def origins(self, model: nn.Module) -> Origins:
+        """Return an Origins that knows the model's parameters and buffers."""
+        origins, registered = Origins(), set(inner(model).modules())
+        for module, path in self.names(model).items():
+            origins.note_weights(module, path, module in registered, self._made.get(module, {}))
+        return origins
+
+    def modules(self, model: nn.Module) -> list[Module]:
+        """Return all modules of the model, and hidden ones that hold parameters or buffers."""
+        registered = [(path or MODEL, module, True) for path, module in inner(model).named_modules()]
+        unknown = [(path, module, False) for path, module in hidden(model)]
+        return [self._module(*entry) for entry in (*registered, *unknown)]
+
+    def weights(self, model: nn.Module, optimizers: list[Optimizer]) -> list[Weight]:
+        """Return what the model and its optimizers hold: parameters, buffers and slots."""
+        origins, model = self.origins(model), inner(model)
+        parameters = dict(model.named_parameters())
+        held = [_weight(origins, "parameter", name, tensor) for name, tensor in parameters.items()]
+        held += [_weight(origins, "buffer", name, tensor) for name, tensor in model.named_buffers()]
+        for name, parameter in parameters.items():
+            for optimizer in optimizers:
+                for slot in tensors(list(optimizer.state.get(parameter, {}).values())):
+                    held.append(_weight(origins, "optimizer_state", name, slot))
+        return held
+
+    @property
+    def moves(self) -> list[Move]:
+        """What was put on which device, once per line, device and module; `names` must have been called before."""
+        by_key = {}
+        for module, target, line in self._moves:
+            path = self._names.get(inner(module), "")
+            by_key[path, target, line] = Move(device=target, source=line, module=path, whole=path == MODEL)
+        return list(by_key.values())
+
+    def _making(self, make: Any) -> Any:
+        def made(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+            make(module, *args, **kwargs)
+            self.lines[module], self.spots[module] = source.line(module), source.spot(module)
+
+        return made
+
+    def _registering(self, register: Any) -> Any:
+        """Wrap the registration of parameters and buffers to note the line, and the device if it is not the CPU."""
+
+        def registered(module: nn.Module, name: str, *args: Any, **kwargs: Any) -> None:
+            register(module, name, *args, **kwargs)
+            line, tensor = source.line(), getattr(module, name)
+            self._made.setdefault(module, {})[name] = line
+            if tensor is not None and device(tensor) != "cpu":
+                self._moves.append((module, device(tensor), line))
+
+        return registered
+
+    def _applying(self, apply: Any) -> Any:
+        """Wrap `_apply`, which Module.to, .cuda, .half and the like all call."""
+
+        def applied(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+            if self._moving:
+                return apply(module, *args, **kwargs)
+            self._moving, tensor_before = True, first(module)
+            try:
+                apply(module, *args, **kwargs)
+            finally:
+                self._moving = False
+            self._note_change(module, tensor_before)
+            return module
+
+        return applied
+
+    def _note_change(self, module: nn.Module, before: torch.Tensor | None) -> None:
+        """Note that a module was moved to another device, or got another dtype."""
+        after = first(module)
+        if before is None or after is None:
+            return
+        line = source.line()
+        if line and device(before) != device(after):
+            self._moves.append((module, device(after), line))
+        if before.dtype != after.dtype:
+            self.half = line if after.dtype == torch.float16 else self.half
+            for part in module.modules():
+                self._made[part] = dict.fromkeys(self._made.get(part, ()), line)
+
+    def _module(self, path: str, module: nn.Module, registered: bool) -> Module:
+        return Module(
+            name=path,
+            kind=type(module).__name__,
+            source=self.lines.get(module, ""),
+            training=self.trainings.get(module, module.training),
+            registered=registered,
+            facts=_facts(module) | _frozen(module),
+        )
+
+
+def _weight(origins: Origins, kind: Any, name: str, tensor: torch.Tensor) -> Weight:
+    owner = name.rpartition(".")[0] or MODEL
+    trained = tensor.requires_grad if kind == "parameter" else False
+    return Weight(name=name, module=owner, kind=kind, tensor=origins.describe(tensor), trained=trained)
+
+
+def _frozen(module: nn.Module) -> dict[str, bool]:
+    """Return {"frozen": True} if the module has parameters and none of them is trainable."""
+    own = list(module.parameters())
+    return {"frozen": True} if own and not any(parameter.requires_grad for parameter in own) else {}
+
+
+def _facts(module: nn.Module) -> dict[str, int | float | bool | str]:
+    """Return the settings of a module that rules ask for."""
+    if isinstance(module, nn.Embedding):
+        return {"rows": module.num_embeddings}
+    if isinstance(module, SEQUENCES):
+        settings = [part.batch_first for part in module.modules() if hasattr(part, "batch_first")]
+        return {"batch_first": settings[0]} if settings else {}
+    return {}

@@ -1,0 +1,174 @@
+"""Where in the program a step currently is: which modules are being called, and in which phase."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+from weakref import WeakSet
+
+import torch
+from torch import nn
+
+from parity.core.names import MODEL
+from parity.doctor import rewrite
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Code, Phase, Place, Tensor
+from parity.doctor.evidence.ops import Call, Failure
+from parity.doctor.evidence.training import Cut
+from torch_impl.instruments import source
+from torch_impl.instruments.build import Building
+from torch_impl.instruments.origins import Origins, tensors
+from torch_impl.instruments.structure import distributed, inner
+
+
+class Calls:
+    """Records every call of a module of the model; `place` returns the current place."""
+
+    def __init__(self, model: nn.Module, building: Building, origins: Origins):
+        self.model, self.building, self.origins = inner(model), building, origins
+        self.names = building.names(model)
+        self.phase: Phase = "other"
+        self.modules: list[str] = []  # names of the modules being called, the innermost last
+        self.running: list[nn.Module] = []  # the modules themselves
+        self.failing: tuple[BaseException, Failure] | None = None
+        self._cut = False  # whether the enclosing call builds no graph
+        self._called: WeakSet[nn.Module] = WeakSet()  # in this step, with a graph
+        self._graphed: WeakSet[nn.Module] = WeakSet()  # in any step, with a graph
+
+    @contextmanager
+    def watched(self, step: Step, given: Callable[[str, Any], None], returned: Callable[[Any], None]) -> Iterator[None]:
+        """Record calls in the step within the block.
+
+        `given` gets the name of each module and its arguments, `returned` its outputs.
+        """
+        self.phase, self.failing, self._cut = "other", None, False
+        self.modules.clear()
+        self.running.clear()
+        self._called.clear()
+        thread, call, replicate = threading.get_ident(), nn.Module.__call__, nn.DataParallel.replicate
+
+        def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            name = self.names.get(module)
+            if name is None and inner(module) is self.model:
+                step.distributed = distributed(module)
+            if name is None or threading.get_ident() != thread:
+                return call(module, *args, **kwargs)
+            given(name, (args, kwargs))
+            with self._inside(name, step, module, (args, kwargs)) as record:
+                outputs = call(module, *args, **kwargs)
+                self.origins.note_output(name, outputs)
+                returned(outputs)
+                record.outputs = [self.origins.describe(tensor) for tensor in tensors(outputs)]
+            return outputs
+
+        def replicated(parallel: nn.DataParallel, module: nn.Module, *args: Any) -> list[nn.Module]:
+            replicas = replicate(parallel, module, *args)
+            for replica in replicas:
+                self._note_replica(module, replica)
+            return replicas
+
+        with (
+            mock.patch.object(nn.Module, "__call__", called),
+            mock.patch.object(nn.DataParallel, "replicate", replicated),
+        ):
+            yield
+
+    def place(self, line: str) -> Place:
+        """Return the current place, with this line of the user's."""
+        return Place(module=self.modules[-1] if self.modules else "", source=line, phase=self.phase)
+
+    @contextmanager
+    def within(self, phase: Phase, afterwards: Phase) -> Iterator[None]:
+        """Set the phase within the block, and set it to `afterwards` at its end."""
+        self.phase = phase
+        try:
+            yield
+        finally:
+            self.phase = afterwards
+
+    def failed(self, error: Exception, operation: str, given: list[Tensor], place: Place) -> None:
+        """Record an exception that passes through.
+
+        The first place it passes through is where it was raised; later ones are ignored.
+        """
+        if self.failing is None or self.failing[0] is not error:
+            message = (str(error).splitlines() or [""])[0]
+            kind = type(error).__name__
+            failure = Failure(exception=kind, message=message, operation=operation, tensors=given, place=place)
+            self.failing = error, failure
+
+    @contextmanager
+    def _inside(self, name: str, step: Step, module: nn.Module, given: Any) -> Iterator[Call]:
+        """Enter a call of the module, and yield its record."""
+        self._note_mode(module)
+        inputs = [self.origins.describe(tensor) for tensor in tensors(given)]
+        record = Call(module=name, source=source.line(), inputs=inputs)
+        step.calls.append(record)
+        outer_phase = self.phase
+        is_forward = outer_phase in ("other", "loss")
+        self.phase = "forward" if is_forward else outer_phase
+        if not torch.is_grad_enabled() and not self._cut and self.phase == "forward":
+            self._note_cut(step, module, given)
+        outer_cut, self._cut = self._cut, not torch.is_grad_enabled()
+        self.modules.append(name)
+        self.running.append(module)
+        try:
+            yield record
+        except Exception as error:
+            self.failed(error, "", [], self.place(""))
+            raise
+        finally:
+            self.modules.pop()
+            self.running.pop()
+            self._cut = outer_cut
+            if is_forward and not self.modules:
+                self.phase = "loss"
+
+    def _note_mode(self, module: nn.Module) -> None:
+        """Note whether the module is called in training mode.
+
+        What counts is the first call of a step that builds a graph; once in eval mode, it stays so. Without such a
+        call, the first call counts.
+        """
+        trainings = self.building.trainings
+        if not torch.is_grad_enabled():
+            trainings.setdefault(module, module.training)
+        elif module not in self._called:
+            self._called.add(module)
+            trainings[module] = module.training and (trainings[module] if module in self._graphed else True)
+            self._graphed.add(module)
+
+    def _note_cut(self, step: Step, module: nn.Module, given: Any) -> None:
+        """Record that a call builds no graph although something in it is to be trained.
+
+        A call within a checkpoint is exempt: the graph is built when it is recomputed.
+        """
+        trained = [tensor for tensor in (*tensors(given), *module.parameters()) if tensor.requires_grad]
+        if trained and not source.within("torch/utils/checkpoint.py"):
+            step.cuts.append(
+                Cut(
+                    what="no_grad",
+                    tensor=self.origins.describe(trained[0]),
+                    place=self.place(source.line()),
+                    mended=_with_gradients(),
+                )
+            )
+
+    def _note_replica(self, module: nn.Module, replica: nn.Module) -> None:
+        """Register a copy that nn.DataParallel makes under the name of its original."""
+        for original, copy in zip(module.modules(), replica.modules(), strict=True):
+            name = self.names.get(original)
+            if name is not None:
+                self.names[copy] = name
+                for key, tensor in getattr(copy, "_former_parameters", {}).items():
+                    self.origins.note(tensor, f"parameter {key if name == MODEL else f'{name}.{key}'}")
+
+
+def _with_gradients() -> Code | None:
+    """Return the user's line put into torch.enable_grad()."""
+    statement = rewrite.statement(source.spot())
+    if statement is None:
+        return None
+    home = next((name for name, value in statement.names.items() if value is torch), "torch")
+    return statement.with_text(statement.node, f"with {home}.enable_grad(): {statement.text()}")

@@ -1,0 +1,143 @@
+"""What the program copies between devices, and where it makes the host wait for a GPU."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from parity.doctor import rewrite
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.ops import Copy, What
+from parity.doctor.rewrite import Expression
+from torch_impl.instruments import source
+from torch_impl.instruments.calls import Calls
+from torch_impl.instruments.origins import CONSTANT, Origins, device
+
+HOST = "cpu"
+# Functions that read a tensor on the host.
+READS: dict[str, What] = {
+    **dict.fromkeys(("item", "tolist", "__float__", "__int__", "__index__", "__complex__"), "item"),
+    **dict.fromkeys(("__bool__", "is_nonzero", "equal", "allclose", "__contains__"), "bool"),
+    **dict.fromkeys(("__repr__", "__str__", "__format__"), "print"),
+    **dict.fromkeys(("numpy", "__array__"), "numpy"),
+}
+# Functions whose result's size depends on the values, which the host must wait for.
+COUNTS = ("masked_select", "nonzero", "argwhere", "unique", "unique_consecutive")
+MOVES = ("to", "cuda", "cpu", "type")
+FACTORIES = ("tensor", "as_tensor", "asarray")
+
+
+class Copies:
+    """Collects the copies of a step."""
+
+    def __init__(self, calls: Calls, origins: Origins, gpus: list[str]):
+        self.calls, self.origins, self.gpus = calls, origins, gpus
+        # Which part of a tensor was copied to which device, and in which step.
+        self._moved: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self._number = 0
+        self._found: dict[tuple, Copy] = {}
+
+    def begin(self) -> None:
+        """Begin a step."""
+        self._number += 1
+        self._found.clear()
+
+    def finish(self, step: Step) -> None:
+        """Add the copies to the step's evidence."""
+        step.copies += self._found.values()
+
+    def note(self, function: str, args: tuple, given: list[torch.Tensor], results: Any, seconds: float) -> None:
+        """Note a function call; `given` holds the tensors among its arguments, `seconds` is its duration."""
+        if function in FACTORIES:
+            self._note_made(args, given, results, seconds)
+        elif not given:
+            return
+        elif function in MOVES:
+            self._note_move(given[0], results, seconds)
+        elif function == "copy_":
+            self._note_move(given[1], given[0], seconds)
+        elif device(given[0]) in self.gpus:
+            if function in READS:
+                self._add(READS[function], given[0], HOST, seconds)
+            elif function in COUNTS or _by_mask(function, args, given):
+                self._add("boolean_index", given[0], device(given[0]), seconds)
+
+    def _note_move(self, tensor: torch.Tensor, result: Any, seconds: float) -> None:
+        """Note a copy from one device to another."""
+        # The result is no tensor if it was x.type() without arguments, which returns a string.
+        target = device(result) if isinstance(result, torch.Tensor) else device(tensor)
+        if device(tensor) == target:
+            return
+        what: What = "to"
+        if target == HOST:
+            what = "cpu"
+        elif device(tensor) == HOST and self.origins.of(tensor).origin == CONSTANT:
+            what = "constant"
+        self._add(what, tensor, target, seconds, self._again(tensor, target))
+
+    def _note_made(self, args: tuple, given: list[torch.Tensor], result: torch.Tensor, seconds: float) -> None:
+        """Note a tensor made from Python or NumPy values, or from another tensor."""
+        if given and args and given[0] is args[0]:
+            self._note_move(given[0], result, seconds)
+        elif device(result) in self.gpus:
+            self._add("constant", result, device(result), seconds)
+
+    def _again(self, tensor: torch.Tensor, target: str) -> bool:
+        """Return whether the tensor was copied there before; each batch of inputs is a new tensor."""
+        base = tensor if tensor._base is None else tensor._base
+        key = (target, tensor.storage_offset(), tensor.shape)
+        moved = self._moved.setdefault(base, {})
+        last_step, moved[key] = moved.get(key, -1), self._number
+        is_input = self.origins.of(tensor).origin.startswith("input ")
+        return last_step == self._number or (last_step == self._number - 1 and not is_input)
+
+    def _add(self, what: What, tensor: torch.Tensor, target: str, seconds: float, is_repeated: bool = False) -> None:
+        """Add a copy to that of the same kind, line and devices, if it is in a line of the user's."""
+        line = source.direct(modules=True)
+        if not line:
+            return  # a library's own copy, such as an optimizer's or a GradScaler's
+        described = self.origins.describe(tensor)
+        if what == "constant":
+            described.device = HOST
+        uploaded = described.device == HOST and isinstance(tensor, torch.Tensor) and device(tensor) == HOST
+        copy = Copy(
+            what=what, source=described.device, target=target, tensor=described, place=self.calls.place(line), count=0
+        )
+        if what in ("item", "cpu", "numpy"):
+            copy.mended = rewrite.code(source.spot(), _kept)
+        copy = self._found.setdefault((what, line, described.device, target), copy)
+        copy.count += 1
+        copy.bytes += described.bytes
+        copy.seconds += seconds
+        copy.again += is_repeated
+        copy.pinned &= not uploaded or tensor.is_pinned()
+        copy.contiguous &= tensor.is_contiguous()
+
+
+def _kept(read: Expression) -> Code | None:
+    """Return the line with the detached tensor in place of what reads it on the host."""
+    tensor = read.operand()
+    return read.with_text(read.node, f"{read.atom(tensor)}.detach()") if tensor is not None else None
+
+
+def _by_mask(function: str, args: tuple, given: list[torch.Tensor]) -> bool:
+    """Return whether elements are selected by a mask, x[mask], or located, torch.where(mask)."""
+    if function == "where":
+        return len(args) == len(given) == 1
+    if function == "__setitem__" and not _has_axes(args[2]):
+        return False  # a scalar is filled in where the mask is true, without counting
+    if function not in ("__getitem__", "__setitem__"):
+        return False
+    return any(part.dtype in (torch.bool, torch.uint8) for part in _indices(args[1]))
+
+
+def _indices(index: Any) -> Iterator[torch.Tensor]:
+    for part in index if isinstance(index, tuple) else (index,):
+        if isinstance(part, torch.Tensor):
+            yield part
+
+
+def _has_axes(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() > 0

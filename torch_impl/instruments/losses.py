@@ -1,0 +1,188 @@
+"""Calls of loss functions, with the shapes, dtypes, values and origins of what goes in.
+
+From these the doctor tells what is wrong, such as a softmax before a loss that expects logits.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from parity.core.names import MODEL
+from parity.doctor import order, rewrite
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.training import LossCall
+from parity.doctor.rewrite import Expression, Spot
+from torch_impl.instruments import source, values
+from torch_impl.instruments.calls import Calls
+from torch_impl.instruments.origins import SAME, Origins, tensors
+
+Takes = Literal["", "logits", "probabilities", "log_probabilities"]
+
+LOSSES = frozenset(
+    (
+        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss", "kl_div"),
+        *("binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss", "soft_margin_loss"),
+    )
+)
+TAKES: dict[str, Takes] = {
+    "cross_entropy": "logits",
+    "binary_cross_entropy_with_logits": "logits",
+    "nll_loss": "log_probabilities",
+}
+ACTIVATIONS = {"SoftmaxBackward": "softmax", "LogSoftmaxBackward": "log_softmax", "SigmoidBackward": "sigmoid"}
+INVERSE = {"softmax": "log()", "sigmoid": "logit()"}  # what turns an activation's output into logits again
+RESHAPES = ("ViewBackward", "UnsafeViewBackward", "ReshapeAliasBackward", "AliasBackward", "CloneBackward")
+RESHAPES += ("UnsqueezeBackward", "SqueezeBackward", "ToCopyBackward")
+ADDED = (*RESHAPES, "AddBackward")  # a linear layer's bias may be added after the product
+KEPT = (*RESHAPES, "TransposeBackward", "PermuteBackward", "ClampBackward", "SelectBackward", "SliceBackward")
+LINEAR = ("AddmmBackward", "MmBackward", "LinearBackward", "BmmBackward", "BaddbmmBackward")
+PICKS = ("__getitem__", "index_select")
+LARGE = 2**24  # elements in a batch: larger ones are not compared
+MARK = "doctor activation"  # metadata key of an autograd node: the user's line without the activation
+
+
+class Losses:
+    """Records the losses of a step, which has these inputs."""
+
+    def __init__(self, step: Step, inputs: dict[str, torch.Tensor], calls: Calls, origins: Origins):
+        self.step, self.calls, self.origins = step, calls, origins
+        self._batch = {name: _rows(tensor) for name, tensor in inputs.items()} if len(inputs) > 1 else {}
+        self._fed: list[tuple[order.Rows, Spot | None]] = []  # what the model was given at each call
+        self._picked: WeakIdKeyDictionary = WeakIdKeyDictionary()  # where rows were put into another order
+
+    def fed(self, module: str, given: Any) -> None:
+        """Note what a module is called with; only the whole model's inputs count."""
+        if module == MODEL and self._batch:
+            self._fed += [(_rows(tensor), self._picked.get(tensor)) for tensor in tensors(given)]
+
+    def note(self, function: str, args: tuple, kwargs: dict, result: Any) -> None:
+        """Note a function call; if it is a loss, add it to the step."""
+        if function in ACTIVATIONS.values() and result.grad_fn is not None:
+            result.grad_fn.metadata.setdefault(MARK, self._without())
+        elif args and isinstance(result, torch.Tensor):
+            self._note_rows(function, args, result)
+        if function in LOSSES:
+            given = [*args, *(kwargs[name] for name in ("input", "target") if name in kwargs)]
+            self.step.losses.append(self._loss(function, given[0], given[1]))
+            self.origins.note(result, "loss")
+
+    def _loss(self, function: str, outputs: torch.Tensor, target: torch.Tensor) -> LossCall:
+        """Return the evidence of a call of a loss function with these outputs and target."""
+        activation, without = _activation(outputs)
+        call = LossCall(
+            function=function,
+            input=self.origins.describe(outputs),
+            target=self.origins.describe(target),
+            place=self.calls.place(source.line()),
+            straight=_is_straight(outputs),
+            activation=activation,
+            takes=TAKES.get(function, ""),
+        )
+        if call.takes:
+            call.smallest, call.largest = values.extent([outputs]) or (None, None)
+            call.sums = _sums(outputs)
+            axis = 1 if outputs.dim() > 1 else 0
+            logarithm = f"log_softmax({axis})" if call.takes == "log_probabilities" else "log()"
+            inside = without if call.takes == "logits" else None
+            call.mended = inside or _followed(INVERSE.get(activation, logarithm))
+        call.rows, call.reordered = self._order(target)
+        call.squeezed = squeezed(outputs, target)
+        call.transposed = _followed("transpose(1, -1)") if outputs.dim() > 2 and call.straight else None
+        return call
+
+    def _order(self, target: torch.Tensor) -> tuple[Any, Code | None]:
+        """Return how the target's rows relate to those that the model was given, and a correction."""
+        fed = [rows for rows, _ in self._fed]
+        relation = order.compared(self._batch, fed, _rows(target)) if fed else ""
+        if relation != "apart":
+            return relation, None
+        spots = [spot for _, spot in self._fed if spot]
+        of_target = self._picked.get(target)
+        mended = order.mended(spots[-1] if spots else None, of_target, "torch.randperm(len(x))")
+        expression = rewrite.expression(of_target)
+        line = rewrite.shown(expression.file, expression.node.lineno) if expression else ""
+        return relation, mended or Code(source=line)
+
+    def _note_rows(self, function: str, args: tuple, result: torch.Tensor) -> None:
+        """Note where rows are selected by index, and carry that along when they are only moved or cast."""
+        if function in PICKS and isinstance(args[-1], (torch.Tensor, np.ndarray, list)):
+            self._picked[result] = source.spot()
+        elif function in SAME and isinstance(args[0], torch.Tensor) and args[0] in self._picked:
+            self._picked[result] = self._picked[args[0]]
+
+    def _without(self) -> Code | None:
+        """Return the user's line without the activation it computes, or the line that made its module."""
+        if source.direct():
+            return rewrite.code(source.spot(), Expression.unwrapped)
+        module = self.calls.running[-1] if self.calls.running else None
+        spot = self.calls.building.spots.get(module) if module is not None else None
+        return rewrite.code(spot, _identity)
+
+
+def squeezed(left: torch.Tensor, right: torch.Tensor) -> Code | None:
+    """Return the user's line with the last axis squeezed off the operand that has one axis more than the other."""
+    if abs(left.dim() - right.dim()) != 1:
+        return None
+    return rewrite.code(source.spot(), lambda call: call.squeezed(left.dim() > right.dim(), "{}.squeeze(-1)"))
+
+
+def _identity(made: Expression) -> Code | None:
+    """Return a line such as nn.Softmax(dim=1) with nn.Identity() in its place."""
+    home = made.text(made.node.func).rpartition(".")[0] if made.function in vars(nn) else ""
+    return made.with_text(made.node, f"{home or 'torch.nn'}.Identity()") if made.function in vars(nn) else None
+
+
+def _followed(method: str) -> Code | None:
+    """Return the line of the loss with a method applied to its input."""
+
+    def change(call: Expression) -> Code | None:
+        given = getattr(call.node, "args", None)
+        node = given[0] if given else call.keyword("input")
+        return call.with_text(node, f"{call.atom(node)}.{method}") if node is not None else None
+
+    return rewrite.code(source.spot(), change)
+
+
+def _is_straight(tensor: torch.Tensor) -> bool:
+    """Return whether the tensor is a linear layer's output, at most reshaped."""
+    node = _behind(tensor, ADDED)
+    return node is not None and node.name().startswith(LINEAR)
+
+
+def _activation(tensor: torch.Tensor) -> tuple[str, Code | None]:
+    """Return the activation whose output this is, at most reshaped, and the user's line without it."""
+    node = _behind(tensor, KEPT)
+    name = ACTIVATIONS.get(node.name().rstrip("0123456789"), "") if node is not None else ""
+    return name, node.metadata.get(MARK) if node is not None and name else None
+
+
+def _behind(tensor: torch.Tensor, skipped: tuple[str, ...]) -> Any:
+    """Return the autograd node that made the tensor, skipping nodes with these names."""
+    node = tensor.grad_fn
+    while node is not None and node.name().startswith(skipped):
+        node = node.next_functions[0][0]
+    return node
+
+
+def _sums(tensor: torch.Tensor) -> tuple[float, float] | None:
+    """Return the smallest and the largest sum over the classes; None if there is no axis of classes."""
+    axis = 1 if tensor.dim() > 1 else 0
+    if not tensor.dim() or not tensor.numel() or tensor.shape[axis] < 2:
+        return None
+    with values.quiet():
+        sums = values.real(tensor).double().sum(axis)
+        return float(sums.min()), float(sums.max())
+
+
+def _rows(tensor: torch.Tensor) -> order.Rows:
+    """Return the rows of a tensor for comparison, or none if it cannot be read or is too large."""
+    if not tensor.dim() or tensor.is_nested or tensor.layout != torch.strided or not values.are_there(tensor):
+        return []
+    if tensor.numel() > LARGE or tensor.is_complex():
+        return []
+    with values.quiet():
+        return order.rows(values.real(tensor).detach().cpu().double().numpy())

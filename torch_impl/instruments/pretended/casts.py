@@ -1,0 +1,101 @@
+"""Replaces torch.autocast("cuda") on virtual devices, whose tensors PyTorch's own casts ignore.
+
+The functions and methods that torch.autocast casts are wrapped by name, where programs and torch.nn look them up
+(docs.pytorch.org/docs/stable/amp.html, "CUDA Ops that can autocast").
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from torch_impl.instruments.virtual_devices import VirtualTensor
+
+LOWER = """
+    __matmul__ __rmatmul__ addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_transpose1d
+    conv_transpose2d conv_transpose3d einsum gru gru_cell linear lstm lstm_cell matmul mm multi_dot mv prelu
+    rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell scaled_dot_product_attention
+"""
+FLOAT32 = """
+    __pow__ __rpow__ __rtruediv__ acos asin binary_cross_entropy_with_logits cdist cosh cosine_embedding_loss
+    cosine_similarity cross_entropy cumprod cumsum dist erfinv exp expm1 group_norm hinge_embedding_loss kl_div
+    l1_loss layer_norm log log10 log1p log2 log_softmax logsumexp margin_ranking_loss mse_loss multi_margin_loss
+    multilabel_margin_loss nll_loss norm normalize pdist poisson_nll_loss pow prod reciprocal renorm rsqrt sinh
+    smooth_l1_loss soft_margin_loss softmax softmin softplus sum tan triplet_margin_loss
+"""
+WIDEST = "addcdiv addcmul atan2 bilinear cat cross dot grid_sample index_put scatter_add stack tensordot"
+
+
+def patches() -> Iterator[tuple[Any, str, Any]]:
+    """Yield what is replaced: owner, name, value."""
+    for owner in (torch, torch._VF, torch.linalg, functional, torch.Tensor):
+        for names, dtype in ((LOWER, _lower), (FLOAT32, _float32), (WIDEST, _widest)):
+            for name in names.split():
+                if hasattr(owner, name):
+                    yield owner, name, _cast(getattr(owner, name), dtype)
+    yield functional, "binary_cross_entropy", _refused(functional.binary_cross_entropy)
+
+
+def _lower(tensors: list[torch.Tensor]) -> torch.dtype:
+    return torch.get_autocast_dtype("cuda")
+
+
+def _float32(tensors: list[torch.Tensor]) -> torch.dtype:
+    return torch.float32
+
+
+def _widest(tensors: list[torch.Tensor]) -> torch.dtype:
+    return functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+
+
+def _cast(function: Callable[..., Any], dtype: Callable[[list[torch.Tensor]], torch.dtype]) -> Callable[..., Any]:
+    """Wrap a function so that its arguments are cast while torch.autocast is on."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.is_autocast_enabled("cuda") and (tensors := list(_cast_ones((args, kwargs)))):
+            args, kwargs = _to((args, kwargs), dtype(tensors))
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _is_cast(value: Any) -> bool:
+    return isinstance(value, VirtualTensor) and value.is_floating_point() and value.dtype != torch.float64
+
+
+def _cast_ones(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors that are cast, also those within lists."""
+    if isinstance(value, (list, tuple, dict)):
+        for member in value.values() if isinstance(value, dict) else value:
+            yield from _cast_ones(member)
+    elif _is_cast(value):
+        yield value
+
+
+def _to(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, dict):
+        return {name: _to(member, dtype) for name, member in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_to(member, dtype) for member in value)
+    return value.to(dtype) if _is_cast(value) else value
+
+
+def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function that autocast refuses, so that it raises the error that it raises on CUDA."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.is_autocast_enabled("cuda") and any(True for _ in _cast_ones((args, kwargs))):
+            raise RuntimeError(
+                "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+                "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+                "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+                "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
+                "safe to autocast."
+            )
+        return function(*args, **kwargs)
+
+    return call

@@ -1,0 +1,141 @@
+"""Device names on their way into PyTorch: "cuda:1", torch.device("cuda", 1) and 1 become a virtual device.
+
+Covers everything that accepts `device=`, or uses a default device: the functions that make tensors, the default device,
+torch.Generator.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._device import DeviceContext, _device_constructors
+
+from torch_impl.instruments.virtual_devices import TYPE, Machine, VirtualDevices
+
+CALLED = "cuda"  # what the program calls the virtual devices
+_Device, _Generator = torch.device, torch.Generator
+_FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
+_FACTORIES = frozenset(_device_constructors())  # asked before patching: torch caches the functions that it finds
+
+
+def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
+    """Yield what is replaced: owner, name, value."""
+    for function in _FACTORIES:
+        if getattr(torch, function.__name__, None) is function:
+            yield torch, function.__name__, _made(function, machine)
+    yield torch, "get_default_device", _named(torch.get_default_device, machine)
+    yield torch, "Generator", _generators(machine)
+    yield torch, "device", Device("device", (), {"__module__": "torch", "machine": machine})
+    yield torch._C._nn, "_parse_to", _first_placed(torch._C._nn._parse_to, machine)
+    yield DeviceContext, "__init__", _first_placed(DeviceContext.__init__, machine, at=1)
+    yield DeviceContext, "__torch_function__", _in_context
+
+
+class Device(type):
+    """A stand-in for torch.device that accepts a number alone; its instances are plain torch.devices."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.device:
+        if len(args) == 1 and not kwargs and isinstance(args[0], int):
+            args = (cls.machine.called, args[0])
+        return _Device(*args, **kwargs)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, _Device)
+
+
+def located(machine: Machine, device: Any) -> Any:
+    """Return the virtual device that "cuda", a torch.device or a number means; anything else unchanged."""
+    if isinstance(device, str):
+        return machine.place(_Device(device)) if device.startswith(machine.called) else device
+    if isinstance(device, int) and not isinstance(device, bool):
+        return machine.place(_Device(machine.called, device))
+    return machine.place(device) if isinstance(device, _Device) else device
+
+
+def name(device: Any) -> str:
+    """Return the name of a device as the user knows it: "cuda:1" for lazy:1.
+
+    It also converts the device names within a text, such as an error message.
+    """
+    if isinstance(device, torch.device) and device.index is None:
+        device = VirtualDevices.machine.place(device)  # without an index it means the current device
+    text = re.sub(r"Lazy(\w+)Type\b", rf"torch.{CALLED}.\1Tensor", str(device))
+    return re.sub(rf"\b{TYPE}\b", CALLED, text)
+
+
+def _placed(function: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+    """Wrap a function so that its argument `device` becomes a virtual device."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("device") is not None:
+            kwargs["device"] = located(machine, kwargs["device"])
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _first_placed(function: Callable[..., Any], machine: Machine, at: int = 0) -> Callable[..., Any]:
+    """Wrap a function so that its argument at position `at`, and `device`, become virtual devices."""
+    placed = _placed(function, machine)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return placed(
+            *args[:at], *(located(machine, device) for device in args[at : at + 1]), *args[at + 1 :], **kwargs
+        )
+
+    return call
+
+
+def _made(function: Callable[..., torch.Tensor], machine: Machine) -> Callable[..., torch.Tensor]:
+    """Wrap a function that makes a tensor, for virtual devices and pinned memory."""
+    placed = _placed(_from_data(function) if function in _FROM_DATA else function, machine)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> torch.Tensor:
+        pinned = kwargs.pop("pin_memory", False)
+        result = placed(*args, **kwargs)
+        return result.pin_memory() if pinned else result
+
+    return call
+
+
+def _from_data(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Wrap torch.tensor and its like so that they make the tensor on the CPU and then move it.
+
+    They copy to the device in C++, which the dispatch mode does not see.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> torch.Tensor:
+        result = function(*args, **kwargs)
+        result = result if device is None else result.to(device)
+        return result.requires_grad_() if requires_grad else result
+
+    return call
+
+
+def _in_context(self: DeviceContext, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    """Do what torch's default-device mode does, also for the functions that are replaced here."""
+    kwargs = kwargs or {}
+    if function in _FACTORIES and kwargs.get("device") is None:
+        function = _from_data(function) if function in _FROM_DATA else function
+        kwargs["device"] = self.device
+    return function(*args, **kwargs)
+
+
+def _named(function: Callable[..., torch.device], machine: Machine) -> Callable[..., torch.device]:
+    return lambda: machine.name(function())
+
+
+def _generators(machine: Machine) -> type:
+    """Return a replacement of torch.Generator that draws on the physical device for virtual ones."""
+
+    def new(kind: type, device: Any = "cpu") -> torch.Generator:
+        place = _Device(located(machine, device))
+        return _Generator.__new__(kind, machine.physical if place.type == TYPE else place)
+
+    return type("Generator", (_Generator,), {"__new__": new})

@@ -1,0 +1,208 @@
+"""Replaces torch.cuda and torch.accelerator for virtual devices: their number, the current one, streams, memory.
+
+Work on a virtual device is complete when its call returns, so there is nothing to wait for. Random numbers come from
+the CPU's generator, which the seeding functions of torch.cuda leave alone.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from torch_impl.instruments.pretended.devices import located
+from torch_impl.instruments.virtual_devices import Machine
+
+NAME = "CPU (virtual)"
+MEMORY = 80 * 2**30
+NOTHING = """
+    _lazy_init empty_cache init ipc_collect manual_seed manual_seed_all reset_accumulated_memory_stats
+    reset_max_memory_allocated reset_max_memory_cached reset_peak_memory_stats seed seed_all
+    set_per_process_memory_fraction set_rng_state set_rng_state_all set_stream set_sync_debug_mode synchronize
+"""
+VALUES = {
+    "can_device_access_peer": True,
+    "get_arch_list": [],
+    "get_device_capability": (9, 0),
+    "get_device_name": NAME,
+    "get_sync_debug_mode": 0,
+    "is_available": True,
+    "is_bf16_supported": True,
+    "is_current_stream_capturing": False,
+    "is_initialized": True,
+    "max_memory_allocated": 0,
+    "max_memory_cached": 0,
+    "max_memory_reserved": 0,
+    "mem_get_info": (MEMORY, MEMORY),
+    "memory_allocated": 0,
+    "memory_cached": 0,
+    "memory_reserved": 0,
+    "memory_stats": {},
+    "memory_summary": "",
+}
+
+
+class Stream:
+    """A stream whose work is always complete."""
+
+    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any):
+        self.device, self.priority = device, priority
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+    def query(self) -> bool:
+        """Return whether its work is complete: always."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """Return whether it is capturing a graph: never."""
+        return False
+
+    def record_event(self, event: "Event | None" = None) -> "Event":
+        """Return an event that has happened."""
+        event = event or Event()
+        event.record()
+        return event
+
+    def synchronize(self, *args: Any) -> None:
+        """Return at once, as there is nothing to wait for."""
+
+    wait_event = wait_stream = synchronize
+
+
+class Event:
+    """A point in time."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        self._seconds = 0.0
+
+    def record(self, stream: Any = None) -> None:
+        """Make it happen now."""
+        self._seconds = time.perf_counter()
+
+    def elapsed_time(self, end: "Event") -> float:
+        """Return the milliseconds from this event to `end`."""
+        return (end._seconds - self._seconds) * 1000
+
+    def query(self) -> bool:
+        """Return whether it has happened: always."""
+        return True
+
+    def wait(self, stream: Any = None) -> None:
+        """Return at once, as there is nothing to wait for."""
+
+    def synchronize(self) -> None:
+        """Return at once, as there is nothing to wait for."""
+
+
+def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
+    """Yield what is replaced: owner, name, value."""
+    values = {name: _always(None) for name in NOTHING.split()} | {
+        name: _always(value) for name, value in VALUES.items()
+    }
+    values |= _devices(machine) | _streams(machine) | _randomness(machine)
+    for name, value in values.items():
+        yield torch.cuda, name, value
+    for name, value in {**values, **_accelerator(machine)}.items():
+        if hasattr(torch.accelerator, name):
+            yield torch.accelerator, name, value
+    yield torch, "Stream", Stream
+    yield torch, "Event", Event
+    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+        yield torch.cuda.nvtx, name, _always(0)
+    yield torch.cuda.nvtx, "range", lambda *args, **kwargs: nullcontext()
+    yield torch.cuda, "memory", SimpleNamespace(**vars(torch.cuda.memory) | values)
+    yield torch.backends.cudnn, "is_acceptable", _always(False)
+
+
+def _always(value: Any) -> Any:
+    return lambda *args, **kwargs: value
+
+
+def _devices(machine: Machine) -> dict[str, Any]:
+    """Return the functions that tell the number of devices and the current one, and that select it."""
+
+    def index(device: Any) -> int | None:
+        return None if device is None else located(machine, device).index
+
+    def select(device: Any) -> None:
+        machine.current = index(device)
+
+    class Device:
+        """Selects the current device within a `with` block."""
+
+        def __init__(self, device: Any):
+            self.index = index(device.get_device() if isinstance(device, torch.Tensor) else device)
+
+        def __enter__(self) -> None:
+            self._before = machine.current
+            if self.index is not None and self.index >= 0:
+                machine.current = self.index
+
+        def __exit__(self, *error: Any) -> None:
+            machine.current = self._before
+
+    properties = {"name": NAME, "major": 9, "minor": 0, "total_memory": MEMORY, "multi_processor_count": 132}
+    return {
+        "current_device": lambda: machine.current,
+        "device": Device,
+        "device_count": lambda: machine.count,
+        "device_of": Device,
+        "get_device_properties": lambda device=None: SimpleNamespace(**properties),
+        "set_device": select,
+    }
+
+
+def _streams(machine: Machine) -> dict[str, Any]:
+    def stream(device: Any = None) -> Stream:
+        return Stream(torch.device(machine.called, machine.current))
+
+    def within(stream: Stream | None) -> Any:
+        return nullcontext(stream)
+
+    return {
+        "Event": Event,
+        "Stream": Stream,
+        "StreamContext": within,
+        "current_stream": stream,
+        "default_stream": stream,
+        "stream": within,
+    }
+
+
+def _randomness(machine: Machine) -> dict[str, Any]:
+    """Return the functions for random numbers, of the CPU's generator or that of the physical GPU."""
+    if machine.physical.type == "cuda":
+        generator = torch.cuda.default_generators[machine.physical.index or 0]
+        return {
+            "get_rng_state": lambda device=None: generator.get_state(),
+            "manual_seed": generator.manual_seed,
+            "manual_seed_all": generator.manual_seed,
+            "set_rng_state": lambda state, device=None: generator.set_state(state),
+            "synchronize": lambda device=None: torch._C._cuda_synchronize(),
+        }
+    return {
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "get_rng_state_all": lambda: [torch.get_rng_state()] * (machine.count or 1),
+        "initial_seed": torch.initial_seed,
+    }
+
+
+def _accelerator(machine: Machine) -> dict[str, Any]:
+    """Return the functions that have another name in torch.accelerator than in torch.cuda."""
+    devices = _devices(machine)
+    return {
+        "current_accelerator": lambda check_available=False: torch.device(machine.called),
+        "current_device_idx": devices["current_device"],
+        "current_device_index": devices["current_device"],
+        "device_index": devices["device"],
+        "get_memory_info": _always((MEMORY, MEMORY)),
+        "set_device_idx": devices["set_device"],
+        "set_device_index": devices["set_device"],
+    }

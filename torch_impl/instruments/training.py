@@ -1,0 +1,236 @@
+"""How a step trains: its backward passes, their gradients, the optimizers, and float16 with loss scaling."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.amp import GradScaler
+from torch.optim import Optimizer, optimizer
+
+from parity.doctor import rewrite
+from parity.doctor.evidence import Step
+from parity.doctor.evidence.training import Backward, Gradient
+from parity.doctor.evidence.training import Optimizer as Seen
+from torch_impl.instruments import source, values
+from torch_impl.instruments.build import Building
+from torch_impl.instruments.calls import Calls
+from torch_impl.instruments.cuts import Cuts
+from torch_impl.instruments.events import Events
+from torch_impl.instruments.graphs import Graphs
+from torch_impl.instruments.origins import Origins
+from torch_impl.instruments.structure import inner
+
+# States of a gradient. If it was looked at several times, the one that stands last here counts.
+STATES = ("none", "zero", "finite", "not_finite")
+VALUED = ("finite", "not_finite")
+SCALES = ("MulBackward", "DivBackward")
+
+
+class Training:
+    """Observes the training in a step."""
+
+    def __init__(self, model: nn.Module, building: Building, calls: Calls, origins: Origins, cuts: Cuts):
+        self.model, self.building, self.calls, self.origins = inner(model), building, calls, origins
+        self.cuts = cuts
+        self.names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        self.graphs = Graphs()
+
+    @contextmanager
+    def watched(self, step: Step, reached: Callable[[Any], None]) -> Iterator[None]:
+        """Record in the step what happens within the block.
+
+        `reached` gets the losses, and the gradients that are not finite.
+        """
+        self.step, self.reached = step, reached
+        self._states = dict.fromkeys(self.names.values(), "none")
+        self._fresh = False  # there are gradients that have not been looked at
+        self._stepped: dict[Optimizer, None] = {}
+        # By optimizer: the learning rate, and the size of the parameters before and after the update that grew most.
+        self._growth: dict[Optimizer, tuple[float, float, float]] = {}
+        self._events = Events(step)
+        self._updates = 0
+        self._unscaled: list[tuple[torch.Tensor, torch.Tensor]] = []  # losses after and before a GradScaler scaled them
+        with ExitStack() as stack:
+            for patch in self._patches():
+                stack.enter_context(patch)
+            for handle in (
+                optimizer.register_optimizer_step_pre_hook(self._on_update),
+                optimizer.register_optimizer_step_post_hook(self._on_updated),
+            ):
+                stack.callback(handle.remove)
+            yield
+
+    def finish(self) -> None:
+        """Record the rest, when the step is over."""
+        self._look_at_gradients()
+        self.step.gradients += [Gradient(parameter=name, state=state) for name, state in self._states.items()]
+        self.step.optimizers += map(self._seen, self.building.optimizers)
+        self.step.half = self.step.half or self._half_parameters()
+        self.graphs.finish(self.step)
+        self._unscaled.clear()
+
+    def _patches(self) -> list[Any]:
+        return [
+            self.building.noting_optimizers(),
+            _patch(torch.autograd, "_engine_run_backward", self._backward),
+            _patch(Optimizer, "zero_grad", self._clear),
+            _patch(nn.Module, "zero_grad", self._clear),
+            _patch(GradScaler, "scale", self._scale),
+            _patch(GradScaler, "step", self._scaled_update),
+            _patch(torch.autocast, "__enter__", self._autocast),
+            *self._events.patches(),
+        ]
+
+    def _backward(self, run: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a backward pass and record it, with the parameters whose earlier gradients it adds to."""
+        if self.calls.phase == "backward":
+            return run(roots, *args, **kwargs)  # a checkpoint's own backward pass, within the outer one
+        scaled = any(map(self._is_scaled, roots))
+        self._events.note("backward")
+        record = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
+        record.optimizer, record.divided = self._called(), _divided()
+        record.update = f"{record.optimizer}.step()"
+        self.step.backwards.append(record)
+        self._fresh = True
+        earlier = {name: parameter.grad for name, parameter in self._parameters()}
+        earlier = {
+            name: (gradient, gradient._version)
+            for name, gradient in earlier.items()
+            if values.state(gradient) in VALUED
+        }
+        self.reached(roots)
+        for root in roots:
+            self.origins.note(root, "loss")
+            self.graphs.note_root(root, self.calls.place(record.source))
+            self.cuts.explain_whole(root)
+        with self.calls.within("backward", "update" if self.calls.phase == "update" else "other"):
+            results = run(roots, *args, **kwargs)
+        for name, parameter in self._parameters():
+            gradient, version = earlier.get(name, (parameter.grad, None))
+            if version is not None and (parameter.grad is not gradient or gradient._version != version):
+                record.kept.append(name)
+        return results
+
+    def _clear(self, clear: Callable[..., Any], owner: Any, *args: Any, **kwargs: Any) -> Any:
+        self._look_at_gradients()
+        self._events.note("clear")
+        return clear(owner, *args, **kwargs)
+
+    def _scale(self, scale: Callable[..., Any], scaler: GradScaler, outputs: Any) -> Any:
+        scaled = scale(scaler, outputs)
+        if scaler.is_enabled():
+            self.step.loss_scaled = True
+            if isinstance(outputs, torch.Tensor):
+                self._unscaled.append((scaled, outputs))
+        return scaled
+
+    def _scaled_update(self, update: Callable[..., Any], scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
+        """Note the update; a GradScaler itself skips the optimizer if a gradient is not finite."""
+        self._note_step(args[0] if args else kwargs["optimizer"])
+        return update(scaler, *args, **kwargs)
+
+    def _autocast(self, enter: Callable[..., Any], context: torch.autocast) -> Any:
+        if context._enabled and context.fast_dtype == torch.float16:
+            self.step.half = self.step.half or source.line()
+        return enter(context)
+
+    def _on_update(self, stepping: Optimizer, *_: Any) -> None:
+        self._note_step(stepping)
+        self._look_at_gradients()
+        self.calls.phase = "update"
+        self._size = values.root_mean_square(_held(stepping))
+
+    def _on_updated(self, stepping: Optimizer, *_: Any) -> None:
+        """Note how much an update changes the size of the parameters."""
+        self._updates += 1
+        self.calls.phase = "other"
+        rate = float(stepping.param_groups[0].get("lr", 0))
+        size_before, size_after = self._size, values.root_mean_square(_held(stepping))
+        _, least, most = self._growth.get(stepping, (0.0, 1.0, 0.0))
+        if not size_after * least <= most * size_before:  # written so that NaN counts as growth
+            self._growth[stepping] = rate, size_before, size_after
+
+    def _called(self) -> str:
+        """Return the name by which the user's line can refer to the optimizer."""
+        names = (rewrite.name(source.frame(), optimizer) for optimizer in self.building.optimizers)
+        return next(filter(None, names), "optimizer")
+
+    def _note_step(self, stepping: Optimizer) -> None:
+        if stepping not in self._stepped or self.step.events[-1].what != "update":
+            self._events.note("update")
+        self._stepped[stepping] = None
+        self.building.optimizers.setdefault(stepping, "")
+
+    def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        return self.model.named_parameters()
+
+    def _look_at_gradients(self) -> None:
+        """Note the state of the gradients, if there was a backward pass since the last look."""
+        is_fresh, self._fresh = self._fresh, False
+        for name, parameter in self._parameters() if is_fresh else ():
+            state = values.state(parameter.grad)
+            self._states[name] = max(state, self._states.get(name, "none"), key=STATES.index)
+            if state != "none":
+                self.origins.note(parameter.grad, "gradient")
+            if state == "not_finite":
+                self.reached(parameter.grad)
+
+    def _is_scaled(self, root: torch.Tensor) -> bool:
+        """Return whether the loss was multiplied or divided by a number, apart from what a GradScaler did.
+
+        A root that is not a scalar is a pipeline stage's output, whose loss was on another rank: assume that it was
+        scaled.
+        """
+        if root.numel() > 1:
+            return True  # a stage's output, whose gradient came from another rank
+        root = next((original for scaled, original in self._unscaled if scaled is root), root)
+        node = root.grad_fn
+        if node is None or not node.name().startswith(SCALES):
+            return False
+        return sum(original is not None for original, _ in node.next_functions) == 1
+
+    def _seen(self, optimizer: Optimizer) -> Seen:
+        rate, before, after = self._growth.get(optimizer, (None, None, None))
+        return Seen(
+            kind=type(optimizer).__name__,
+            source=self.building.optimizers[optimizer],
+            parameters=[self.names[id(parameter)] for parameter in _held(optimizer) if id(parameter) in self.names],
+            stepped=optimizer in self._stepped,
+            before=before,
+            after=after,
+            rate=rate,
+            slower=rewrite.code(self.building.spots.get(optimizer), lambda made: made.with_keyword("lr", "1e-3", 1)),
+        )
+
+    def _half_parameters(self) -> str:
+        """Return the line that made parameters float16."""
+        for module in self.model.modules():
+            own = module.parameters(recurse=False)
+            if any(parameter.dtype == torch.float16 and parameter.requires_grad for parameter in own):
+                return self.building.half or self.building.lines.get(module, "")
+        return ""
+
+
+def _held(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _divided() -> str:
+    """Return the user's line with its loss divided by a placeholder {}."""
+    call = rewrite.expression(source.spot())
+    loss = call.operand() if call else None
+    divided = call.with_text(loss, f"({call.text(loss)} / {{}})") if call and loss is not None else None
+    return divided.fix if divided else ""
+
+
+def _patch(owner: Any, name: str, function: Callable[..., Any]) -> Any:
+    """Return a patch that replaces a function by `function`, which gets the original as first argument."""
+    original = getattr(owner, name)
+
+    def patched(*args: Any, **kwargs: Any) -> Any:
+        return function(original, *args, **kwargs)
+
+    return mock.patch.object(owner, name, patched)
