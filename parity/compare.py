@@ -182,13 +182,13 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
             for _, result in in_order(builtin, compared, AHEAD * runner.at_once):
                 yield result
                 advance()
+            yield from wrong
             # A pair's traces may be large: no more of them at the same time than can be worked on.
             for subject, result in in_order(own, compared, runner.at_once):
                 if args.accept:
                     _accept(subject, result)
                 yield result
                 advance()
-    yield from wrong
 
 
 def _not_run(args: argparse.Namespace, chosen: Sequence[Case], devices: Devices, scratch: Path) -> Iterator[CaseResult]:

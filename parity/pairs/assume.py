@@ -15,7 +15,8 @@ import msgspec
 from parity.core.names import MODEL
 from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.values import SAME
-from parity.pairs.resolve import Ambiguity, Resolved, Run, Values, exchanged
+from parity.pairs.resolve import Resolved, Run, Values, exchanged
+from parity.pairs.weights.links import Ambiguity
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
 

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.values import SAME
+from parity.pairs.built import Built
 from parity.pairs.resolve import Resolved, Run, Values
-from parity.pairs.weights.built import Built
-from parity.pairs.weights.propose import Ambiguity, Proposal
+from parity.pairs.weights.links import Ambiguity
+from parity.pairs.weights.propose import Proposal
 from parity.trace.mapping import Entry, Mapping, Unlike
 from parity.trace.survey import Survey, Weight
 

@@ -1,13 +1,17 @@
-"""Parse and invert einops patterns, and solve for the sizes of their axes, as far as the weight mapping needs it."""
+"""Parse, invert and find einops patterns, and solve for the sizes of their axes, as far as the weight mapping needs."""
 
+import itertools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 Shape = tuple[int, ...]
+Sized = list[tuple[int, str]]  # axes: the size and the name of each
 Group = tuple[str, ...]  # the named axes that one axis of an array is made of; () for an axis of size one
 IDENTITY = "... -> ..."  # an explicit "nothing moves": in a rule, "" leaves it to the program how axes move
+MOST = 6  # patterns that are tried for one weight
+LARGEST = 5  # axes of a weight whose permutations are still tried
 TOKEN = re.compile(r"\(([^()]*)\)|(\S+)")
 
 
@@ -135,3 +139,57 @@ def tidy(pattern: str) -> str:
     """Remove brackets around single axes; return "" if nothing moves."""
     left, _, right = re.sub(r"\((\w+)\)", r"\1", pattern).partition("->")
     return "" if left.split() == right.split() else f"{left.strip()} -> {right.strip()}"
+
+
+def reshapes(torch: Shape, keras: Shape) -> list[str]:
+    """Return at most MOST patterns that make one shape of the other by moving, merging or splitting axes."""
+    long_axes = [number for number, size in enumerate(torch) if size != 1]
+    if torch == keras and len(long_axes) < 2:
+        return [""]
+    if math.prod(torch) != math.prod(keras) or len(long_axes) > LARGEST:
+        return []
+    orders = sorted(
+        itertools.permutations(long_axes), key=lambda order: (list(order) != long_axes, list(order) != long_axes[::-1])
+    )
+    candidates = (_regrouped(torch, keras, order) for order in orders)
+    patterns = dict.fromkeys(pattern for pattern in candidates if pattern is not None)
+    return list(itertools.islice(patterns, MOST))
+
+
+def _regrouped(torch: Shape, keras: Shape, order: tuple[int, ...]) -> str | None:
+    """Return the pattern that puts torch's axes in `order` and then only merges or splits neighbours, or None."""
+    torch_axes = [(torch[number], f"a{number}") for number in order]
+    keras_axes = [(size, f"b{number}") for number, size in enumerate(keras) if size != 1]
+    left, right = {}, {}
+    for torch_run, keras_run in _portions(torch_axes, keras_axes):
+        if len(torch_run) > 1 and len(keras_run) > 1:
+            return None
+        names = [name for _, name in (torch_run if len(keras_run) == 1 else keras_run)]
+        left.update({name: names if len(torch_run) == 1 else [name] for _, name in torch_run})
+        right.update({name: names if len(keras_run) == 1 else [name] for _, name in keras_run})
+    if len(left) != len(torch_axes) or len(right) != len(keras_axes):
+        return None
+    pattern = f"{_text('a', torch, left)} -> {_text('b', keras, right)}"
+    return "" if torch == keras and list(order) == sorted(order) else pattern
+
+
+def _portions(given: Sized, wanted: Sized) -> Iterator[tuple[Sized, Sized]]:
+    """Yield the shortest runs of axes on both sides that have the same number of elements."""
+    first = second = 0
+    while first < len(given) and second < len(wanted):
+        ends = [first + 1, second + 1]
+        sizes = [given[first][0], wanted[second][0]]
+        while sizes[0] != sizes[1]:
+            side = 0 if sizes[0] < sizes[1] else 1
+            rest = (given, wanted)[side]
+            if ends[side] >= len(rest):
+                return
+            sizes[side] *= rest[ends[side]][0]
+            ends[side] += 1
+        yield given[first : ends[0]], wanted[second : ends[1]]
+        first, second = ends
+
+
+def _text(letter: str, shape: Shape, names: dict[str, list[str]]) -> str:
+    groups = [names.get(f"{letter}{number}", ["1"]) for number in range(len(shape))]
+    return " ".join(group[0] if len(group) == 1 else f"({' '.join(group)})" for group in groups)

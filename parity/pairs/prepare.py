@@ -18,10 +18,10 @@ from parity.pairs import disputed
 from parity.pairs.activations.dropping import in_training
 from parity.pairs.activations.matching import match
 from parity.pairs.assume import assume
+from parity.pairs.built import Built, moved, read
 from parity.pairs.file import PairFile
 from parity.pairs.resolve import Resolved, resolve
 from parity.pairs.show import complaint
-from parity.pairs.weights.built import Built, moved, read
 from parity.pairs.weights.propose import Proposal, propose
 from parity.runtime.job import SurveyJob
 from parity.runtime.runner import Worker

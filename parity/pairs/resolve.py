@@ -9,7 +9,7 @@ import heapq
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,6 +19,8 @@ from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.owners import SEPARATORS, ancestors
 from parity.pairs.activations.values import CLOSE, SAME, Tensor, could_be_same, fit, sampled_distances
+from parity.pairs.weights.links import Ambiguity
+from parity.pairs.weights.propose import Proposal
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
 
@@ -30,33 +32,6 @@ MOST_TOGETHER = 12  # combinations that are tried where one tensor depends on se
 LOOK_AHEAD = 32  # how many of torch's tensors, from an ambiguity's module on, are looked for among Keras's
 CANDIDATES = 3  # how many of Keras's tensors are compared in full, after a sample has picked the nearest
 CLEARLY = 0.5  # the winner's distance is less than this fraction of the next one's
-
-
-class Ambiguity(Protocol):
-    """A module of torch's whose weights can be mapped in several ways, the first of them in the mapping.
-
-    `place` is the path of the module. Each choice is a list of entries for the same Keras variables. `counted` says
-    that the first choice follows the order in which both sides create the layers.
-    """
-
-    @property
-    def place(self) -> str: ...
-
-    @property
-    def choices(self) -> Sequence[Sequence[Entry]]: ...
-
-    @property
-    def counted(self) -> bool: ...
-
-
-class Proposal(Protocol):
-    """A weight mapping with its ambiguities."""
-
-    @property
-    def mapping(self) -> Mapping: ...
-
-    @property
-    def ambiguities(self) -> Sequence[Ambiguity]: ...
 
 
 class Resolved(NamedTuple):

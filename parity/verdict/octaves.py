@@ -21,7 +21,7 @@ ROWS: Final = 2048  # the exponents of float64
 LOWEST: Final = -1023  # the exponent of row 0, which holds the subnormal numbers
 PART: Final = 1 << 16  # elements whose limits are computed at a time: few enough for the cache
 SAMPLE: Final = 1024  # elements that are sampled at least for their noise, whatever their difference
-STRIDE: Final = 512  # the largest distance of sampled elements: a large tensor's sample is every 512th element
+STRIDE: Final = 64  # the largest distance of sampled elements: a large tensor's sample is every 64th element
 # The noise at a size is the largest over all smaller elements and those up to WINDOW octaves larger, because the only
 # element of an octave may be exact in the low runs by luck.
 WINDOW: Final = 3

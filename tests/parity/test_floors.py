@@ -86,3 +86,31 @@ def test_an_import_that_goes_up_is_seen(file: str, line: str, tmp_path: Path) ->
     (package / file).parent.mkdir(exist_ok=True)
     (package / file).write_text(line)
     assert len(wrong(package)) == 1
+
+
+# The files of the weight mapping, from the ground up.
+WEIGHTS = ("names", "units", "layouts", "links", "align", "equal_shapes", "propose")
+
+
+def imports_of_weights(text: str) -> set[str]:
+    """The files of the weight mapping that a file's text imports."""
+    modules = [
+        f"{node.module}.{alias.name}".split(".")
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    return {parts[3] for parts in modules if parts[:3] == ["parity", "pairs", "weights"]}
+
+
+def test_the_files_of_the_weight_mapping_import_those_below() -> None:
+    folder = PARITY / "pairs" / "weights"
+    assert {path.stem for path in folder.glob("*.py")} == {"__init__", *WEIGHTS}
+    for number, name in enumerate(WEIGHTS):
+        assert imports_of_weights((folder / f"{name}.py").read_text()) <= set(WEIGHTS[:number]), name
+    assert imports_of_weights(
+        "from parity.pairs.weights import links\nfrom parity.pairs.weights.units import Unit"
+    ) == {
+        "links",
+        "units",
+    }

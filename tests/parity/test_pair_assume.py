@@ -1,26 +1,15 @@
 """What a mapping assumes is told, and tried the other way: small models with two layers of one shape."""
 
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 from pair_halves import Array, Half, normal
 
 from parity.pairs.assume import MOST_RUNS, assume
 from parity.pairs.resolve import resolve
+from parity.pairs.weights.links import Ambiguity
+from parity.pairs.weights.propose import Proposal
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
-
-
-class Ambiguity(NamedTuple):
-    place: str
-    choices: list[list[Entry]]
-    counted: bool = False
-
-
-class Proposal(NamedTuple):
-    mapping: Mapping
-    ambiguities: list[Ambiguity]
 
 
 def ambiguity(block: str = "", counted: bool = False) -> Ambiguity:
@@ -30,7 +19,7 @@ def ambiguity(block: str = "", counted: bool = False) -> Ambiguity:
         [Entry(torch=[f"{block}{n}.w"], keras=[f"{block}{k}/w"]) for n, k in zip(("one", "two"), order, strict=True)]
         for order in orders
     ]
-    return Ambiguity(f"{block}one", ways, counted)
+    return Ambiguity(place=f"{block}one", choices=ways, counted=counted)
 
 
 def forward(half: Half, weights: dict[str, Array], names: tuple[str, str], blocks: list[str], even: bool) -> None:
@@ -62,7 +51,7 @@ class Models:
         """With the first choices of all."""
         entries = [entry for one in (*ambiguities, *named) for entry in one.choices[0]]
         torch = self.torch.survey(), self.torch.values
-        resolved = resolve(Proposal(Mapping(entries=entries), ambiguities), *torch, self.run)
+        resolved = resolve(Proposal(mapping=Mapping(entries=entries), ambiguities=ambiguities), *torch, self.run)
         told = assume(resolved, named, *torch, self.run)
         assert self.runs == told.runs
         return told.mapping

@@ -1,7 +1,6 @@
 """Doubts about the mapping of weights, decided by running: small models whose weights can be mapped in several ways."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -9,22 +8,14 @@ from pair_halves import Half, normal
 
 from parity.core.arrays import Array
 from parity.pairs.resolve import MOST_RUNS, Resolved, resolve
+from parity.pairs.weights.links import Ambiguity
+from parity.pairs.weights.propose import Proposal
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
 
 Weights = dict[str, Array]
 Forward = Callable[[Half, Weights], None]
 TURNED = "i o -> o i"
-
-
-class Ambiguity(NamedTuple):
-    place: str
-    choices: list[list[Entry]]
-
-
-class Proposal(NamedTuple):
-    mapping: Mapping
-    ambiguities: list[Ambiguity]
 
 
 def entry(torch: str, keras: str, rearrange: str = "") -> Entry:
@@ -34,13 +25,13 @@ def entry(torch: str, keras: str, rearrange: str = "") -> Entry:
 def turned_or_not(module: str, role: str = "w") -> Ambiguity:
     """A square matrix of unknown orientation: as it is comes first."""
     name = f"{module}.{role}", f"{module.replace('.', '/')}/{role}"
-    return Ambiguity(module, [[entry(*name)], [entry(*name, TURNED)]])
+    return Ambiguity(place=module, choices=[[entry(*name)], [entry(*name, TURNED)]])
 
 
 def proposal(*ambiguities: Ambiguity, more: tuple[Entry, ...] = ()) -> Proposal:
     """The first choices are in the mapping; weights that several ambiguities are about have their first."""
     entries = {tuple(one.keras): one for ambiguity in reversed(ambiguities) for one in ambiguity.choices[0]}
-    return Proposal(Mapping(entries=[*reversed(entries.values()), *more]), list(ambiguities))
+    return Proposal(mapping=Mapping(entries=[*reversed(entries.values()), *more]), ambiguities=list(ambiguities))
 
 
 class Models:
@@ -115,7 +106,7 @@ def test_a_right_default_takes_one_run() -> None:
 
 def test_without_doubts_the_model_runs_once() -> None:
     models = chain(1, set())
-    resolved = models.resolve(Proposal(Mapping(entries=[entry("l0.w", "l0/w")]), []))
+    resolved = models.resolve(Proposal(mapping=Mapping(entries=[entry("l0.w", "l0/w")]), ambiguities=[]))
     assert resolved.runs == 1 and by(resolved) == {"order"}
 
 
@@ -195,7 +186,7 @@ def test_siblings_of_one_shape(flat: bool, swapped: bool) -> None:
             [entry(f"{ours}{one}.w", f"{theirs}dense/w"), entry(f"{ours}{other}.w", f"{theirs}dense_1/w")]
             for one, other in (("gate", "up"), ("up", "gate"))
         ]
-        ambiguities.append(Ambiguity(f"{ours}gate", ways[::-1] if swapped else ways))
+        ambiguities.append(Ambiguity(place=f"{ours}gate", choices=ways[::-1] if swapped else ways))
         rest.append(entry(f"{ours}down.w", f"{theirs}down/w"))
     resolved = models.resolve(proposal(*ambiguities, more=tuple(rest)))
     found = {one.torch[0]: one.keras[0] for one in resolved.mapping.entries}

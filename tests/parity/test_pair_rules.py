@@ -177,3 +177,14 @@ def test_what_is_ignored_is_not_asked_for() -> None:
     assert len(proposed(here, there).mapping.unplaced) == 2
     mapping = proposed(here, there, ignore=Ignore(torch=["*.weight"], keras=["net/seen/*"])).mapping
     assert (mapping.unplaced[0].name, mapping.ignored) == ("x/kernel", ["a.weight", "mask.weight", "seen/total"])
+
+
+def test_running_decides_what_a_rule_leaves_open() -> None:
+    """How a square matrix of a custom layer stands; in which order a matrix takes what was flattened before it."""
+    model = bare()
+    proposal = proposed(model.torch, model.keras, WeightRule(torch="mix.w1", keras="mixer/w2"))
+    choices = [[entry.rearrange for entry in choice] for choice in proposal.ambiguities[0].choices]
+    assert (ruled(proposal), choices) == ([(["mix.w1"], ["mixer/w2"])], [[""], ["a0 a1 -> a1 a0"]])
+    lenet = MODELS["lenet"]
+    (ambiguity,) = proposed(lenet.torch, lenet.keras, WeightRule(torch="fc1.weight", keras="f1/kernel")).ambiguities
+    assert [choice[0].rearrange for choice in ambiguity.choices] == ["o i -> i o", "o (i y x) -> (y x i) o"]

@@ -12,8 +12,8 @@ from pair_zoo import MODELS
 
 from parity.core.errors import UsageError
 from parity.pairs import patterns
+from parity.pairs.patterns import reshapes
 from parity.pairs.transfer import fits, gradients_to_torch, to_keras, to_torch
-from parity.pairs.weights.families import reshapes
 from parity.pairs.weights.propose import propose
 from parity.trace.mapping import Entry
 

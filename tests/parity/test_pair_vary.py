@@ -16,6 +16,7 @@ from parity.pairs.vary.variations import GIVEN, Variation, digest, variations
 from parity.report.coverage import lines
 from parity.results import Branch, CaseResult, Coverage
 from parity.results import Variation as VariationResult
+from parity.subjects import pair
 from parity.trace.mapping import Match, Matching
 
 
@@ -187,7 +188,7 @@ def test_the_flag(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: list[s
         asked.append(varied)
         return CaseResult(case=file.case.name, verdict="error")
 
-    monkeypatch.setattr(command, "compared", compared)
+    monkeypatch.setattr(pair, "compared", compared)
     command.main([f"--pair={path}", "--quiet", *flags])
     assert asked == [expected]
 

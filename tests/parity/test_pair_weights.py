@@ -345,6 +345,18 @@ def test_what_nobody_names_is_in_order_of_creation_and_in_doubt(called: list[str
     assert not named.counted
 
 
+def test_only_what_both_sides_create_in_one_order_is_in_order_of_creation() -> None:
+    here = torch(linear("head_b", 4, 4), linear("head_a", 4, 4), called=["", "head_a", "head_b"])
+    there = labelled(keras(dense("dense", 4, 4), dense("dense_1", 4, 4), called=["dense_1", "dense"]))
+    (ambiguity,) = propose(here, there, PAIR).ambiguities
+    assert not ambiguity.counted, "torch defines them in another order than it calls them"
+    assert next(one.keras for one in ambiguity.choices[0] if one.torch == ["head_a.weight"]) == ["dense_1/kernel"]
+    here = torch(linear("head_a", 4, 4), linear("head_b", 4, 4))
+    there = labelled(keras(dense("dense", 4, 4), dense("own_dense", 4, 4)))
+    (ambiguity,) = propose(here, there, PAIR).ambiguities
+    assert not ambiguity.counted, "Keras counts each kind by itself"
+
+
 def test_a_buffer_that_training_changes_is_no_constant() -> None:
     here = torch(line("m", "Averaging", pe=(4,), position_ids=(1, 6)), linear("a", 4, 4))
     there = keras(dense("a", 4, 4))

@@ -1,13 +1,15 @@
 """What the terminal says: the devices, the layouts, what was skipped and why; in 80 columns too."""
 
+import errno
 import io
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from parity.config import cases
 from parity.layout.compare import differences
-from parity.report import terminal
+from parity.report import progress, terminal
 from parity.results import Against, CaseResult, Check, Divergence, Finding, LayoutCheck, Report, Suggestion
 from parity.trace.layout import Layout, Transfer
 
@@ -295,3 +297,51 @@ def test_a_pair_tells_what_was_not_looked_at_and_what_to_paste() -> None:
     assert "\n  training mode was not run\n" in text
     assert "\n  accepted: gelu.form at a, b: wanted\n" in text
     assert 'let --accept add it):\n\n[[expect]]\ncause = "weights.sum"\n' in text
+
+
+# While cases are run
+
+
+class Full(io.StringIO):
+    """A file that takes one line."""
+
+    def write(self, text: str) -> int:
+        if self.getvalue():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_a_row_is_printed_as_soon_as_its_case_is_known() -> None:
+    out = io.StringIO()
+    printed = terminal.Printed(out)
+    printed.expect(["a/single", "a_longer_name/single"])
+    printed.add(case("a/single"))
+    heading, first = out.getvalue().splitlines()
+    printed.add(case("a_longer_name/single", verdict="diverged"))
+    second = out.getvalue().splitlines()[2]
+    assert heading.index("verdict") == first.index("match") == second.index("diverged") == len("a_longer_name/single ")
+
+
+def test_cases_go_on_where_rows_cannot_be_printed() -> None:
+    printed = terminal.Printed(Full())
+    for name in ("a/single", "b/single"):
+        printed.add(case(name))
+    with pytest.raises(OSError, match="No space left"):
+        printed.end(Report())
+
+
+def test_a_terminal_shows_what_runs() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, color_system=None, width=NARROW)
+    with progress.shown("comparing", 3, "cases", lambda: {"torch": "a/single", "keras": ""}, console) as advance:
+        console.print("a row")
+        advance()
+    assert "a row" in out.getvalue() and "1/3 cases" in out.getvalue()
+    assert "torch: a/single" in out.getvalue() and "keras" not in out.getvalue()
+
+
+def test_a_file_gets_no_progress(capsys: pytest.CaptureFixture) -> None:
+    out = io.StringIO()
+    with progress.shown("comparing", 3, "cases", dict, Console(file=out)):
+        pass
+    assert out.getvalue() == capsys.readouterr().err == ""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from parity.pairs.activations.counterparts import Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.values import SAME, Fit, could_be_same
+from parity.pairs.alignment import Block, align
 
 Edges = dict[int, dict[int, Fit]]  # torch's number -> Keras's number -> how they fit
 Gaps = tuple[list[int], list[int]] | None
@@ -111,23 +112,13 @@ def _families(state: Counterparts, edges: Edges) -> Iterator[Family]:
 
 def _aligned(family: Family, edges: Edges, gaps: Gaps) -> list[tuple[ModuleOutput, ModuleOutput]]:
     """Return the pairs with the highest sum of scores that do not cross."""
-    torch, keras = family
     scores = _scores(family, edges, gaps)
-    best = [[0.0] * (len(keras) + 1) for _ in range(len(torch) + 1)]
-    for i, j in itertools.product(range(len(torch)), range(len(keras))):
-        together = best[i][j] + scores[i][j] if scores[i][j] else 0.0
-        best[i + 1][j + 1] = max(best[i][j + 1], best[i + 1][j], together)
-    pairs = []
-    i, j = len(torch), len(keras)
-    while i and j:
-        if best[i][j] == best[i - 1][j]:
-            i -= 1
-        elif best[i][j] == best[i][j - 1]:
-            j -= 1
-        else:
-            i, j = i - 1, j - 1
-            pairs.append((torch[i], keras[j]))
-    return pairs[::-1]
+
+    def ending(row: int) -> Iterator[Block]:
+        return (Block(row, column, 1, 1, score) for column, score in enumerate(scores[row - 1], 1) if score)
+
+    blocks = align(len(family.torch), len(family.keras), ending)
+    return [(family.torch[block.torch_end - 1], family.keras[block.keras_end - 1]) for block in blocks]
 
 
 def _scores(family: Family, edges: Edges, gaps: Gaps) -> list[list[float]]:

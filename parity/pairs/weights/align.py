@@ -2,67 +2,112 @@
 
 What one alignment leaves over (a shortcut that one side calls before the main path and the other after it) is aligned
 again among itself, until nothing can be linked any more. Shapes decide what is possible; then kinds count and, least
-of all, names.
+of all, names. Single weights that are left over, and buffers, are aligned in the same way.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
-from parity.pairs.patterns import Shape
+from parity.pairs.alignment import Block
+from parity.pairs.alignment import align as best_blocks
+from parity.pairs.built import Built
 from parity.pairs.weights import names
-from parity.pairs.weights.links import Link, link
-from parity.pairs.weights.units import Unit
+from parity.pairs.weights.links import Link, make_link
+from parity.pairs.weights.units import Unit, bare_unit, single_weight_units
+from parity.trace.survey import Survey
 
 # Scores: for each unit that gets a counterpart, then for what speaks for this very counterpart.
 PLACED, KIND, PART, NAME, NUMBER, NEXT = 3.0, 1.0, 1.5, 1.0, 0.25, 0.5
 ELSEWHERE = 5.0  # subtracted if a unit is within an encoder on one side and within a decoder on the other
 MISSING = 0.75  # subtracted for each weight that has no counterpart
-MOST = 3  # units that are packed into one
 SIZES = ((1, 1), (1, 3), (3, 1), (1, 2), (2, 1))  # how many units of torch's and of Keras's a link may hold
-ImageOf = Callable[[Unit], Shape]
-
-
-class PlacedLink(msgspec.Struct, frozen=True, eq=False):
-    """A link, the positions of its first units on both sides, and the number of the alignment that found it."""
-
-    link: Link
-    torch: int
-    keras: int
-    round: int
-
-
-def align(torch: Sequence[Unit], keras: Sequence[Unit], image: ImageOf) -> list[PlacedLink]:
-    """Return links between the units of both sides, in the order of torch's units.
-
-    `image` tells the shape, channels first, that torch flattens before a unit's matrix; () if it flattens none.
-    """
-    links = _Links(torch, keras, image)
-    left = list(range(len(torch))), list(range(len(keras)))
-    placed_links: list[PlacedLink] = []
-    for turn in range(len(torch) + 1):
-        steps = _best(*left, links)
-        if not steps:
-            break
-        for torch_positions, keras_positions in steps:
-            placed_links.append(
-                PlacedLink(links.link(torch_positions, keras_positions), torch_positions[0], keras_positions[0], turn)
-            )
-        used = (
-            {position for torch_positions, _ in steps for position in torch_positions},
-            {position for _, keras_positions in steps for position in keras_positions},
-        )
-        left = (
-            [position for position in left[0] if position not in used[0]],
-            [position for position in left[1] if position not in used[1]],
-        )
-    return sorted(placed_links, key=lambda placed: placed.torch)
-
-
+MAIN = ("weight", "recurrent", "depthwise", "pointwise")  # roles of weights that no side leaves out
 Positions = tuple[int, ...]
-Step = tuple[Positions, Positions]
+
+
+def align(torch: Sequence[Unit], keras: Sequence[Unit]) -> list[Link]:
+    """Return links between the units of both sides, in the order of torch's units."""
+    links = _Links(torch, keras)
+    left = [list(range(len(torch))), list(range(len(keras)))]
+    aligned: list[Link] = []
+    for turn in range(len(torch) + 1):
+        positions = _best(left[0], left[1], links)
+        if not positions:
+            break
+        for ours, theirs in positions:
+            link = links.link(ours, theirs)
+            if link:
+                aligned.append(replace(link, torch_position=ours[0], keras_position=theirs[0], round=turn))
+        used = [{position for step in positions for position in step[side]} for side in (0, 1)]
+        left = [[position for position in left[side] if position not in used[side]] for side in (0, 1)]
+    return sorted(aligned, key=lambda link: link.torch_position)
+
+
+def align_single_weights(torch: Sequence[Unit], keras: Sequence[Unit], links: Sequence[Link]) -> list[Link]:
+    """Align the weights that are left one by one.
+
+    Weights left over in two units that both have counterparts are not linked to each other: they belong to neither.
+    """
+    whole = {id(unit) for link in links for unit in (*link.torch, *link.keras)}
+    torch_left = _unused(torch, {name for link in links for entry in link.entries for name in entry.torch})
+    keras_left = _unused(keras, {name for link in links for entry in link.entries for name in entry.keras})
+    has_linked_owner = {id(weight): id(owner) in whole for weight, owner in (*torch_left, *keras_left)}
+    aligned = align([weight for weight, _ in torch_left], [weight for weight, _ in keras_left])
+    return [
+        link for link in aligned if not (has_linked_owner[id(link.torch[0])] and has_linked_owner[id(link.keras[0])])
+    ]
+
+
+def align_buffers(
+    torch: Survey, keras: Sequence[Unit], links: Iterable[Link], skipped: Iterable[str], built: Built
+) -> list[Link]:
+    """Align torch's buffers that are no statistics with the untrained weights that Keras has left.
+
+    Equal values decide first, then names. Floating-point buffers are aligned with each other, and whole numbers with
+    each other.
+    """
+    used = {name for link in links for entry in link.entries for name in entry.keras}
+    wanted = [unit for unit, _ in _unused(keras, used) if not unit.weights["weight"].trainable]
+    given = [bare_unit(weight) for weight in torch.weights if weight.constant and weight.name not in set(skipped)]
+    aligned = list(_of_equal_values(given, wanted, built))
+    linked = {id(unit) for link in aligned for unit in (*link.torch, *link.keras)}
+    for floating in (True, False):
+        ours, theirs = (
+            [unit for unit in units if _is_float(unit) == floating and id(unit) not in linked]
+            for units in (given, wanted)
+        )
+        aligned += align(ours, theirs)
+    return aligned
+
+
+def _of_equal_values(torch: Sequence[Unit], keras: Sequence[Unit], built: Built) -> Iterator[Link]:
+    """Yield links of units to which both builders gave equal values; of several, that with the most similar name."""
+    left = dict(enumerate(keras))
+    for unit in torch:
+        for number in sorted(left, key=lambda number: -names.similarity(unit.label, left[number].label)):
+            link = make_link([unit], [left[number]])
+            equal = [entry for choice in link.alternatives for entry in choice if built.same(entry)] if link else []
+            if link and equal:
+                yield replace(link, entries=equal[:1], choices=[])
+                del left[number]
+                break
+
+
+def _unused(units: Iterable[Unit], used: set[str]) -> list[tuple[Unit, Unit]]:
+    """Return each unused weight as a unit of its own, with the unit that it belongs to."""
+    return [
+        (single, unit)
+        for unit in units
+        for single in single_weight_units(unit)
+        if single.weights["weight"].name not in used
+    ]
+
+
+def _is_float(unit: Unit) -> bool:
+    return "float" in unit.weights["weight"].dtype
 
 
 class _Traits(NamedTuple):
@@ -91,115 +136,89 @@ class _Links:
     Scores are computed once for each signature, since models repeat their layers.
     """
 
-    def __init__(self, torch: Sequence[Unit], keras: Sequence[Unit], image: ImageOf) -> None:
-        self.torch, self.keras, self.image_of = torch, keras, image
-        self.signatures: dict[object, int] = {}
-        self.kinds = [[self._number(unit) for unit in units] for units in (torch, keras)]
-        self.sizes = [[_size(unit) for unit in units] for units in (torch, keras)]
-        self.missing: dict[tuple[Positions, Positions], float] = {}
-        numbers_of_traits: dict[_Traits, int] = {}
-        self.traits = [
-            [numbers_of_traits.setdefault(_Traits.of(unit), len(numbers_of_traits)) for unit in units]
-            for units in (torch, keras)
+    def __init__(self, torch: Sequence[Unit], keras: Sequence[Unit]) -> None:
+        self.torch, self.keras = torch, keras
+        signatures: dict[object, int] = {}
+        self.kinds = [
+            [signatures.setdefault(unit.signature, len(signatures)) for unit in side] for side in (torch, keras)
         ]
-        self.distinct_traits = list(numbers_of_traits)
-        self.first = [[names.numbers(unit.label)[:1] for unit in units] for units in (torch, keras)]
+        self.sizes = [[_size(unit) for unit in side] for side in (torch, keras)]
+        self.missing: dict[tuple[Positions, Positions], float] = {}
+        traits: dict[_Traits, int] = {}
+        self.traits = [[traits.setdefault(_Traits.of(unit), len(traits)) for unit in side] for side in (torch, keras)]
+        self.distinct_traits = list(traits)
+        self.first = [[names.numbers(unit.label)[:1] for unit in side] for side in (torch, keras)]
         self.evidence: dict[tuple[int, int], float] = {}
 
-    def _number(self, unit: Unit) -> int:
-        return self.signatures.setdefault(unit.signature, len(self.signatures))
+    def link(self, ours: Positions, theirs: Positions) -> Link | None:
+        """Return the link of some units; None if they cannot be linked."""
+        return make_link([self.torch[position] for position in ours], [self.keras[position] for position in theirs])
 
-    def link(self, torch_positions: Positions, keras_positions: Positions) -> Link:
-        """Return the link of some units.
-
-        Raises ValueError for units that `score` does not allow to be linked.
-        """
-        linked = self._linked(torch_positions, keras_positions)
-        if linked is None:
-            raise ValueError(f"units {torch_positions} and {keras_positions} cannot be linked")
-        return linked
-
-    def _linked(self, torch_positions: Positions, keras_positions: Positions) -> Link | None:
-        torch = [self.torch[position] for position in torch_positions]
-        return link(torch, [self.keras[position] for position in keras_positions], self.image_of(torch[0]))
-
-    def score(self, torch_positions: Positions, keras_positions: Positions) -> float:
+    def score(self, ours: Positions, theirs: Positions) -> float:
         """Return how much speaks for a link; 0 if the units cannot be linked."""
         key = (
-            tuple(self.kinds[0][position] for position in torch_positions),
-            tuple(self.kinds[1][position] for position in keras_positions),
+            tuple(self.kinds[0][position] for position in ours),
+            tuple(self.kinds[1][position] for position in theirs),
         )
         # Lone biases are packed only if their names say so: then equal signatures do not give equal answers.
-        named = len(keras_positions) > 1 and not self.torch[torch_positions[0]].family
+        named = len(theirs) > 1 and not self.torch[ours[0]].family
         if named or key not in self.missing:
-            self.missing[key] = self._missing(torch_positions, keras_positions)
+            self.missing[key] = self._missing(ours, theirs)
         if self.missing[key] < 0:
             return 0.0
-        evidence = [self._evidence(ours, theirs) for ours in torch_positions for theirs in keras_positions]
+        evidence = [self._evidence(torch, keras) for torch in ours for keras in theirs]
         own = sum(evidence) / len(evidence)
-        aliases = sum(self.torch[position].alias for position in torch_positions)
-        return PLACED * (len(torch_positions) + len(keras_positions) - aliases) + own - MISSING * self.missing[key]
+        aliases = sum(self.torch[position].alias for position in ours)
+        return PLACED * (len(ours) + len(theirs) - aliases) + own - MISSING * self.missing[key]
 
-    def _missing(self, torch_positions: Positions, keras_positions: Positions) -> float:
+    def _missing(self, ours: Positions, theirs: Positions) -> float:
         """Return how many weights a link would leave without a counterpart; -1 if there is no link."""
-        linked = self._linked(torch_positions, keras_positions)
-        if linked is None:
+        link = self.link(ours, theirs)
+        if link is None:
             return -1.0
-        counts = (
-            sum(len(self.torch[position].weights) for position in torch_positions),
-            sum(len(self.keras[position].weights) for position in keras_positions),
-        )
-        linked_counts = (
-            sum(len(entry.torch) for entry in linked.entries),
-            sum(len(entry.keras) for entry in linked.entries),
-        )
-        return float(sum(counts) - sum(linked_counts))
+        given = sum(len(unit.weights) for unit in (*link.torch, *link.keras))
+        return float(given - sum(len(entry.torch) + len(entry.keras) for entry in link.entries))
 
-    def _evidence(self, ours: int, theirs: int) -> float:
+    def _evidence(self, torch: int, keras: int) -> float:
         """Return how much kinds and names speak for two units being counterparts.
 
         It is computed once for all units whose names differ only in numbers; the first number is compared each time.
         """
-        key = self.traits[0][ours], self.traits[1][theirs]
+        key = self.traits[0][torch], self.traits[1][keras]
         if key not in self.evidence:
             self.evidence[key] = self.distinct_traits[key[0]].against(self.distinct_traits[key[1]])
-        first = self.first[0][ours]
-        return self.evidence[key] + (NUMBER if first and first == self.first[1][theirs] else 0.0)
+        first = self.first[0][torch]
+        return self.evidence[key] + (NUMBER if first and first == self.first[1][keras] else 0.0)
 
 
 def _size(unit: Unit) -> int:
     """Return the number of elements of a unit's main weights; biases may be missing on one side."""
-    return sum(math.prod(weight.shape) for role, weight in unit.weights.items() if role in _MAIN)
+    return sum(math.prod(weight.shape) for role, weight in unit.weights.items() if role in MAIN)
 
 
-_MAIN = ("weight", "recurrent", "depthwise", "pointwise")
-
-
-def _best(torch_left: list[int], keras_left: list[int], links: _Links) -> list[Step]:
-    """Return the steps of the alignment of two sequences with the highest score, by dynamic programming.
+def _best(torch_left: list[int], keras_left: list[int], links: _Links) -> list[tuple[Positions, Positions]]:
+    """Return which units the best alignment links, by their positions.
 
     `torch_left` and `keras_left` are the positions of the units that have no counterpart yet.
     """
-    width = len(keras_left) + 1
-    scores = [[0.0] * width for _ in range(len(torch_left) + 1)]
-    steps_taken: list[list[Step | None]] = [[None] * width for _ in range(len(torch_left) + 1)]
     sizes = [links.sizes[0][position] for position in torch_left], [links.sizes[1][position] for position in keras_left]
-    ends = [_ends(sizes[1], count) for count in range(MOST + 1)]
-    for row in range(1, len(torch_left) + 1):
-        possible: dict[int, list[Step]] = {}
+    ends = {count: _ends(sizes[1], count) for _, count in SIZES}
+
+    def ending(row: int) -> Iterator[Block]:
         for rows, columns in SIZES:
+            ours = tuple(torch_left[row - rows : row])
             for column in ends[columns].get(sum(sizes[0][row - rows : row]), ()) if row >= rows else ():
-                step = tuple(torch_left[row - rows : row]), tuple(keras_left[column - columns : column])
-                possible.setdefault(column, []).append(step)
-        for column in range(1, width):
-            scores[row][column] = max(scores[row - 1][column], scores[row][column - 1])
-            for step in possible.get(column, ()):
-                score = links.score(*step)
-                first = row - len(step[0]), column - len(step[1])
-                total = score + scores[first[0]][first[1]] + NEXT * (steps_taken[first[0]][first[1]] is not None)
-                if score > 0 and total > scores[row][column]:
-                    scores[row][column], steps_taken[row][column] = total, step
-    return _path(scores, steps_taken)
+                score = links.score(ours, tuple(keras_left[column - columns : column]))
+                yield Block(row, column, rows, columns, score)
+
+    blocks = best_blocks(len(torch_left), len(keras_left), ending, NEXT)
+    return [
+        (
+            tuple(torch_left[position] for position in block.torch_positions),
+            tuple(keras_left[position] for position in block.keras_positions),
+        )
+        for block in blocks
+    ]
 
 
 def _ends(sizes: list[int], count: int) -> dict[int, list[int]]:
@@ -208,19 +227,3 @@ def _ends(sizes: list[int], count: int) -> dict[int, list[int]]:
     for end in range(count, len(sizes) + 1):
         ends_by_size.setdefault(sum(sizes[end - count : end]), []).append(end)
     return ends_by_size
-
-
-def _path(scores: list[list[float]], steps_taken: list[list[Step | None]]) -> list[Step]:
-    """Follow the steps that were taken back from the end."""
-    row, column = len(scores) - 1, len(scores[0]) - 1
-    steps = []
-    while row and column:
-        step = steps_taken[row][column]
-        if step:
-            steps.append(step)
-            row, column = row - len(step[0]), column - len(step[1])
-        elif scores[row - 1][column] == scores[row][column]:
-            row -= 1
-        else:
-            column -= 1
-    return steps[::-1]

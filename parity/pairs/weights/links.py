@@ -1,75 +1,113 @@
-"""Link units of both sides that hold the same weights: one to one, or several packed into one."""
+"""Link units of both sides that hold the same weights: one to one, or several packed into one.
 
-from collections.abc import Iterable, Sequence
+Shapes and kinds decide whether units can be linked at all, and how the weights move from torch's to Keras's. Where they
+leave several ways (a matrix of a custom layer, the order in which matrices are packed), a link holds all of them.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from parity.pairs.patterns import Shape, numbered
-from parity.pairs.weights import families, packs
-from parity.pairs.weights.families import MOST
-from parity.pairs.weights.packs import fitting
+from parity.pairs.patterns import MOST, numbered, reshapes, tidy
+from parity.pairs.transfer import fits
+from parity.pairs.weights import layouts
+from parity.pairs.weights.layouts import Move, Packed
+from parity.pairs.weights.names import distinctive_parts
 from parity.pairs.weights.units import RECURRENT, Unit
 from parity.trace.mapping import Entry
+from parity.trace.survey import Weight
+
+MATRICES = ("linear", "linear_io", "attention", "einsum")
+PACKED = (("query", "key", "value"), ("key", "value"), ("gate", "up"))  # in the order in which they are packed
+FIXED_ORDER = PACKED[:2]  # gate and up may be packed in either order
+Choices = list[list[Entry]]
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Units that hold the same weights, and the entries of the mapping that follow.
 
-    `ambiguities` holds, for each ambiguity, its choices: lists of entries for the same Keras variables, the first as
-    in `entries`.
+    `choices`: lists of entries for the same Keras variables, the first as in `entries`, among which only running can
+    decide; empty if there is nothing to decide. `torch_position` and `keras_position` are those of the first units
+    among all of their sides; `round` is the number of the alignment that made the link.
     """
 
     torch: tuple[Unit, ...]
     keras: tuple[Unit, ...]
     entries: list[Entry]
-    ambiguities: list[list[list[Entry]]] = []
+    choices: Choices = []
+    torch_position: int = 0
+    keras_position: int = 0
+    round: int = 0
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the link has one unit on each side."""
+        return len(self.torch) == len(self.keras) == 1
+
+    @property
+    def alternatives(self) -> Choices:
+        """All entries, once for each choice."""
+        variables = {name for entry in itertools.chain(*self.choices[:1]) for name in entry.keras}
+        rest = [entry for entry in self.entries if not variables.intersection(entry.keras)]
+        return [[*choice, *rest] for choice in self.choices or [[]]]
 
 
-def link(torch: Sequence[Unit], keras: Sequence[Unit], image: Shape = ()) -> Link | None:
-    """Return the link by which Keras's units hold the weights of torch's, or None if shapes and kinds do not allow one.
+class Ambiguity(msgspec.Struct, frozen=True, kw_only=True):
+    """Weights of torch's module at `place` that can be mapped in several ways.
 
-    `image` is the shape, channels first, that torch flattens before the unit's matrix.
+    Each choice replaces the entries of the same Keras variables. `counted` says that the weights are siblings', and
+    that the first choice pairs them in the order in which both sides create them.
     """
+
+    place: str
+    choices: Choices
+    counted: bool = False
+
+
+def make_link(torch: Sequence[Unit], keras: Sequence[Unit]) -> Link | None:
+    """Return the link by which Keras's units hold the weights of torch's, or None if shapes and kinds allow none."""
     match len(torch), len(keras):
         case 1, 1:
-            choices = _single(torch[0], keras[0], image)
+            choices = _single(torch[0], keras[0])
         case 1, _:
-            choices = packs.cut(torch[0], keras)
+            choices = _cut(torch[0], keras)
         case 2, 1 if "depthwise" in keras[0].weights and "pointwise" in keras[0].weights:
             choices = _separable(torch, keras[0])
         case _:
-            choices = packs.joined(torch, keras[0])
+            choices = _joined(torch, keras[0])
     if not choices or not choices[0]:
         return None
-    return _with_ambiguity(tuple(torch), tuple(keras), choices)
-
-
-def _with_ambiguity(torch: tuple[Unit, ...], keras: tuple[Unit, ...], choices: list[list[Entry]]) -> Link:
-    """Make a link of several choices; what all choices share is no part of the ambiguity."""
     first, *others = choices
+    # What all choices share is no part of what is to be decided.
     differing = [entry for entry in first if any(entry not in other for other in others)]
     variables = {name for entry in differing for name in entry.keras}
-    ambiguity = [[entry for entry in choice if variables.intersection(entry.keras)] for choice in choices]
-    return Link(torch=torch, keras=keras, entries=first, ambiguities=[ambiguity] if others else [])
+    open_choices = [[entry for entry in choice if variables.intersection(entry.keras)] for choice in choices]
+    return Link(torch=tuple(torch), keras=tuple(keras), entries=first, choices=open_choices if others else [])
 
 
-def _patterns(texts: Iterable[str]) -> list[dict[str, Any]]:
-    return [{"rearrange": text} for text in texts]
+def _entry(torch: Iterable[Weight], keras: Iterable[Weight], **fields: Any) -> Entry:
+    return Entry(torch=[weight.name for weight in torch], keras=[weight.name for weight in keras], **fields)
 
 
-def _single(torch: Unit, keras: Unit, image: Shape) -> list[list[Entry]]:
+def _fitting(torch: Sequence[Weight], keras: Sequence[Weight], moves: Iterable[Move]) -> list[Entry]:
+    """Return the entries of these moves that the shapes allow."""
+    candidates = (_entry(torch, keras, **move) for move in moves)
+    shapes = [weight.shape for weight in torch], [weight.shape for weight in keras]
+    return [candidate for candidate in candidates if fits(candidate, *shapes)]
+
+
+def _single(torch: Unit, keras: Unit) -> Choices:
     """Return every choice of how the unit's main weight moves, each with the entries of its other weights."""
     if torch.family in RECURRENT or keras.family in RECURRENT:
         return [_recurrent(torch, keras)] if torch.family == keras.family else []
     if "weight" not in torch.weights or "weight" not in keras.weights:
         return []
-    torch_weight, keras_weight = torch.weights["weight"], keras.weights["weight"]
     moves = [
-        {"rearrange": text, "sizes": families.flattened(text, image)}
-        for text in _patterns_of_matrix(torch, keras, image)
+        {"rearrange": text, "sizes": layouts.flattened(text, torch.image)} for text in _patterns_to_try(torch, keras)
     ]
-    main = fitting([torch_weight], [keras_weight], moves)
+    main = _fitting([torch.weights["weight"]], [keras.weights["weight"]], moves)
     roles = [role for role in torch.weights if role != "weight"]
     return [
         [choice, *(entry for role in roles for entry in _other_weight(torch, keras, role, choice))]
@@ -77,23 +115,24 @@ def _single(torch: Unit, keras: Unit, image: Shape) -> list[list[Entry]]:
     ]
 
 
-def _patterns_of_matrix(torch: Unit, keras: Unit, image: Shape) -> list[str]:
+def _patterns_to_try(torch: Unit, keras: Unit) -> list[str]:
     """Return the patterns to try for the unit's main weight, the likeliest first.
 
     If both kinds are certain, only the known layouts are tried; otherwise all that the shapes allow.
     """
-    known = families.layouts(torch, keras, image) if torch.family and keras.family else []
-    if known and torch.certain and keras.certain:
+    known = layouts.known_patterns(torch, keras) if torch.family and keras.family else []
+    is_certain = torch.certain and keras.certain
+    if known and is_certain:
         return known
     torch_shape, keras_shape = torch.weights["weight"].shape, keras.weights["weight"].shape
     plain = torch.family in ("norm", "embedding", "prelu") and torch.family == keras.family
-    if plain and torch_shape == keras_shape and torch.certain and keras.certain:
+    if plain and torch_shape == keras_shape and is_certain:
         return [""]
-    reshapes = families.reshapes(torch_shape, keras_shape)
+    shaped = reshapes(torch_shape, keras_shape)
     # A Keras kernel is usually the transpose of torch's weight, so that the identity is tried last.
     if len(torch_shape) == 2 and keras.weights["weight"].role == "kernel":
-        reshapes.sort(key=lambda text: text == "")
-    patterns = [*known, *reshapes]
+        shaped.sort(key=lambda text: text == "")
+    patterns = [*known, *shaped]
     canonical = [numbered(text) for text in patterns]
     return [text for number, text in enumerate(patterns) if canonical[number] not in canonical[:number]]
 
@@ -106,36 +145,100 @@ def _other_weight(torch: Unit, keras: Unit, role: str, main: Entry) -> list[Entr
     moves_alike = (
         torch_weight.shape == torch.weights["weight"].shape and keras_weight.shape == keras.weights["weight"].shape
     )
-    texts = [main.rearrange] if moves_alike else families.reshapes(torch_weight.shape, keras_weight.shape)
-    return fitting([torch_weight], [keras_weight], _patterns(texts))[:1]
+    texts = [main.rearrange] if moves_alike else reshapes(torch_weight.shape, keras_weight.shape)
+    return _fitting([torch_weight], [keras_weight], [{"rearrange": text} for text in texts])[:1]
 
 
 def _recurrent(torch: Unit, keras: Unit) -> list[Entry]:
     """Return the entries of a recurrent layer, or [] unless at least two of its weights fit."""
-    if not {"weight", "recurrent"} <= set(torch.weights) & set(keras.weights):
+    if not {"weight", "recurrent"} <= torch.weights.keys() & keras.weights.keys():
         return []
     entries = []
-    for role, move in families.recurrent(torch, keras).items():
+    for role, move in layouts.recurrent(torch, keras).items():
         sources = [role, "recurrent_bias"] if role == "bias" else [role]
-        if role in keras.weights and role in torch.weights:
-            entries += fitting([torch.weights[source] for source in sources], [keras.weights[role]], [move])
+        if role in keras.weights and torch.weights.keys() >= set(sources):
+            entries += _fitting([torch.weights[source] for source in sources], [keras.weights[role]], [move])
     return entries if len(entries) >= 2 else []
 
 
-def _separable(torch: Sequence[Unit], keras: Unit) -> list[list[Entry]]:
+def _separable(torch: Sequence[Unit], keras: Unit) -> Choices:
     """Link torch's depthwise convolution and the pointwise one after it to Keras's separable convolution."""
     depthwise, pointwise = torch
     if (depthwise.family, pointwise.family) != ("conv", "conv") or len(depthwise.weights) != 1:
         return []
-    space = families.SPACE[max(len(depthwise.weights["weight"].shape) - 2, 0)]
-    entries = fitting(
-        [depthwise.weights["weight"]], [keras.weights["depthwise"]], _patterns([f"(c m) 1 {space} -> {space} c m"])
-    )
-    pointwise_pattern = _patterns([f"o i {space} -> {space} i o"])
-    entries += fitting([pointwise.weights["weight"]], [keras.weights["pointwise"]], pointwise_pattern)
-    bias = fitting([pointwise.weights["bias"]], [keras.weights["bias"]], [{}]) if _both(pointwise, keras) else []
-    return [entries + bias] if len(entries) == 2 else []
+    entries = []
+    for unit, role, text in zip(torch, ("depthwise", "pointwise"), layouts.separable(depthwise), strict=True):
+        entries += _fitting([unit.weights["weight"]], [keras.weights[role]], [{"rearrange": text}])
+    if len(entries) < 2:
+        return []
+    has_bias = "bias" in pointwise.weights and "bias" in keras.weights
+    return [entries + (_fitting([pointwise.weights["bias"]], [keras.weights["bias"]], [{}]) if has_bias else [])]
 
 
-def _both(torch: Unit, keras: Unit) -> bool:
-    return "bias" in torch.weights and "bias" in keras.weights
+def _cut(torch: Unit, keras: Sequence[Unit]) -> Choices:
+    """Return choices of entries that cut torch's matrix into those of several Keras layers."""
+    if "weight" not in torch.weights or any("weight" not in unit.weights for unit in keras):
+        return []
+    if torch.family == "" and len(torch.weights["weight"].shape) == 1:
+        return _cut_vector(torch, keras)
+    alike = len({unit.signature for unit in keras}) == 1 and all(unit.family in MATRICES for unit in keras)
+    if not alike or torch.family not in MATRICES:
+        return []
+    choices = _in_orders(_packing_orders(keras), list(layouts.cut(torch, keras[0])))
+    return [entries for units, packed in choices if (entries := _packed_entries([torch], units, packed))]
+
+
+def _cut_vector(torch: Unit, keras: Sequence[Unit]) -> Choices:
+    """Return choices for biases alone, whose matrices a rule of the user's covers.
+
+    There are some only if the layers' names tell the order in which they are packed.
+    """
+    orders = _packing_orders(keras)
+    if len(orders) > 1 or any(unit.family for unit in keras):
+        return []
+    keras_weights = [unit.weights["weight"] for unit in orders[0]]
+    return [
+        [entry] for entry in _fitting([torch.weights["weight"]], keras_weights, layouts.vectors(torch, orders[0][0]))
+    ]
+
+
+def _joined(torch: Sequence[Unit], keras: Unit) -> Choices:
+    """Return choices of entries that join several matrices of torch's into one of Keras's."""
+    if keras.family not in ("linear", "einsum") or any(unit.family != "linear" for unit in torch):
+        return []
+    if "weight" not in keras.weights or any("weight" not in unit.weights for unit in torch):
+        return []
+    choices = _in_orders(_packing_orders(torch), list(layouts.joined(torch, keras)))
+    return [entries for units, packed in choices if (entries := _packed_entries(units, [keras], packed))]
+
+
+def _in_orders(orders: list[tuple[Unit, ...]], ways: list[Packed]) -> Iterator[tuple[tuple[Unit, ...], Packed]]:
+    """Yield every way of packing in the likeliest order, and the likeliest way in the other orders.
+
+    All combinations would be too many to try by running.
+    """
+    yield from ((orders[0], way) for way in ways)
+    yield from ((order, way) for order in orders[1:] for way in ways[:1])
+
+
+def _packing_orders(units: Sequence[Unit]) -> list[tuple[Unit, ...]]:
+    """Return the orders in which units may be packed; only one if their names tell."""
+    parts = distinctive_parts([unit.label for unit in units])
+    packing_order = next((packed for packed in PACKED if sorted(packed) == sorted(parts)), None)
+    if not packing_order:
+        return list(itertools.permutations(units))[:MOST]
+    first = tuple(units[parts.index(part)] for part in packing_order)
+    return [first] if packing_order in FIXED_ORDER else [first, first[::-1]]
+
+
+def _packed_entries(torch: Sequence[Unit], keras: Sequence[Unit], packed: Packed) -> list[Entry]:
+    """Return the entries of the matrices and of the biases, or [] if the matrices do not fit."""
+    entries: list[Entry] = []
+    for role, text in (("weight", packed.weight), ("bias", packed.bias)):
+        if all(role in unit.weights for unit in (*torch, *keras)):
+            sides = [unit.weights[role] for unit in torch], [unit.weights[role] for unit in keras]
+            fitting = _fitting(*sides, [{"rearrange": tidy(text), "sizes": packed.sizes}])
+            if role == "weight" and not fitting:
+                return []
+            entries += fitting
+    return entries

@@ -103,3 +103,14 @@ def distinctive_words(path: str) -> frozenset[str]:
     """Return the words of a path's last two names, without numbers and words that say nothing."""
     last = "/".join(re.split(r"[./]", path)[-2:])
     return frozenset(word for word in words(last) if word not in EMPTY and not word.isdigit())
+
+
+def distinctive_parts(labels: list[str]) -> list[str]:
+    """Return the part (query, gate, ...) that each label names, "" if it names none.
+
+    Words that all labels share are ignored, so that only what tells the labels apart counts.
+    """
+    words_of_labels = [words(label) for label in labels]
+    shared = set(words_of_labels[0]).intersection(*words_of_labels[1:])
+    parts = set(PARTS.values()) - shared
+    return [next((word for word in reversed(own) if word in parts), "") for own in words_of_labels]

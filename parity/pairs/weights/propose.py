@@ -5,37 +5,26 @@ ambiguity, and running both sides decides (parity.pairs.resolve).
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from parity.config.pair import Pair
-from parity.pairs.weights import ambiguous, leftovers, names
-from parity.pairs.weights.align import PlacedLink, align
-from parity.pairs.weights.built import Built
-from parity.pairs.weights.families import Images
-from parity.pairs.weights.named import named
-from parity.pairs.weights.rules import ignored, ruled
-from parity.pairs.weights.units import execution, one_bias, units
+from parity.pairs import rules
+from parity.pairs.built import Built
+from parity.pairs.patterns import IDENTITY
+from parity.pairs.transfer import check
+from parity.pairs.weights import equal_shapes, names
+from parity.pairs.weights.align import align, align_buffers, align_single_weights
+from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
+from parity.pairs.weights.units import Unit, execution, one_bias, units
 from parity.trace.mapping import Entry, Mapping, Unplaced, counts
 from parity.trace.survey import Survey, Weight
 
 CANDIDATES = 5  # at most so many are listed for a weight without a counterpart
 NOTHING = Built()
 ONE_BIAS = "PyTorch's GRU computes what Keras's does with reset_after=True; this layer has reset_after=False"
-
-
-class Ambiguity(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights of torch's module at `place` that can be mapped in several ways.
-
-    Each choice replaces the entries of the same Keras variables. `counted` says that the weights are siblings', and
-    that the first choice pairs them in the order in which both sides create them.
-    """
-
-    place: str
-    choices: list[list[Entry]]
-    counted: bool = False
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,50 +44,126 @@ def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING) ->
 
     Raises UsageError for rules that do not fit.
     """
-    skipped = [ignored(torch, pair.ignore.torch), ignored(keras, pair.ignore.keras)]
-    rules = ruled(torch, keras, pair.weights)
-    torch_units = units(torch, {*skipped[0], *(name for rule in rules for name in rule.entry.torch)})
-    keras_units = units(keras, {*skipped[1], *(name for rule in rules for name in rule.entry.keras)})
-    image = Images(torch)
-    placed = named(align(torch_units, keras_units, image), image)
-    rest = leftovers.align_single_weights(torch_units, keras_units, placed)
-    rest += leftovers.buffers(torch, keras_units, [*placed, *rest], skipped[0], built)
-    ambiguous_units = [ambiguous.AmbiguousUnits(rule.module, rule.choices) for rule in rules if rule.choices]
-    ambiguous_units += ambiguous.ambiguities(placed, image)
-    ambiguous_units += [
-        ambiguous.AmbiguousUnits(placed_link.link.torch[0].module, placed_link.link.ambiguities[0])
-        for placed_link in rest
-        if placed_link.link.ambiguities
-    ]
-    found_entries = [entry for placed_link in [*placed, *rest] for entry in _entries(placed_link, placed)]
-    entries = leftovers.copied([rule.entry for rule in rules] + found_entries)
-    order = execution(torch)
+    skipped = [rules.ignored(torch, pair.ignore.torch), rules.ignored(keras, pair.ignore.keras)]
+    by_rule = [_moves(rule, torch, keras) for rule in rules.ruled(torch, keras, pair.weights)]
+    torch_units = units(torch, {*skipped[0], *(name for moves in by_rule for name in moves[0].torch)})
+    keras_units = units(keras, {*skipped[1], *(name for moves in by_rule for name in moves[0].keras)})
+    links = equal_shapes.assign_by_names(align(torch_units, keras_units))
+    rest = align_single_weights(torch_units, keras_units, links)
+    rest += align_buffers(torch, keras_units, [*links, *rest], skipped[0], built)
+    entries = [entry for link in [*links, *rest] for entry in _entries(link, links)]
+    module = {weight.name: weight.module for weight in torch.weights}
     ambiguities = [
-        Ambiguity(
-            place=choice.place, choices=leftovers.with_copies(choice.choices, found_entries), counted=choice.counted
-        )
-        for choice in ambiguous_units
+        *(
+            Ambiguity(place=module[moves[0].torch[0]], choices=[[entry] for entry in moves])
+            for moves in by_rule
+            if len(moves) > 1
+        ),
+        *equal_shapes.ambiguities(links),
+        *(Ambiguity(place=link.torch[0].module, choices=link.choices) for link in rest if link.choices),
     ]
-    ambiguities.sort(key=lambda ambiguity: order.get(ambiguity.place, (0, 0)))
-    by_names = [
-        Ambiguity(place=choice.place, choices=choice.choices) for choice in ambiguous.decided_by_names(placed, image)
-    ]
-    return Proposal(mapping=_mapping(torch, keras, entries, skipped), ambiguities=ambiguities, named=by_names)
+    order = execution(torch)
+    return Proposal(
+        mapping=_mapping(torch, keras, _copied([moves[0] for moves in by_rule] + entries), skipped),
+        ambiguities=sorted(
+            (replace(ambiguity, choices=_with_copies(ambiguity.choices, entries)) for ambiguity in ambiguities),
+            key=lambda ambiguity: order.get(ambiguity.place, (0, 0)),
+        ),
+        named=equal_shapes.decided_by_names(links),
+    )
 
 
-def _entries(placed_link: PlacedLink, placed: list[PlacedLink]) -> Iterator[Entry]:
+def _moves(rule: rules.Ruled, torch: Survey, keras: Survey) -> list[Entry]:
+    """Return the rule's entry, once for each way in which the axes may move if the rule gives none.
+
+    Raises UsageError if the shapes do not fit.
+    """
+    sides = _weights(torch, rule.entry.torch), _weights(keras, rule.entry.keras)
+    moves = (_automatic(rule.entry, (torch, keras), sides) if rule.is_open else []) or [rule.entry]
+    check(moves[0], *([weight.shape for weight in weights] for weights in sides))
+    return moves
+
+
+def _weights(survey: Survey, wanted: Iterable[str]) -> list[Weight]:
+    by_name = {weight.name: weight for weight in survey.weights}
+    return [by_name[name] for name in wanted]
+
+
+def _automatic(entry: Entry, surveys: tuple[Survey, Survey], sides: tuple[list[Weight], list[Weight]]) -> list[Entry]:
+    """Return how these weights would be mapped if their modules were known to be counterparts.
+
+    There are no entries if the shapes forbid it.
+    """
+    torch_units, keras_units = (_holders(survey, weights) for survey, weights in zip(surveys, sides, strict=True))
+    link = make_link(torch_units, keras_units) if torch_units and keras_units else None
+    # The choices hold only what is ambiguous; a bias is not, once its kernel is known, and stands in the entries.
+    choices = [*link.choices, link.entries] if link else []
+    own = [other for choice in choices for other in choice if (other.torch, other.keras) == (entry.torch, entry.keras)]
+    return [replace(other, by="rule") for number, other in enumerate(own) if other not in own[:number]]
+
+
+def _holders(survey: Survey, weights: list[Weight]) -> list[Unit]:
+    """Return the units that hold these weights, in the order of the weights."""
+    modules = {weight.module for weight in weights}
+    all_units = units(replace(survey, weights=[weight for weight in survey.weights if weight.module in modules]))
+    wanted = [weight.name for weight in weights]
+    holding = [
+        (wanted.index(weight.name), unit)
+        for unit in all_units
+        for weight in unit.weights.values()
+        if weight.name in wanted
+    ]
+    return list(dict.fromkeys(unit for _, unit in sorted(holding, key=lambda pair: pair[0])))
+
+
+def _entries(link: Link, links: Sequence[Link]) -> Iterator[Entry]:
     """Yield the entries of a link, each with how it was found."""
-    torch_unit, keras_unit = placed_link.link.torch[0], placed_link.link.keras[0]
-    if (
-        names.similarity(torch_unit.label, keras_unit.label)
-        or names.part(torch_unit.label) == names.part(keras_unit.label) != ""
-    ):
+    torch_unit = link.torch[0]
+    if names.similarity(torch_unit.label, link.keras[0].label):
         by = "name"
     else:
-        alike = [other for other in placed if other.link.torch[0].signature == torch_unit.signature]
+        alike = [other for other in links if other.torch[0].signature == torch_unit.signature]
         by = "shape" if len(alike) == 1 else "order"
-    for entry in placed_link.link.entries:
+    for entry in link.entries:
         yield replace(entry, by=by)
+
+
+def _copied(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries, those of a weight that torch ties and Keras has several times merged into one."""
+    by_torch_names: dict[tuple[str, ...], Entry] = {}
+    for entry in entries:
+        key = tuple(entry.torch)
+        earlier = by_torch_names.get(key)
+        if earlier is None:
+            by_torch_names[key] = entry
+        elif len(entry.keras) == 1 and not (entry.order or entry.each or earlier.order or earlier.each):
+            by_torch_names[key] = _copy(earlier, entry)
+    return list(by_torch_names.values())
+
+
+def _with_copies(choices: Choices, entries: list[Entry]) -> Choices:
+    """Add to each choice the other copies of the tied weights that it is about."""
+    variables = {name for entry in choices[0] for name in entry.keras}
+    tied = {name for entry in choices[0] for name in entry.torch}
+    rest = [entry for entry in entries if tied.intersection(entry.torch) and not variables.intersection(entry.keras)]
+    return [_copied([*rest, *choice]) for choice in choices]
+
+
+def _copy(first: Entry, further: Entry) -> Entry:
+    """Return the entry `first` extended by a further copy of the same torch weight."""
+    patterns = first.rearrange.split(";") if first.combine == "copy" else [first.rearrange]
+    if first.combine == "copy" and len(patterns) == 1:
+        patterns *= len(first.keras)
+    patterns = [pattern.strip() for pattern in [*patterns, further.rearrange]]
+    rearrange = patterns[0] if len(set(patterns)) == 1 else "; ".join(pattern or IDENTITY for pattern in patterns)
+    return Entry(
+        torch=first.torch,
+        keras=[*first.keras, *further.keras],
+        rearrange=rearrange,
+        sizes={**first.sizes, **further.sizes},
+        combine="copy",
+        by=first.by,
+    )
 
 
 def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[list[str]]) -> Mapping:

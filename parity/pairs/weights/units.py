@@ -6,14 +6,15 @@ their own too, unless their names say which is the matrix and which the bias.
 """
 
 import functools
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from parity.pairs.weights import names
+from parity.pairs.patterns import Shape
 from parity.trace.survey import Module, Survey, Weight
 
 # The common name of a weight's role, by the attribute that holds it on either side.
@@ -48,7 +49,8 @@ class Unit:
     `label` is the name that the unit is known by: its module's, and what tells it from other units of that module.
     `chosen` is that part of the label which somebody chose, without the names that a framework counted. `certain`
     says whether the module's kind is sure to be what its name says; `facts` are the module's. `defined` is the number
-    of the module in the order of definition. `alias` says that torch ties the weight to another unit's.
+    of the module in the order of definition. `alias` says that torch ties the weight to another unit's. `image` is the
+    shape, channels first, that torch flattens before the matrix; () if it flattens none.
     """
 
     label: str
@@ -60,6 +62,7 @@ class Unit:
     weights: dict[str, Weight]
     defined: int = 0
     alias: bool = False
+    image: Shape = ()
 
     @property
     def counted(self) -> bool:
@@ -88,8 +91,9 @@ def units(survey: Survey, taken: Iterable[str] = ()) -> list[Unit]:
         by_module.setdefault(weight.module, []).append(weight)
     order = execution(survey)
     paths = sorted(by_module, key=lambda path: order.get(path, (len(order), 0)))
+    image = _images(survey)
     grouped = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
-    return [replace(unit, defined=defined.get(unit.module, 0)) for unit in grouped]
+    return [replace(unit, defined=defined.get(unit.module, 0), image=image(unit)) for unit in grouped]
 
 
 def single_weight_units(unit: Unit) -> Iterator[Unit]:
@@ -97,10 +101,15 @@ def single_weight_units(unit: Unit) -> Iterator[Unit]:
     for weight in unit.weights.values():
         label = f"{unit.label}{'.' if unit.label else ''}{weight.role}"
         chosen = f"{unit.chosen}.{weight.role}"
-        yield Unit(
-            label=label, module=unit.module, chosen=chosen, family="", certain=False, facts={},
-            weights={"weight": weight}, alias=unit.alias,
-        )  # fmt: skip
+        yield replace(bare_unit(weight), label=label, module=unit.module, chosen=chosen, alias=unit.alias)
+
+
+def bare_unit(weight: Weight) -> Unit:
+    """Return a unit of one weight that goes by its own name, and of which nothing else is known."""
+    return Unit(
+        label=weight.name, module=weight.module, chosen=weight.name, family="", certain=False, facts={},
+        weights={"weight": weight},
+    )  # fmt: skip
 
 
 def _aliases(survey: Survey, weights: dict[str, Weight]) -> list[Weight]:
@@ -128,6 +137,26 @@ def execution(survey: Survey) -> dict[str, tuple[int, int]]:
             around = re.split(r"[./][^./]*$", around)[0] if re.search(r"[./]", around) else ""
         order[module.path] = (called.get(around, 0), number)
     return order
+
+
+def _images(survey: Survey) -> Callable[[Unit], Shape]:
+    """Return a function that tells `image` of a unit: what a convolutional network of torch's flattens before it."""
+    convolutional = survey.side == "torch" and any("conv" in module.kind.lower() for module in survey.modules)
+    outputs = survey.outputs if convolutional else []
+    first = {seen.module: number for number, seen in reversed(list(enumerate(outputs)))}
+
+    def image(unit: Unit) -> Shape:
+        weight = unit.weights.get("weight")
+        if unit.family != "linear" or weight is None or len(weight.shape) != 2 or unit.module not in first:
+            return ()
+        for seen in reversed(outputs[: first[unit.module]]):
+            if math.prod(seen.shape[1:]) != weight.shape[1]:
+                return ()
+            if len(seen.shape) > 2:
+                return seen.shape[1:]
+        return ()
+
+    return image
 
 
 def _units(survey: Survey, modules: dict[str, Module], path: str, weights: list[Weight]) -> list[Unit]:
@@ -218,14 +247,3 @@ def _layers(module: Module, weights: list[Weight]) -> list[Unit]:
         )
         for part, roles in parts.items()
     ]  # fmt: skip
-
-
-def distinctive_parts(labels: list[str]) -> list[str]:
-    """Return the part (query, gate, ...) that each label names, "" if it names none.
-
-    Words that all labels share are ignored, so that only what tells the labels apart counts.
-    """
-    words_of_labels = [names.words(label) for label in labels]
-    shared = set(words_of_labels[0]).intersection(*words_of_labels[1:])
-    parts = set(names.PARTS.values())
-    return [next((word for word in reversed(words) if word in parts - shared), "") for words in words_of_labels]

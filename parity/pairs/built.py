@@ -24,30 +24,30 @@ ROUNDINGS = 8  # how many times torch's own rounding another order of the same o
 
 
 class Built(NamedTuple):
-    """Values by name. `rounded`: torch's as built at the run precision."""
+    """Values by name; `rounded` are torch's as built at the run precision."""
 
     torch: Values = {}
     rounded: Values = {}
     keras: Values = {}
 
     def has(self, entry: Entry) -> bool:
-        """Whether both builders gave values to all tensors of an entry."""
+        """Return whether both builders gave values to all tensors of an entry."""
         return all(name in self.rounded for name in entry.torch) and all(name in self.keras for name in entry.keras)
 
     def same(self, entry: Entry) -> bool:
-        """Whether both builders gave the same values, which are not one number everywhere: those are no evidence."""
+        """Return whether both builders gave the same values; one number everywhere, which is no evidence, is not."""
         return self.has(entry) and not self.is_flat(entry) and self.unlike(entry) is None
 
     def is_flat(self, entry: Entry) -> bool:
-        """Whether Keras's variables hold one number each."""
+        """Return whether Keras's variables hold one number each."""
         return all(bool((array == array.flat[0]).all()) for array in self._keras(entry) if array.size)
 
     def is_unfilled(self, entry: Entry) -> bool:
-        """Whether Keras's variables hold nothing but 0 or nothing but 1, as initializers leave them."""
+        """Return whether Keras's variables hold nothing but 0 or nothing but 1, as initializers leave them."""
         return self.is_flat(entry) and all(array.flat[0] in (0, 1) for array in self._keras(entry) if array.size)
 
     def unlike(self, entry: Entry) -> Unlike | None:
-        """How the builders' values differ; None where it is no more than the run precision rounds."""
+        """Return how the builders' values differ; None where it is no more than the run precision rounds."""
         theirs = self._keras(entry)
         shapes = [array.shape for array in theirs]
         torch, rounded = (
@@ -69,7 +69,10 @@ class Built(NamedTuple):
 
 
 def read(torch: Path, keras: Path) -> Built:
-    """Those of two surveys. Raises TraceError."""
+    """Return the values that the builders of two surveyed models gave, from the folders of the surveys.
+
+    Raises TraceError.
+    """
     rounded = survey.built(torch)
     exact = {name: array for name, array in TensorFile(torch / survey.WEIGHTS).items() if name in rounded}
     frozen = {weight.name for weight in survey.read(torch).weights if not weight.constant}
@@ -87,14 +90,14 @@ def _equal(one: Array, other: Array) -> bool:
 
 
 def _flat(arrays: Sequence[Array]) -> Floats:
-    """As float64, masks at most as low as float32 goes."""
+    """Return all values in one array of float64, with masks at most as low as float32 goes."""
     whole = np.concatenate([array.astype(np.float64).reshape(-1) for array in arrays])
     finite = np.isfinite(whole)
     return np.where(finite, np.clip(whole, -LARGEST, LARGEST), whole)
 
 
 def _is_rounding(torch: Floats, rounded: Floats, keras: Floats) -> bool:
-    """Whether each element differs by no more than what those as large as it, or smaller, lose at the run precision."""
+    """Return whether no element differs by more than elements of its size, or smaller, lose at the run precision."""
     order = np.argsort(np.abs(torch), kind="stable")
     lost, noise = _distance(torch, rounded), np.zeros_like(torch)
     if _largest(lost) <= DRAWN * _largest(np.abs(torch)):
@@ -104,7 +107,7 @@ def _is_rounding(torch: Floats, rounded: Floats, keras: Floats) -> bool:
 
 
 def _distance(one: Floats, other: Floats) -> Floats:
-    """Of elements: 0 where they are the same, infinite where one of them is not finite."""
+    """Return how far apart elements are: 0 where they are the same, infinite where one of them is not finite."""
     same = (one == other) | (np.isnan(one) & np.isnan(other))
     with np.errstate(invalid="ignore"):
         apart = np.abs(one - other)
@@ -116,7 +119,7 @@ def _largest(values: Floats) -> float:
 
 
 def _summary(values: Floats, place: int) -> str:
-    """Their range, and the one at a place."""
+    """Return the range of values, and the value at a position, as text."""
     low, high = (float(end) for end in (values.min(), values.max()))
     here = f"{values[place]:.6g}"
     return here if low == high else f"min {low:.6g}, max {high:.6g}, at [{place}] {here}"

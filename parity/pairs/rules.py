@@ -1,4 +1,4 @@
-"""Apply the [[weights]] and [ignore] sections of a pair's file to the weights of both models.
+"""Find the weights of both models that the [[weights]] and [ignore] sections of a pair's file name.
 
 A name may hold placeholders: {i} stands for a part of one component of the path, the same on both sides. A Keras
 weight may be given by its name, by the framework's own name, or by the end of either. "..." at the start of a name
@@ -11,30 +11,20 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from parity.config.pair import WeightRule
 from parity.core.errors import UsageError, nearest
 from parity.pairs.patterns import tidy
-from parity.pairs.transfer import check
-from parity.pairs.weights.links import link
-from parity.pairs.weights.units import Unit, units
 from parity.trace.mapping import Entry
-from parity.trace.survey import Survey, Weight
+from parity.trace.survey import Survey
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
-Choices = list[list[Entry]]
 
 
 class Ruled(NamedTuple):
-    """What a rule says of some weights.
-
-    `choices` are the possible moves, if the rule leaves open how their axes move.
-    """
+    """A rule with exact names; `is_open` says that it leaves open how the weights' axes move."""
 
     entry: Entry
-    module: str
-    choices: Choices
+    is_open: bool
 
 
 class _Weights:
@@ -42,9 +32,8 @@ class _Weights:
 
     def __init__(self, survey: Survey) -> None:
         self.side = survey.side
-        self.weights = {weight.name: weight for weight in survey.weights}
-        self.names = {name: name for name in self.weights}
-        self.names |= {alias: name for alias, name in survey.tied.items() if name in self.weights}
+        self.names = {weight.name: weight.name for weight in survey.weights}
+        self.names |= {alias: name for alias, name in survey.tied.items() if name in self.names}
         for weight in survey.weights:
             self.names |= {also: weight.name for also in weight.also if also not in self.names}
 
@@ -84,22 +73,26 @@ def ignored(survey: Survey, globs: Iterable[str]) -> list[str]:
 
 
 def ruled(torch: Survey, keras: Survey, rules: Iterable[WeightRule]) -> list[Ruled]:
-    """Return what the rules say of each weight that they name.
+    """Return the rules with exact names, each once for everything that its placeholders can stand for.
 
-    Raises UsageError if a name does not exist or comes twice, or if shapes do not fit.
+    Raises UsageError if a name does not exist or comes twice.
     """
-    surveys, sides = (torch, keras), (_Weights(torch), _Weights(keras))
-    completed = [
-        _complete(_entry(rule, torch_names, keras_names), not rule.rearrange, surveys, sides)
+    sides = _Weights(torch), _Weights(keras)
+    entries = [
+        Ruled(_entry(rule, torch_names, keras_names), _is_open(rule))
         for rule in rules
         for torch_names, keras_names in _expanded(rule, *sides)
     ]
     for side in ("torch", "keras"):
-        names = sorted(name for rule_applied in completed for name in getattr(rule_applied.entry, side))
+        names = sorted(name for rule in entries for name in getattr(rule.entry, side))
         duplicate = next((name for name, after in itertools.pairwise(names) if name == after), None)
         if duplicate:
             raise UsageError(f"[[weights]]: {side}'s {duplicate!r} is named twice: expected one rule for each weight")
-    return completed
+    return entries
+
+
+def _is_open(rule: WeightRule) -> bool:
+    return not (rule.rearrange or rule.order or rule.each) and rule.combine == "join"
 
 
 def _entry(rule: WeightRule, torch: list[str], keras: list[str]) -> Entry:
@@ -169,46 +162,3 @@ def _values(text: str, weights: _Weights) -> Iterator[dict[str, str]]:
 
 def _filled(text: str, values: dict[str, str]) -> str:
     return PLACEHOLDER.sub(lambda placeholder: values[placeholder[1]], text)
-
-
-def _complete(entry: Entry, free: bool, surveys: tuple[Survey, Survey], sides: tuple[_Weights, _Weights]) -> Ruled:
-    """Return the rule's entry, with the way in which axes move if the rule gives none.
-
-    `free` says that the rule gives none. Raises UsageError if the shapes do not fit.
-    """
-    torch_weights = [sides[0].weights[name] for name in entry.torch]
-    keras_weights = [sides[1].weights[name] for name in entry.keras]
-    free = free and not entry.order and not entry.each and entry.combine == "join"
-    choices = _automatic(entry, surveys, (torch_weights, keras_weights)) if free else []
-    chosen = choices[0] if choices else entry
-    check(chosen, [weight.shape for weight in torch_weights], [weight.shape for weight in keras_weights])
-    return Ruled(chosen, torch_weights[0].module, [[choice] for choice in choices] if len(choices) > 1 else [])
-
-
-def _automatic(entry: Entry, surveys: tuple[Survey, Survey], sides: tuple[list[Weight], list[Weight]]) -> list[Entry]:
-    """Return how these weights would be mapped if their modules were known to be counterparts.
-
-    There are no entries if the shapes forbid it.
-    """
-    torch_units, keras_units = (_holders(survey, weights) for survey, weights in zip(surveys, sides, strict=True))
-    made_link = link(torch_units, keras_units) if torch_units and keras_units else None
-    choices = (
-        made_link.ambiguities[0] if made_link and made_link.ambiguities else [made_link.entries] if made_link else []
-    )
-    # The choices hold only what is ambiguous; a bias is not, once its kernel is known, and stands in the entries.
-    choices = [*choices, made_link.entries] if made_link else choices
-    own = [other for choice in choices for other in choice if (other.torch, other.keras) == (entry.torch, entry.keras)]
-    return [replace(other, by="rule") for number, other in enumerate(own) if other not in own[:number]]
-
-
-def _holders(survey: Survey, weights: list[Weight]) -> list[Unit]:
-    """Return the units that hold these weights, in the order of the weights."""
-    modules = {weight.module for weight in weights}
-    all_units = units(replace(survey, weights=[weight for weight in survey.weights if weight.module in modules]))
-    names = [weight.name for weight in weights]
-    holding = ((names.index(name), unit) for unit in all_units for name in _names(unit) if name in names)
-    return list(dict.fromkeys(unit for _, unit in sorted(holding, key=lambda pair: pair[0])))
-
-
-def _names(unit: Unit) -> list[str]:
-    return [weight.name for weight in unit.weights.values()]

@@ -1,0 +1,170 @@
+"""Give the einops patterns that turn torch's weights of a kind of layer into Keras's, alone or packed with others."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from parity.pairs.patterns import MOST, Shape, tidy
+from parity.pairs.weights.units import Unit
+
+# torch's axes of a matrix or convolution: outputs (o), inputs of a group (i), and the spatial axes of the kernel.
+SPACE = ("", "x", "y x", "z y x")
+HEAD_SIZES = (64, 128, 32, 16, 80, 96, 8, 4, 2)  # usual sizes of an attention head, tried in this order
+Move = dict[str, Any]  # how a weight moves: fields of an entry of the mapping
+
+
+def known_patterns(torch: Unit, keras: Unit) -> list[str]:
+    """Return patterns for the main weight, the most plausible first; none unless both families are known."""
+    torch_shape, keras_shape = torch.weights["weight"].shape, keras.weights["weight"].shape
+    families = torch.family, keras.family
+    if families[0] in ("linear", "linear_io", "attention") and families[1] in ("linear", "einsum"):
+        return _matrix(torch, keras)
+    if families == ("conv", "linear") and math.prod(torch_shape[2:]) == 1:
+        return [f"o i {' '.join('1' for _ in torch_shape[2:])} -> i o"]
+    if families == ("conv", "linear") and len(keras_shape) == 2:
+        space = SPACE[len(torch_shape) - 2]
+        return [f"o i {space} -> ({space} i) o", f"o i {space} -> (i {space}) o"]
+    if families[0] == "linear" and families[1] == "conv" and math.prod(keras_shape[:-2]) == 1:
+        return [f"o i -> {' '.join('1' for _ in keras_shape[2:])} i o"]
+    return _convolution(families, len(torch_shape) - 2)
+
+
+def flattened(text: str, image: Shape) -> dict[str, int]:
+    """Return the sizes of an image's axes, if the pattern of a matrix splits its inputs into them."""
+    if "(i " not in text or len(image) < 2:
+        return {}
+    return dict(zip(SPACE[len(image) - 1].split(), image[1:], strict=True))
+
+
+def axes(keras: Unit) -> tuple[str, str, str] | None:
+    """Return all axes of a Keras matrix, those that come in and those that go out, as names in an einops pattern.
+
+    Return None for an EinsumDense whose equation is not known, or not that of a matrix.
+    """
+    if keras.family == "linear":
+        return "i o", "i", "o"
+    equation = keras.facts.get("equation")
+    if not isinstance(equation, str) or "->" not in equation:
+        return None
+    operands, _, result = equation.replace(" ", "").partition("->")
+    inputs, _, kernel = operands.partition(",")
+    inner = [axis for axis in inputs if axis in kernel and axis not in result]
+    outer = [axis for axis in result if axis in kernel]
+    if set(outer) & set(inputs) or len(inner + outer) != len(kernel):
+        return None
+    return " ".join(kernel), " ".join(inner), " ".join(outer)
+
+
+def separable(torch: Unit) -> tuple[str, str]:
+    """Return the patterns of the depthwise and the pointwise kernel; `torch` is the depthwise convolution."""
+    space = SPACE[max(len(torch.weights["weight"].shape) - 2, 0)]
+    return f"(c m) 1 {space} -> {space} c m", f"o i {space} -> {space} i o"
+
+
+def recurrent(torch: Unit, keras: Unit) -> dict[str, Move]:
+    """Return how Keras's weights of a recurrent layer are made of torch's, by role.
+
+    Keras's bias is the sum of torch's two.
+    """
+    gates = {"lstm": 4, "gru": 3, "rnn": 1}[torch.family]
+    if torch.family != "gru":
+        matrix: Move = {"rearrange": "o i -> i o"}
+        return {"weight": matrix, "recurrent": matrix, "bias": {"combine": "sum"}}
+    # torch's gates are reset, update, new; Keras's update, reset, new.
+    cut: Move = {"sizes": {"g": gates}, "order": [1, 0, 2]}
+    matrix = {"rearrange": "(g h) i -> g h i", "each": "g h i -> i (g h)", **cut}
+    bias = {"rearrange": "(two g h) -> g two h", "each": "g two h -> two (g h)", **cut}
+    bias["sizes"] = {"g": gates, "two": 2}
+    has_two_biases = "bias" in keras.weights and len(keras.weights["bias"].shape) == 2
+    return {"weight": matrix, "recurrent": matrix} | ({"bias": bias} if has_two_biases else {})
+
+
+class Packed(NamedTuple):
+    """The patterns of a matrix and its bias that one side packs from several of the other's, and sizes of axes."""
+
+    weight: str
+    bias: str
+    sizes: dict[str, int]
+
+
+def cut(torch: Unit, keras: Unit) -> Iterator[Packed]:
+    """Yield how torch's output axis may hold the matrices of n Keras layers, `keras` being the first of them.
+
+    They stand one after the other, or are interleaved head by head. Nothing is known without the axes of Keras's.
+    """
+    keras_axes = axes(keras)
+    if not keras_axes:
+        return
+    order, inner, outer = keras_axes
+    yield _cut(torch, inner, f"n {outer}", order, outer, {})
+    if torch.family == "attention":
+        return
+    if len(outer.split()) == 2:
+        first, second = outer.split()
+        yield _cut(torch, inner, f"{first} n {second}", order, outer, {})
+    elif keras.family == "linear":
+        for number in _heads(torch, keras, keras.weights["weight"].shape[-1]):
+            halves = order.replace("o", "(heads k)"), "(heads k)"
+            yield _cut(torch, inner, "heads n k", *halves, {"heads": number})
+
+
+def _cut(torch: Unit, inner: str, packed: str, kernel: str, bias: str, sizes: dict[str, int]) -> Packed:
+    """Return the patterns where torch's outputs are `packed`, and each part's kernel and bias have these axes."""
+    left = f"({inner}) ({packed})" if torch.family == "linear_io" else f"({packed}) ({inner})"
+    return Packed(f"{left} -> n {kernel}", f"({packed}) -> n {bias}", sizes)
+
+
+def joined(torch: Sequence[Unit], keras: Unit) -> Iterator[Packed]:
+    """Yield how the matrices of several torch modules may be packed in Keras's; nothing if its axes are not known."""
+    keras_axes = axes(keras)
+    if keras_axes:
+        order, inner, outer = keras_axes
+        yield Packed(f"({outer}) ({inner}) -> {order}", f"({outer}) -> {outer}", {})
+    if keras.family == "linear" and len({unit.signature for unit in torch}) == 1:
+        for number in _heads(torch[0], keras, torch[0].weights["weight"].shape[0]):
+            sizes = {"n": len(torch), "heads": number}
+            yield Packed("(n heads k) i -> i (heads n k)", "(n heads k) -> (heads n k)", sizes)
+
+
+def vectors(torch: Unit, keras: Unit) -> list[Move]:
+    """Return how a vector of torch's may hold those of several Keras layers, `keras` being the first of them."""
+    shape = keras.weights["weight"].shape
+    if len(shape) != 1:
+        return [{"rearrange": "(n d e) -> n d e"}, {"rearrange": "(d n e) -> n d e"}]
+    numbers = _heads(torch, keras, shape[0])
+    interleaved = [{"rearrange": "(heads n k) -> n (heads k)", "sizes": {"heads": number}} for number in numbers]
+    return [{"rearrange": "(n o) -> n o"}, *interleaved]
+
+
+def _heads(torch: Unit, keras: Unit, width: int) -> list[int]:
+    """Return the numbers of heads to try for an attention of this width: what a side tells, or else what is usual."""
+    number = next((unit.facts["heads"] for unit in (torch, keras) if isinstance(unit.facts.get("heads"), int)), 0)
+    usual = [width // size for size in HEAD_SIZES if size < width and width % size == 0]
+    return [number] if number else usual[: MOST - 1]
+
+
+def _matrix(torch: Unit, keras: Unit) -> list[str]:
+    """Return the patterns for a matrix; if an image is flattened before it, also the one for channels-last inputs."""
+    kernel_axes = axes(keras)
+    if not kernel_axes:
+        return []
+    order, inner, outer = kernel_axes
+    left = f"({inner}) ({outer})" if torch.family == "linear_io" else f"({outer}) ({inner})"
+    pattern, image = tidy(f"{left} -> {order}"), torch.image
+    if keras.family == "einsum" or len(image) < 2 or math.prod(image[1:]) == 1 or image[0] == 1:
+        return [pattern]
+    space = SPACE[len(image) - 1]
+    return [pattern, f"o (i {space}) -> ({space} i) o"]
+
+
+def _convolution(families: tuple[str, str], space: int) -> list[str]:
+    """Return the pattern for a convolution with so many spatial axes."""
+    if not 1 <= space <= 3:
+        return []
+    spatial = SPACE[space]
+    patterns = {
+        ("conv", "conv"): f"o i {spatial} -> {spatial} i o",
+        ("conv_transpose", "conv_transpose"): f"i o {spatial} -> {spatial} o i",
+        ("conv", "depthwise"): f"(c m) 1 {spatial} -> {spatial} c m",
+    }
+    return [patterns[families]] if families in patterns else []
