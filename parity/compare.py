@@ -33,11 +33,11 @@ from parity.runtime.plan import Plan
 from parity.runtime.runner import Runner, in_order
 from parity.subjects import folders
 from parity.subjects.builtin import BuiltIn
-from parity.subjects.pair import OwnPair
+from parity.subjects.pair import UserPair
 from parity.subjects.subject import Subject
 
 S = TypeVar("S", bound=Subject)
-AHEAD = 3  # cases that are begun, for each that can run: torch is several times as fast as Keras, and records ahead
+AHEAD = 3  # cases that are begun for each processor: torch is several times as fast as Keras, and records ahead
 EPILOG = """Exit status: 0 all cases match; 1 a case diverged or is inconclusive (with --strict also: is subprecision or
 has a finding); 2 a flag, config or trace is wrong, or nothing was compared; 3 a backend failed. If several apply, the
 highest counts."""
@@ -164,7 +164,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
     not_run = {result.case: result for result in _not_run(args, chosen, devices, scratch)}
     plan = Plan([case for case in chosen if case.name not in not_run], scratch, args.keep)
     builtin = [BuiltIn(case, cli.training_flags(args)) for case in chosen]
-    own = [OwnPair(file, args.vary) for file in pairs]
+    own = [UserPair(file, args.vary) for file in pairs]
     backends = [Backend(name, python, scratch, devices.kind, args.timeout) for name, python in pythons.items()]
     with Runner(backends) as runner:
         if args.golden:
@@ -204,7 +204,7 @@ def _not_run(args: argparse.Namespace, chosen: Sequence[Case], devices: Devices,
             yield failed(case.name, error)
 
 
-def _accept(pair: OwnPair, result: CaseResult) -> None:
+def _accept(pair: UserPair, result: CaseResult) -> None:
     """Add to the pair file the entries that accept its differences, and print them or why that failed."""
     file = pair.file
     if file.path is None or result.verdict in ("match", "error"):

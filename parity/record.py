@@ -19,7 +19,7 @@ from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.hardware import crowded, missing
 from parity.runtime.job import Answer
 from parity.subjects.builtin import BuiltIn
-from parity.subjects.pair import OwnPair
+from parity.subjects.pair import UserPair
 from parity.subjects.subject import Subject
 
 
@@ -49,7 +49,7 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
         for name, answer in answers.items():
             _tell(name, answer, args.out)
         backend = Backend(args.backend, python, Path(scratch), devices.kind, args.timeout)
-        answers |= _record(backend, [*map(BuiltIn, chosen), *map(OwnPair, pairs)], args.out)
+        answers |= _record(backend, [*map(BuiltIn, chosen), *map(UserPair, pairs)], args.out)
     return _status(answers)
 
 

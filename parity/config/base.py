@@ -1,6 +1,6 @@
-"""What data, strategies, harness and formulas ask of a case's model, and what they ask of its strategy.
+"""The base classes of the models and of the strategies, with the properties that the rest of the code reads.
 
-Nobody asks for a model or a strategy by its name: a new one overrides the answers that are not right for it.
+No code compares the name of a model or a strategy. A new one overrides the properties that are different for it.
 """
 
 from collections.abc import Sequence
@@ -122,8 +122,8 @@ class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
         return False
 
     @property
-    def needs_mean(self) -> str:
-        """What it does to the loss that is right only if the loss is a mean over the samples, or ""."""
+    def loss_must_be_mean_because(self) -> str:
+        """Why the loss must be a mean over the samples (what the strategy does to it), or ""."""
         return ""
 
     @property

@@ -173,7 +173,7 @@ class Case(Frozen, frozen=True):
             raise ValueError("fit = true cannot accumulate gradients; use accumulate = 1")
 
     def _check_loss(self) -> None:
-        if self.loss.reduction != "mean" and (what := self.distribution.needs_mean):
+        if self.loss.reduction != "mean" and (what := self.distribution.loss_must_be_mean_because):
             raise ValueError(f"{what}, which gives the loss of the whole batch only with loss.reduction = 'mean'")
 
     def _check_model(self) -> None:

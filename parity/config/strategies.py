@@ -2,6 +2,7 @@
 
 In a case the options of all strategies stand side by side, and `strategy` names the one to use; `Case.distribution`
 makes the struct of that name from them. The rest of the program asks the struct, and never for a strategy by its name.
+In these structs, a name with an annotation is an option of the case; one without is a constant of the strategy.
 """
 
 from collections.abc import Sequence
@@ -54,7 +55,7 @@ class DataParallel(BaseStrategy, frozen=True, tag="data_parallel"):
     fit: bool
 
     @property
-    def needs_mean(self) -> str:
+    def loss_must_be_mean_because(self) -> str:
         divided = "fit with several replicas divides each replica's loss by the number of replicas"
         return divided if self.fit and self.replicas > 1 else ""
 
@@ -95,7 +96,7 @@ class DDP(Accumulating, frozen=True, tag="ddp"):
         return not self.local_buffers
 
     @property
-    def needs_mean(self) -> str:
+    def loss_must_be_mean_because(self) -> str:
         weighted = "distribute_dataset weights the loss of each replica by its number of samples"
         return weighted if self.distribute_dataset else ""
 

@@ -31,8 +31,8 @@ COLOURS = {
     "skipped": "dim",
 }
 LEGEND = (
-    "bits: worst of a kind, in float64 against the noise of the runs; = equal to a few ulp",
-    "lay: device layouts, ≈ different as declared; sgl: bits against training on a single device",
+    "numbers: the fewest bits by which the tensors of a kind agree, beyond what rounding explains; = to a few ulp",
+    "lay: device layouts, ≈ different as declared; sgl: the same for each side against its own single device",
 )
 PIPE_WIDTH = 140  # columns if the output is no terminal
 VERDICT = max(map(len, COLOURS))  # columns of the verdict

@@ -1,4 +1,4 @@
-"""The one runner: threads ask a side to run a job, and each job waits until a process of its side may run it.
+"""The runner schedules jobs on the processes of both sides: threads ask a side to run a job, and wait for its turn.
 
 Each subject (a built-in case, a pair) is worked through in a thread of its own, several at a time, so its code can be
 read from top to bottom: record both sides, compare, run again. How many processes work at the same time is decided
@@ -23,7 +23,8 @@ from parity.runtime.resources import memory
 
 T = TypeVar("T")
 S = TypeVar("S")
-# A framework takes about as long to import as this many small jobs take to run: another process pays from there.
+# Another process of a side is started where more than this many of its jobs wait: to import its framework takes about
+# as long as to run that many small jobs.
 QUEUE = 3
 MEMORY = 3 << 30  # bytes of memory for each process of a side
 

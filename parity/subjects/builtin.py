@@ -20,14 +20,14 @@ from parity.verdict.against import against_single
 
 
 class BuiltIn(Subject):
-    """A built-in case. `settings` are the flags that change how it is trained, quoted for a shell."""
+    """A built-in case. `changes` are the flags that change how it is trained, quoted for a shell."""
 
     keras_needs_torch = False
 
-    def __init__(self, case: Case, settings: Sequence[str] = ()) -> None:
+    def __init__(self, case: Case, changes: Sequence[str] = ()) -> None:
         self.case = case
         self.flags = [f"--case={case.name}"]
-        self._again = " ".join([*map(shlex.quote, self.flags), *settings])
+        self._again = " ".join([*map(shlex.quote, self.flags), *changes])
 
     def compared(self, sides: Sequence[Worker], plan: Plan, report: Report) -> CaseResult:
         """Record and compare the case, and compare each side's distributed training with that on a single device."""

@@ -18,7 +18,7 @@ from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 
 
-class OwnPair(Subject):
+class UserPair(Subject):
     """A pair. `varied`: whether to compare it also on variations of its inputs."""
 
     keras_needs_torch = True

@@ -244,7 +244,7 @@ def test_a_pair_begins_with_the_golden_weights(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(pair, "recorded", surveys)
     file = files.from_flags("a:b", "c:d", ["x=float32[2,3]"], name="small")
     backends: list[Any] = [Pairs("torch", tmp_path), Pairs("keras", tmp_path)]
-    small, runner = pair.OwnPair(file), Runner(backends)
+    small, runner = pair.UserPair(file), Runner(backends)
     assert golden.update(tmp_path, [small], runner) == []
     assert (tmp_path / "pair/small/torch/survey/weights").exists()
     found = list(golden.compared(tmp_path, [small], runner, tmp_path / "scratch", Report()))

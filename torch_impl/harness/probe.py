@@ -50,7 +50,7 @@ class Probe:
         self.run, self.model, self.optimizer, self.layout_recorder = run, model, optimizer, layout_recorder
         self.case, self.rank = run.case, rank
         self.trained = weights.trained(model, optimizer)
-        self.replicated = self.case.distribution.is_gathered
+        self.gathered = self.case.distribution.is_gathered
         self.sharded = self.case.distribution.is_sharded
         self.silent = self.sharded and rank > 0
         self.local = self.case.replicas > 1 or self.case.clip_norm is not None
@@ -75,7 +75,7 @@ class Probe:
 
         def watched(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             value = loss(outputs, target)
-            if not self.replicated:
+            if not self.gathered:
                 self._tensors("input", "target", target)
             self._tensors("loss", "loss", value)
             return value
@@ -105,7 +105,7 @@ class Probe:
     def _on_input(self, module: nn.Module, inputs: Any) -> None:
         """Record the model's input; for nn.DataParallel, let each replica's gradients be recorded."""
         self._tensors("input", "input", inputs)
-        if self.replicated and self.local:
+        if self.gathered and self.local:
             for name, child in module.named_modules():
                 # The replica that nn.DataParallel has made for this forward on this device: its parameters are copies.
                 for part, copy in getattr(child, "_former_parameters", {}).items():
@@ -138,7 +138,7 @@ class Probe:
                 shard = outputs.to_local()
                 if shard.numel():
                     self._add("activation", f"{name}@shard{self.rank}", self._first, shard)
-            elif name or not self.replicated:
+            elif name or not self.gathered:
                 self._tensors("activation", name or MODEL, outputs)
 
         return hook
@@ -149,8 +149,8 @@ class Probe:
         At the last backward pass of a step it notes the order of the gradients, and records this process's own gradient
         before any reduction over ranks.
         """
-        passes = parts * (1 if self.replicated else self.case.accumulate)
-        is_unreduced = self.local and not (self.replicated and self.case.replicas > 1)
+        passes = parts * (1 if self.gathered else self.case.accumulate)
+        is_unreduced = self.local and not (self.gathered and self.case.replicas > 1)
 
         def hook(parameter: torch.Tensor) -> None:
             self._stored.clear()  # the forward pass is over
@@ -183,7 +183,7 @@ class Probe:
         """Record every tensor in a nest of tuples, lists and dicts."""
         for tensor in pytree.tree_leaves(value):
             if isinstance(tensor, torch.Tensor) and not self.silent:
-                replica = tensor.device.index if self.replicated and kind != "loss" else None
+                replica = tensor.device.index if self.gathered and kind != "loss" else None
                 self._add(kind, name, self._first if replica is None else self.run.recorders[replica], tensor)
 
     def _add(self, kind: str, name: str, recorder: Recorder, tensor: torch.Tensor) -> None:
