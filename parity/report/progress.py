@@ -32,8 +32,9 @@ def shown(
             else on stderr.
     """
     columns = TextColumn(what), BarColumn(20), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn()
-    console = table if table and table.is_terminal else Console(stderr=True)
-    line = Progress(*columns, _Doing(doing), console=console, transient=True, disable=not console.is_terminal)
+    # The files are asked: FORCE_COLOR makes a console call itself a terminal where it writes to a log.
+    console = table if table and table.file.isatty() else Console(stderr=True)
+    line = Progress(*columns, _Doing(doing), console=console, transient=True, disable=not console.file.isatty())
     with line:
         yield partial(line.advance, line.add_task("", total=total))
 

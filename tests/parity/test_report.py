@@ -330,8 +330,13 @@ def test_cases_go_on_where_rows_cannot_be_printed() -> None:
         printed.end(Report())
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def test_a_terminal_shows_what_runs() -> None:
-    out = io.StringIO()
+    out = Terminal()
     console = Console(file=out, force_terminal=True, color_system=None, width=NARROW)
     with progress.shown("comparing", 3, "cases", lambda: {"torch": "a/single", "keras": ""}, console) as advance:
         console.print("a row")
@@ -340,8 +345,10 @@ def test_a_terminal_shows_what_runs() -> None:
     assert "torch: a/single" in out.getvalue() and "keras" not in out.getvalue()
 
 
-def test_a_file_gets_no_progress(capsys: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_a_file_gets_no_progress(is_forced: bool, capsys: pytest.CaptureFixture) -> None:
+    """Not even where colours are forced, as in the logs of a CI."""
     out = io.StringIO()
-    with progress.shown("comparing", 3, "cases", dict, Console(file=out)):
+    with progress.shown("comparing", 3, "cases", dict, Console(file=out, force_terminal=is_forced)):
         pass
     assert out.getvalue() == capsys.readouterr().err == ""
