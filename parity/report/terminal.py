@@ -10,7 +10,7 @@ from rich.text import Text
 
 from parity.report import layouts, pairs
 from parity.report.console import Console
-from parity.results import CaseResult, Check, Divergence, LayoutCheck, Report, Side
+from parity.results import RANKING, CaseResult, Check, Divergence, LayoutCheck, Report, Side
 
 # The kinds of tensors in execution order, with the headings of their columns.
 KINDS = {
@@ -31,7 +31,7 @@ COLOURS = {
     "skipped": "dim",
 }
 LEGEND = (
-    "numbers: the fewest bits by which the tensors of a kind agree, beyond what rounding explains; = to a few ulp",
+    "numbers: bits by which the float64 difference is smaller than rounding, the fewest of a kind; = to a few ulp",
     "lay: device layouts, ≈ different as declared; sgl: the same for each side against its own single device",
 )
 PIPE_WIDTH = 140  # columns if the output is no terminal
@@ -93,7 +93,7 @@ class Printed:
             if isinstance(layout, LayoutCheck) and layout.sides:
                 layouts.show(case.case, layout.sides, console)
         counts = ", ".join(f"{count} {verdict}" for verdict, count in report.summary.items() if count)
-        nothing = "; nothing was compared" if report.status(strict=False) == 2 else ""
+        nothing = "" if any(report.summary.get(verdict) for verdict in RANKING) else "; nothing was compared"
         console.print(f"{len(report.cases)} {'case' if len(report.cases) == 1 else 'cases'}: {counts}{nothing}")
         for line, count in _changed(report).items():
             console.print(f"changed since the golden traces of {count} {'case' if count == 1 else 'cases'}: {line}")

@@ -352,3 +352,9 @@ def test_a_file_gets_no_progress(is_forced: bool, capsys: pytest.CaptureFixture)
     with progress.shown("comparing", 3, "cases", dict, Console(file=out, force_terminal=is_forced)):
         pass
     assert out.getvalue() == capsys.readouterr().err == ""
+
+
+def test_nothing_was_compared_is_said_where_that_is_so() -> None:
+    wrong = CaseResult(case="pair/wrong", verdict="error", error="usage", reason="no such file")
+    assert "1 case: 1 error; nothing was compared\n" in shown(wrong)
+    assert "2 cases: 1 match, 1 error\n" in shown(case(), wrong)
