@@ -16,7 +16,7 @@ from contextlib import redirect_stdout
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.verdict import kernel
+from parity.verdict import kernel, stream
 
 ROUNDS = 25
 SLOW_ROUNDS = 8  # of what takes a second; the first ones are far slower, while the system finds fresh memory for copies
@@ -43,7 +43,7 @@ def main() -> int:
     }
     speeds = _speeds(contenders)
     ours = speeds["kernel.difference"]
-    print(f"{size:,} float32 elements, {kernel.THREADS} threads, blocks of {kernel.THREAD_BLOCK >> 20} MiB\n")
+    print(f"{size:,} float32 elements, {stream.THREADS} threads, blocks of {stream.THREAD_BLOCK >> 20} MiB\n")
     for name, (how, _, _) in contenders.items():
         print(f"{name:42}", how if isinstance(how, str) else f"{speeds[name]:7.2f} GB/s {ours / speeds[name]:8.2f}x")
     print("\n(x: how many times as fast kernel.difference is)")

@@ -10,43 +10,23 @@ Differences are taken where both values are finite. `same_nonfinite` tells wheth
 """
 
 import math
-import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from parity.core.arrays import Array
 from parity.core.precision import gap
-from parity.trace.pages import blocks, release
+from parity.trace.pages import blocks
 from parity.verdict.octaves import PART, SLACK, Octave, Table, stride, suspicious
+from parity.verdict.stream import BLOCK, Tensor, stream
 
-# Block sizes in bytes, by measurement: a single thread is fastest with buffers that fit into the L2 cache; with blocks
-# that small, several threads would wait for the interpreter's lock.
-BLOCK, THREAD_BLOCK = 1 << 19, 1 << 22
-THREADED = 1 << 21  # elements from which on several threads are faster
-THREADS = min(os.cpu_count() or 1, 4)
 # Elements per dot product: few enough that BLAS starts no threads inside ours (which halves the speed), and that a
 # float32 sum keeps its accuracy.
 ROW = 1 << 12
 # The squares of magnitudes from 1 / SAFE to SAFE neither overflow nor vanish when summed over a row.
 SAFE = {np.dtype(kind): float(np.finfo(kind).max) ** 0.4 for kind in (np.float32, np.float64)}
-
-
-class Change(NamedTuple):
-    """The tensor `now - before`, computed block by block and never stored as a whole."""
-
-    now: Array
-    before: Array
-
-    @property
-    def size(self) -> int:
-        return self.now.size
-
-
-Tensor = Array | Change
 
 
 class Runs(NamedTuple):
@@ -100,11 +80,11 @@ class _Size(NamedTuple):
 def measure(runs: Runs, low: str = "float32") -> Spread:
     """Measure the differences between the runs of a tensor in float64; `low` is the run precision."""
     reduction = partial(_AllRuns, every=stride(runs.reference_high.size), shrinks=2.0 ** (SLACK - gap(low)))
-    found, tables = _stream(runs, reduction, np.dtype(np.float64))
-    reference, candidate, high, low_runs, reference_error, candidate_error, witness = found
-    table = tables[0]
-    for other in tables[1:]:
-        table.join(other)
+    sizes, reductions = stream(runs, reduction, np.dtype(np.float64))
+    reference, candidate, high, low_runs, reference_error, candidate_error, witness = _joined(sizes)
+    table = reductions[0].table
+    for other in reductions[1:]:
+        table.join(other.table)
     scale = max(reference.largest, candidate.largest)
     return Spread(
         size=runs.reference_high.size,
@@ -133,7 +113,8 @@ def difference(a: Array, b: Array) -> Difference:
     values.
     """
     narrow = np.can_cast(a.dtype, np.float32) and np.can_cast(b.dtype, np.float32)
-    (scale, apart), _ = _stream((a, b), _TwoArrays, np.dtype(np.float32 if narrow else np.float64))
+    sizes, _ = stream((a, b), _TwoArrays, np.dtype(np.float32 if narrow else np.float64))
+    scale, apart = _joined(sizes)
     return Difference(apart.largest, apart.norm * apart.norm, scale.largest, apart.same_nonfinite)
 
 
@@ -146,21 +127,10 @@ def sign_changes(one: Array, other: Array, least: float = 0.0) -> int:
     return found
 
 
-class _Reduction(Protocol):
-    """The reduction of the blocks of one thread; `spare` is a buffer, and `table` is filled besides the sizes."""
-
-    spare: Array
-    table: Table
-
-    def __call__(self, blocks: list[Array | None]) -> list[_Size]:
-        """Return the sizes of one block's tensors and differences."""
-
-
 class _TwoArrays:
     """The reduction for two arrays: the size of the first, and of their difference."""
 
     def __init__(self, step: int, dtype: np.dtype[Any]) -> None:
-        self.table = Table()
         self.spare = np.empty(step, dtype)
 
     def __call__(self, blocks: list[Array | None]) -> list[_Size]:
@@ -201,68 +171,6 @@ def count_apart(one: Array, other: Array, limit: float) -> int:
     """Count the elements by which two arrays of equal shape differ by more than `limit`; skip NaN and infinity."""
     parts = blocks(one, other, size=BLOCK // 8)
     return sum(int(np.count_nonzero(_finite(a.astype(np.float64), b)[0] > limit)) for a, b in parts)
-
-
-def _stream(
-    tensors: Sequence[Tensor | None], make: Callable[[int, np.dtype[Any]], _Reduction], dtype: np.dtype[Any]
-) -> tuple[list[_Size], list[Table]]:
-    """Reduce tensors block by block, and return the joined sizes and each thread's table.
-
-    Large tensors are distributed over threads, block by block; numpy releases the interpreter's lock while it computes.
-    """
-    size = max(tensor.size for tensor in tensors if tensor is not None)
-    threads = THREADS if size >= THREADED else 1
-    step = min((BLOCK if threads == 1 else THREAD_BLOCK) // dtype.itemsize, max(size, 1))
-    turns = [range(first * step, size, threads * step) for first in range(threads)]
-    reductions = [make(step, dtype) for _ in turns]
-    walk = partial(_walk, tensors, step, dtype)
-    tables = [reduction.table for reduction in reductions]
-    if threads == 1:
-        return walk(turns[0], reductions[0]), tables
-    with ThreadPoolExecutor(threads) as pool:
-        return [_join(sizes) for sizes in zip(*pool.map(walk, turns, reductions), strict=True)], tables
-
-
-def _walk(
-    tensors: Sequence[Tensor | None], step: int, dtype: np.dtype[Any], starts: range, reduction: _Reduction
-) -> list[_Size]:
-    """Reduce the blocks that begin at `starts`, and return their joined sizes; an empty tensor is one empty block."""
-    buffers = [np.empty(step, dtype) for _ in tensors]
-    sources = _sources(tensors)
-    found = []
-    with np.errstate(all="ignore"):  # the reductions handle numbers that are not finite
-        for start in starts or (0,):
-            part = slice(start, start + step)
-            loaded = [
-                _load(tensor, part, buffer, reduction.spare) for tensor, buffer in zip(tensors, buffers, strict=True)
-            ]
-            found.append(reduction(loaded))
-            release(*(source[part] for source in sources))
-    return [_join(sizes) for sizes in zip(*found, strict=True)]
-
-
-def _sources(tensors: Sequence[Tensor | None]) -> list[Array]:
-    """Return all arrays that are read, flattened."""
-    found = [tensor if isinstance(tensor, Change) else (tensor,) for tensor in tensors if tensor is not None]
-    return [array.reshape(-1) for arrays in found for array in arrays]
-
-
-def _load(tensor: Tensor | None, part: slice, buffer: Array, spare: Array) -> Array | None:
-    if tensor is None:
-        return None
-    if not isinstance(tensor, Change):
-        return _cast(tensor, part, buffer)
-    now, before = _cast(tensor.now, part, buffer), _cast(tensor.before, part, spare)
-    return np.subtract(now, before, out=buffer[: len(now)])
-
-
-def _cast(array: Array, part: slice, buffer: Array) -> Array:
-    """Return a part of an array in the buffer's dtype: a view if it has that dtype, else a copy in the buffer."""
-    block = array.reshape(-1)[part]
-    if block.dtype == buffer.dtype and block.flags.aligned:
-        return block
-    np.copyto(buffer[: len(block)], block, casting="unsafe")
-    return buffer[: len(block)]
 
 
 def _alone(values: Array | None) -> _Size:
@@ -321,6 +229,11 @@ def _norm(values: Array, largest: float) -> float:
     whole = len(values) // ROW * ROW
     rows, rest = values[:whole].reshape(-1, ROW), values[whole:]
     return math.sqrt(np.vecdot(rows, rows).sum(dtype=np.float64) + np.vecdot(rest, rest))
+
+
+def _joined(blocks: Iterable[Sequence[_Size]]) -> list[_Size]:
+    """Return the sizes of whole tensors and differences from those of their blocks."""
+    return [_join(sizes) for sizes in zip(*blocks, strict=True)]
 
 
 def _join(sizes: Iterable[_Size]) -> _Size:

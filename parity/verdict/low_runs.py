@@ -14,9 +14,10 @@ from parity.core.precision import ROUNDOFF, SMALLEST
 from parity.results import Finding
 from parity.trace import keys
 from parity.verdict import kernel
-from parity.verdict.kernel import Change, Runs, Spread, Tensor
+from parity.verdict.kernel import Runs, Spread
 from parity.verdict.octaves import octave_of, sampled
 from parity.verdict.rule import FAR_NOISIER, GROSS, NOISIER, VISIBLE, Rule
+from parity.verdict.stream import Change, Tensor
 
 # Where rounding makes an operation jump (floor, sort, argmax), it does not count as noise if at most one element in
 # FEW changes.

@@ -5,7 +5,7 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.results import Side
 from parity.trace.pages import blocks
-from parity.verdict.kernel import BLOCK
+from parity.verdict.stream import BLOCK
 
 
 def furthest(one: Array, other: Array, magnitude: float = np.inf) -> list[int]:

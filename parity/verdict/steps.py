@@ -10,7 +10,8 @@ from parity.trace import keys
 from parity.trace.comparable import comparable
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.pages import blocks, equal
-from parity.verdict.kernel import Change, Runs
+from parity.verdict.kernel import Runs
+from parity.verdict.stream import Change
 
 
 class Step(NamedTuple):

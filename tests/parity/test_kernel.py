@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.core.arrays import Array
-from parity.verdict import kernel
-from parity.verdict.kernel import Change, Runs, difference, measure
+from parity.verdict import kernel, octaves, stream
+from parity.verdict.kernel import Runs, difference, measure
+from parity.verdict.stream import Change
 
 FLOATS = [np.dtype(kind) for kind in (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)]
 DTYPES = FLOATS + [np.dtype(kind) for kind in (np.int64, np.int32, np.uint8, np.bool_)]
@@ -25,9 +26,10 @@ STEP = 64  # elements of a float64 block in these tests; twice as many of a floa
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks, rows and the threads' threshold so small that short arrays cross them; every warning fails."""
-    small = {"BLOCK": STEP * 8, "THREAD_BLOCK": STEP * 8, "ROW": 8, "THREADED": 1000, "THREADS": 3}
+    monkeypatch.setattr(kernel, "ROW", 8)
+    small = {"BLOCK": STEP * 8, "THREAD_BLOCK": STEP * 8, "THREADED": 1000, "THREADS": 3}
     for name, value in small.items():
-        monkeypatch.setattr(kernel, name, value)
+        monkeypatch.setattr(stream, name, value)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -184,15 +186,15 @@ def test_threads_and_blocks_do_not_change_the_numbers(monkeypatch: pytest.Monkey
 
 def test_memory_is_that_of_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(kernel, "THREADS", 2)
+    monkeypatch.setattr(stream, "THREADS", 2)
     a: Array = np.zeros(48_000_000, np.float32)
     runs = Runs(Change(a, a), Change(a, a), a, a, a)
     buffers = len(runs) + 1
-    part = 9 * kernel.PART  # of the limits in float64, and of a truth value for each
+    part = 9 * octaves.PART  # of the limits in float64, and of a truth value for each
     work: list[Callable[[], object]] = [lambda: measure(runs), lambda: difference(a, a)]
     for compare in work:
         tracemalloc.start()
         compare()
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peak < ((buffers + 0.1) * kernel.THREAD_BLOCK + part) * kernel.THREADS < a.nbytes / 3
+        assert peak < ((buffers + 0.1) * stream.THREAD_BLOCK + part) * stream.THREADS < a.nbytes / 3

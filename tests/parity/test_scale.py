@@ -24,14 +24,14 @@ LARGEST = 8 * ELEMENTS  # bytes
 JUDGE = """
 import json, re, sys, tracemalloc
 from pathlib import Path
-from parity.verdict import kernel
+from parity.verdict import stream
 from parity.verdict.traces import compare
 from parity.trace.manifest import Trace
 
 def resident(what):
     return 1024 * int(re.search(what + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 
-kernel.THREADS = 2
+stream.THREADS = 2
 traces = [Trace(Path(folder)) for folder in sys.argv[1:]]
 before = resident("VmRSS")
 result = compare(*traces)
