@@ -4,8 +4,10 @@ import keras
 import msgspec
 import numpy as np
 import pytest
+import tensorflow as tf
 from pairs import ENTRIES, HEAD, MATCHES, MLP, WEIGHTS, data, mlp, near, pair, read, steps
 
+from keras_impl.harness.pair import values
 from parity.core import random
 from parity.core.errors import BackendError
 from parity.trace import survey
@@ -46,6 +48,14 @@ def test_half_precision_is_a_mixed_policy(tmp_path):
     trace = mlp(tmp_path, precision="bfloat16").record(ENTRIES, MATCHES, "low")
     assert read(trace, "activation/b", run="low").dtype.name == "bfloat16"
     assert read(trace, "gradient/b.weight", run="low").dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_scalars_and_tensors_of_every_precision_become_arrays(dtype):
+    for value in (1.5, [1.5, -2.0]):
+        array = values.array(tf.constant(value, dtype))
+        assert isinstance(array, np.ndarray) and array.dtype.name == dtype
+        assert array.astype(float).tolist() == value
 
 
 CONVOLUTION = """

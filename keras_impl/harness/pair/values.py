@@ -151,7 +151,8 @@ def array(tensor: Any) -> Array:
 
     Complex numbers become pairs of reals, and integers have 32 or 64 bits.
     """
-    values = np.asarray(tf.convert_to_tensor(tensor))
+    # Not np.asarray of the tensor itself, which fails for a bfloat16 scalar.
+    values = np.asarray(tf.convert_to_tensor(tensor).numpy())
     if values.dtype.kind == "c":
         values = np.stack([values.real, values.imag], -1)
     if values.dtype in CODES:
