@@ -25,6 +25,7 @@ from parity.verdict.stream import BLOCK, Tensor, stream
 # Elements per dot product: few enough that BLAS starts no threads inside ours (which halves the speed), and that a
 # float32 sum keeps its accuracy.
 ROW = 1 << 12
+CLOSE = 2.0**-48  # differences up to this part of the largest magnitude do not change it, for all that it is used for
 # The squares of magnitudes from 1 / SAFE to SAFE neither overflow nor vanish when summed over a row.
 SAFE = {np.dtype(kind): float(np.finfo(kind).max) ** 0.4 for kind in (np.float32, np.float64)}
 
@@ -157,14 +158,16 @@ class _AllRuns:
         )  # last, because `_enter` reads its result from the buffer
         if high.largest:
             self._enter(blocks)
-        return [_alone(reference), _alone(candidate), high, *apart]
+        size = _alone(reference)
+        return [size, size if _is_close(high, size) else _alone(candidate), high, *apart]
 
     def _enter(self, blocks: list[Array | None]) -> None:
         assert blocks[0] is not None
         difference = self.spare[: len(blocks[0])]
         places = suspicious(blocks, difference, self._shrinks, self._limits)
-        self.table.enter(blocks, np.arange(0, len(difference), self._every), None)
-        self.table.enter(blocks, places, difference[places])
+        self.table.enter(blocks, slice(None, None, self._every), None)
+        if places.size:
+            self.table.enter(blocks, places, difference[places])
 
 
 def count_apart(one: Array, other: Array, limit: float) -> int:
@@ -202,6 +205,12 @@ def _apart(
     finite, same = _finite(left, right)
     largest, values[:] = float(np.maximum.reduce(finite)), finite
     return _Size(largest, _norm(finite, largest) if norm else 0.0, same, int(np.isnan(left).sum()))
+
+
+def _is_close(apart: _Size, size: _Size) -> bool:
+    """Return whether blocks of finite numbers that are `apart` have the same largest magnitude but for a few ulp."""
+    is_finite = apart.same_nonfinite and not size.nans and not size.infinite
+    return is_finite and apart.largest <= CLOSE * size.largest
 
 
 def _largest(values: Array) -> float:

@@ -21,7 +21,8 @@ ROWS: Final = 2048  # the exponents of float64
 LOWEST: Final = -1023  # the exponent of row 0, which holds the subnormal numbers
 PART: Final = 1 << 16  # elements whose limits are computed at a time: few enough for the cache
 SAMPLE: Final = 1024  # elements that are sampled at least for their noise, whatever their difference
-STRIDE: Final = 64  # the largest distance of sampled elements: a large tensor's sample is every 64th element
+STRIDE: Final = 64  # a large tensor's sample is every 64th element, ...
+LARGEST_SAMPLE: Final = 1 << 16  # ... unless it would be larger than this
 # The noise at a size is the largest over all smaller elements and those up to WINDOW octaves larger, because the only
 # element of an octave may be exact in the low runs by luck.
 WINDOW: Final = 3
@@ -65,10 +66,10 @@ class Table:
         self._exponents, self._entered = np.zeros((2, ROWS))
         self._held = np.zeros(ROWS, np.bool_)
 
-    def enter(self, runs: Sequence[Array | None], places: NDArray[np.intp], difference: Array | None) -> None:
+    def enter(self, runs: Sequence[Array | None], places: NDArray[np.intp] | slice, difference: Array | None) -> None:
         """Enter elements of a block.
 
-        `runs`: the block in every run, in the order of kernel.Runs. `places`: the indices of the elements.
+        `runs`: the block in every run, in the order of kernel.Runs. `places`: the indices of the elements, or a slice.
         `difference`: |reference - candidate| of the high runs at these indices; None for the sample, whose differences
         are either small or entered by a separate call.
         """
@@ -78,7 +79,7 @@ class Table:
         magnitudes = np.maximum(np.abs(high), np.abs(other))
         rows = _rows(magnitudes)
         self._held[rows] = True
-        own = _own_error(chosen)
+        own = _own_error(chosen[:4])
         lost = own > LOST * magnitudes
         if difference is not None:
             np.maximum.at(self._lost_difference, rows[lost], difference[lost])
@@ -165,14 +166,14 @@ def suspicious(runs: Sequence[Array | None], difference: Array, shrinks: float, 
             parts.append(np.flatnonzero(above) + start)
     if not parts:
         return np.empty(0, np.intp)
-    places = np.concatenate(parts)
-    own = _own_error([None if run is None else run[places] for run in runs])
+    places = np.concatenate(parts) if len(parts) > 1 else parts[0]
+    own = _own_error([None if run is None else run[places] for run in runs[:4]])
     return places[difference[places] > own * shrinks]
 
 
 def _own_error(runs: Sequence[Array | None]) -> Array:
-    """Return |low - high| of each element, on the side where it is larger."""
-    high, other, low, low_other, _ = runs
+    """Return |low - high| of each element, on the side where it is larger; the witness is not asked."""
+    high, other, low, low_other = runs
     assert high is not None
     own = np.zeros(high.size)
     for rounded, exact in ((low, high), (low_other, other)):
@@ -183,7 +184,8 @@ def _own_error(runs: Sequence[Array | None]) -> Array:
 
 def stride(size: int) -> int:
     """Return the distance at which a tensor's elements are sampled: a power of two, which divides the block sizes."""
-    return min(1 << max(size // SAMPLE, 1).bit_length() - 1, STRIDE)
+    every = max(min(size // SAMPLE, STRIDE), size // LARGEST_SAMPLE, 1)
+    return 1 << every.bit_length() - 1
 
 
 def sampled(array: Array) -> Array:
