@@ -54,10 +54,10 @@ class Silent:
     step: int | None = None
 
     def drew(self, indices: Any) -> None:
-        """Nothing is stored."""
+        """Store nothing."""
 
     def next_step(self) -> None:
-        """Nothing is stored."""
+        """Store nothing."""
 
     def wants(self, kind: str) -> bool:
         """No kind at all."""

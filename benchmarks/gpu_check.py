@@ -58,7 +58,7 @@ class Check(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the check, in messages and of its folder."""
+        """Return the name of the check, in messages and of its folder."""
         return f"{self.case.name}@{self.precision}" + (f"+tf32-{self.tf32}" if self.tf32 else "")
 
 
@@ -171,7 +171,7 @@ def _record(check: Check, backends: list[Backend], out: Path) -> dict[str, Answe
 
 
 def _gpus(backend: str) -> int | None:
-    """How many GPUs a framework sees; None if it is not installed."""
+    """Return how many GPUs a framework sees; None if it is not installed."""
     ended = subprocess.run([sys.executable, "-c", COUNT[backend]], capture_output=True, text=True)
     return int(ended.stdout.split()[-1]) if ended.returncode == 0 else None
 

@@ -89,7 +89,7 @@ def _polygraphy(a: Array, b: Array) -> Callable[[], object] | str:
 
 
 def _speeds(contenders: dict[str, tuple[Callable[[], object] | str, int, int]]) -> dict[str, float]:
-    """GB/s in the best round of each."""
+    """Return the GB/s of the best round of each."""
     best: dict[str, float] = {}
     for turn in range(ROUNDS):
         for name, (how, size, rounds) in contenders.items():

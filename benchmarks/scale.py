@@ -166,7 +166,7 @@ def _finish(folder: Path, files: dict[str, list[str]], digests: dict[str, str]) 
 
 
 def _blocks(folder: str) -> Iterator[NDArray[np.float64]]:
-    """All tensor files as float64, whatever they hold."""
+    """Read all tensor files as float64, whatever they hold."""
     for file in sorted(Path(folder).rglob("*.safetensors")):
         mapped = np.memmap(file, np.float64, "r", shape=file.stat().st_size // 8)
         for start in range(0, len(mapped), BLOCK // 8):
@@ -185,7 +185,7 @@ def _copy(folder: str) -> str:
 
 
 def _polygraphy() -> str:
-    """Its speed in GB/s over one pair of arrays."""
+    """Return its speed in GB/s over one pair of arrays."""
     try:
         from polygraphy.comparator import Comparator, RunResults, SimpleCompareFunc  # type: ignore
         from polygraphy.comparator.struct import IterationResult  # type: ignore

@@ -51,7 +51,7 @@ class Handed(NamedTuple):
 
     @property
     def is_alias(self) -> bool:
-        """Whether the values are left out, as for a layer's input that is another layer's output."""
+        """Return whether the values are left out, as for a layer's input that is another layer's output."""
         return self.known and self.kind == "input"
 
 

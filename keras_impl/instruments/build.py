@@ -103,7 +103,7 @@ class Building:
 
     @property
     def moves(self) -> list[Move]:
-        """The tf.device scopes, each with the layer that was made in it, if that is one with its sublayers only.
+        """Return the tf.device scopes, each with the layer that was made in it, if that is one with its sublayers only.
 
         `modules` must have been called before.
         """

@@ -44,12 +44,12 @@ class Calls:
 
     @property
     def phase(self) -> Phase:
-        """The phase that the step is in."""
+        """Return the phase that the step is in."""
         return self._here.phase
 
     @property
     def module(self) -> str:
-        """The path of the innermost layer that is being called."""
+        """Return the path of the innermost layer that is being called."""
         return self._here.modules[-1] if self._here.modules else ""
 
     @contextmanager

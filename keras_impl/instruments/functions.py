@@ -66,12 +66,12 @@ class Functions:
 
     @property
     def retraces(self) -> list[Retrace]:
-        """The functions that were traced more than once."""
+        """Return the functions that were traced more than once."""
         return list(self._retraced.values())
 
     @property
     def eager(self) -> list[Eager]:
-        """What ran in Python, once per line."""
+        """Return what ran in Python, once per line."""
         return list(self._eager.values())
 
     def _patch(self, place: Any, method: str, around: Callable[..., Any]) -> None:

@@ -60,7 +60,7 @@ class Training:
 
     @property
     def stepped(self) -> list[keras.Optimizer]:
-        """The optimizers that made an update."""
+        """Return the optimizers that made an update."""
         return [optimizer for optimizer, _ in self._stepped.values()]
 
     def _differentiated(self, gradient: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,7 +30,7 @@ class Stage:
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """The trainable variables of all blocks of this stage."""
+        """Return the trainable variables of all blocks of this stage."""
         return [variable for part in self.parts for variable in part.trainable_variables]
 
     def call(self, *tensors: tf.Tensor, training: bool = False) -> Tensors:

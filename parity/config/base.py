@@ -20,7 +20,7 @@ class BaseModel(Frozen, frozen=True, tag_field="kind"):
 
     @property
     def blocks(self) -> int:
-        """Number of consecutive blocks into which the model can be cut, as `blocks()` of both sides' models does."""
+        """Return the number of consecutive blocks into which `blocks()` of both sides' models cuts the model."""
         return 1
 
     @property
@@ -30,17 +30,17 @@ class BaseModel(Frozen, frozen=True, tag_field="kind"):
 
     @property
     def heads(self) -> int:
-        """Number of heads of each attention; 0 if the config does not say."""
+        """Return the number of heads of each attention; 0 if the config does not say."""
         return 0
 
     @property
     def causal(self) -> bool:
-        """Whether the decoder's self-attention is masked, so that no position sees a later one."""
+        """Return whether the decoder's self-attention is masked, so that no position sees a later one."""
         return False
 
     @property
     def vocabulary(self) -> int:
-        """Number of different words, if the inputs are word ids; 0 if they are numbers."""
+        """Return the number of different words, if the inputs are word ids; 0 if they are numbers."""
         return 0
 
     @property
@@ -54,7 +54,7 @@ class BaseModel(Frozen, frozen=True, tag_field="kind"):
 
     @property
     def trains(self) -> bool:
-        """Whether the model is trained, rather than run forward and backward once."""
+        """Return whether the model is trained, rather than run forward and backward once."""
         return True
 
 
@@ -88,47 +88,47 @@ class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
 
     @property
     def used_devices(self) -> int:
-        """Number of logical devices that the training uses."""
+        """Return the number of logical devices that the training uses."""
         return self.devices if self.is_distributed else 1
 
     @property
     def replicas(self) -> int:
-        """Number of replicas of the model."""
+        """Return the number of replicas of the model."""
         return self.devices if self.is_replicated else 1
 
     @property
     def stages(self) -> int:
-        """Number of consecutive stages of each replica."""
+        """Return the number of consecutive stages of each replica."""
         return self.devices if self.is_staged else 1
 
     @property
     def splits_model(self) -> bool:
-        """Whether each rank of PyTorch holds only a part of the model, so that ranks exchange activations."""
+        """Return whether each rank of PyTorch holds only a part of the model, so that ranks exchange activations."""
         return self.is_staged or self.is_sharded
 
     @property
     def is_mirrored(self) -> bool:
-        """Whether Keras runs all replicas in one process, where each expects its samples on its own device."""
+        """Return whether Keras runs all replicas in one process, where each expects its samples on its own device."""
         return self.is_replicated and not self.is_staged
 
     @property
     def is_chunked(self) -> bool:
-        """Whether the framework cuts the batch, in parts of ceil(samples / replicas); else the program does."""
+        """Return whether the framework cuts the batch, in parts of ceil(samples / replicas); else the program does."""
         return self.is_gathered
 
     @property
     def broadcasts_buffers(self) -> bool:
-        """Whether replica 0 sends its buffers to the others before each forward pass."""
+        """Return whether replica 0 sends its buffers to the others before each forward pass."""
         return False
 
     @property
     def loss_must_be_mean_because(self) -> str:
-        """Why the loss must be a mean over the samples (what the strategy does to it), or ""."""
+        """Return why the loss must be a mean over the samples (what the strategy does to it), or ""."""
         return ""
 
     @property
     def device_obstacle(self) -> str:
-        """Why it cannot run on the number of devices, or ""."""
+        """Return why it cannot run on the number of devices, or ""."""
         return ""
 
     def processes(self, backend: str) -> int:

@@ -98,12 +98,12 @@ class Expect(Frozen, frozen=True):
 
     @property
     def names_cause(self) -> bool:
-        """Whether the difference is accepted by a cause of the catalogue."""
+        """Return whether the difference is accepted by a cause of the catalogue."""
         return self.cause not in ("", *UNNAMED)
 
     @property
     def has_size(self) -> bool:
-        """Whether the size of the difference is limited."""
+        """Return whether the size of the difference is limited."""
         return self.largest_difference is not None or self.at_most_bits is not None
 
     def __post_init__(self) -> None:

@@ -130,13 +130,13 @@ class Case(Frozen, frozen=True):
 
     @property
     def distribution(self) -> strategies.Strategy:
-        """The case's strategy with its options; it answers what depends on the strategy."""
+        """Return the case's strategy with its options; it answers what depends on the strategy."""
         strategy: strategies.Strategy = msgspec.convert(self, strategies.Strategy, from_attributes=True)
         return strategy
 
     @property
     def replicas(self) -> int:
-        """Number of replicas of the model that train side by side."""
+        """Return the number of replicas of the model that train side by side."""
         return self.distribution.replicas
 
     @property

@@ -35,11 +35,11 @@ class Observation(Protocol):
 
     @property
     def name(self) -> str:
-        """The module, parameter or tensor that was observed."""
+        """Return the module, parameter or tensor that was observed."""
 
     @property
     def seen(self) -> Mapping[str, Seen]:
-        """The values that a formula has to reproduce, by name."""
+        """Return the values that a formula has to reproduce, by name."""
 
 
 def seen(high: Array, low: Array | None = None, stored: float = 0.0) -> Seen:

@@ -43,7 +43,7 @@ class Question(NamedTuple):
 
     @property
     def tensor(self) -> str:
-        """The key of what is explained, without the call number."""
+        """Return the key of what is explained, without the call number."""
         return self.own_key or keys.key(self.kind, self.where)
 
 

@@ -42,7 +42,7 @@ class Side:
 
     @functools.cached_property
     def parameters(self) -> dict[str, Array]:
-        """The parameters of replica 0 before the first step, by name."""
+        """Return the parameters of replica 0 before the first step, by name."""
         initial = self.tensors(None).items()
         return {key.partition("/")[2]: array for key, array in initial if key.startswith("parameter/")}
 
@@ -91,7 +91,7 @@ class Sides(NamedTuple):
 
     @property
     def both(self) -> tuple[Side, Side]:
-        """The two sides, the reference first."""
+        """Return the two sides, the reference first."""
         return self.reference, self.candidate
 
     def of(self, *kinds: str) -> list[Unequal]:

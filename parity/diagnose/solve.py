@@ -29,7 +29,7 @@ class Point(NamedTuple):
 
     @property
     def size(self) -> float:
-        """The sum of squares; infinite where the formula gives no finite result."""
+        """Return the sum of squares; infinite where the formula gives no finite result."""
         size = float(self.residuals @ self.residuals)
         return size if np.isfinite(size) else np.inf
 

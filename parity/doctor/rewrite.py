@@ -48,7 +48,7 @@ class Expression(NamedTuple):
 
     @property
     def function(self) -> str:
-        """The last name of the function that is called; "" if this is no call."""
+        """Return the last name of the function that is called; "" if this is no call."""
         called = getattr(self.node, "func", None)
         return getattr(called, "attr", getattr(called, "id", ""))
 

@@ -23,12 +23,12 @@ class Block(NamedTuple):
 
     @property
     def torch_positions(self) -> range:
-        """The positions of its items in the first sequence."""
+        """Return the positions of its items in the first sequence."""
         return range(self.torch_end - self.torch, self.torch_end)
 
     @property
     def keras_positions(self) -> range:
-        """The positions of its items in the second sequence."""
+        """Return the positions of its items in the second sequence."""
         return range(self.keras_end - self.keras, self.keras_end)
 
 

@@ -33,18 +33,18 @@ class _EqualAmbiguities(NamedTuple):
 
     @property
     def choice(self) -> Choice:
-        """The entries that were chosen in the first of the layers."""
+        """Return the entries that were chosen in the first of the layers."""
         return self.ambiguities[0].choices[self.chosen]
 
     @property
     def others(self) -> list[int]:
-        """The numbers of the choices that pair the weights differently, not only move them differently."""
+        """Return the numbers of the choices that pair the weights differently, not only move them differently."""
         choices = enumerate(self.ambiguities[0].choices)
         return [number for number, choice in choices if _pairs(choice) != _pairs(self.choice)]
 
     @property
     def is_first(self) -> bool:
-        """Whether the weights are paired as first proposed."""
+        """Return whether the weights are paired as first proposed."""
         return _pairs(self.choice) == _pairs(self.ambiguities[0].choices[0])
 
 

@@ -48,7 +48,7 @@ class Sides(NamedTuple):
     keras: Survey
 
     def weights(self, entry: Entry) -> tuple[list[Weight], list[Weight]]:
-        """Torch's and Keras's of an entry."""
+        """Return the tensors of an entry: torch's and Keras's."""
         ours, theirs = ({weight.name: weight for weight in side.weights} for side in self)
         return [ours[name] for name in entry.torch], [theirs[name] for name in entry.keras]
 
@@ -68,7 +68,7 @@ def find(mapping: Mapping, sides: Sides, built: Built, drawn: Callable[[], set[s
 
 
 def _is_constant(entry: Entry, sides: Sides) -> bool:
-    """Whether it is about tensors that neither side trains, statistics aside."""
+    """Return whether an entry maps tensors that neither side trains, statistics aside."""
     ours, theirs = sides.weights(entry)
     return entry.by != "rule" and not any(one.trainable or one.statistic for one in (*ours, *theirs))
 
@@ -78,14 +78,18 @@ def _how(entry: Entry, built: Built) -> Unlike | None:
 
 
 class _Judge:
-    """What becomes of an entry whose values differ."""
+    """The decision on an entry whose values differ: disputed, or assumed to be torch's."""
 
     def __init__(self, sides: Sides, built: Built, drawn: set[str]) -> None:
         self.sides, self.built, self.drawn = sides, built, drawn
         self.drawing = {weight.module for weight in sides.keras.weights if weight.name in drawn}
 
     def is_disputed(self, entry: Entry) -> bool:
-        """Whether its values are no state, and Keras's are not drawn; of what a frozen layer holds, computed."""
+        """Return whether the two builders compute an entry's values differently.
+
+        They do not where training changes the values (state), or where Keras draws them. What a frozen layer holds
+        counts only if neither side draws it, or leaves it to be filled.
+        """
         if self._is_state(entry) or self._is_drawn(entry):
             return False
         if self._is_own(entry):
@@ -94,7 +98,7 @@ class _Judge:
         return not (in_drawn_layer or self.built.is_unfilled(entry) or set(entry.torch) & set(self.sides.torch.drawn))
 
     def assumed(self, entry: Entry) -> str:
-        """Why torch's values are loaded, where that is to be told; "" where it is not."""
+        """Return why torch's values are loaded although Keras's differ, if the report is to say so; else ""."""
         if self._is_drawn(entry):
             is_told = self._is_own(entry) and not self._is_state(entry)
             return "keras draws its own at random" if is_told else ""
@@ -107,7 +111,7 @@ class _Judge:
         return bool(self.drawn.intersection(entry.keras))
 
     def _is_own(self, entry: Entry) -> bool:
-        """Whether it is a buffer of torch's, or made untrained in Keras: neither is what freezing makes of a weight."""
+        """Return whether it is a buffer of torch's or made untrained in Keras, and not only frozen."""
         ours, theirs = self.sides.weights(entry)
         return any(one.constant for one in ours) or any(one.fixed for one in theirs)
 

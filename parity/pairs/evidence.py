@@ -29,7 +29,7 @@ class Size(NamedTuple):
 
     @property
     def relative(self) -> float:
-        """The difference as a fraction of the largest magnitude."""
+        """Return the difference as a fraction of the largest magnitude."""
         return self.difference / self.scale if self.scale else 0.0
 
 
@@ -48,12 +48,12 @@ class Evidence:
 
     @property
     def needed(self) -> int:
-        """The bits that a match needs."""
+        """Return the bits that a match needs."""
         return self._rule.needed
 
     @cached_property
     def names(self) -> list[str]:
-        """All modules and tensors of the reference, as `where` in an [[expect]] names them."""
+        """Return all modules and tensors of the reference, as `where` in an [[expect]] names them."""
         manifest = self._traces[0].manifest
         listed = {keys.split(key)[1] for file in manifest.files.values() for key in file}
         return sorted({name for name in (*listed, *manifest.modules) if name})
@@ -78,7 +78,7 @@ class Evidence:
 
     @property
     def trains(self) -> bool:
-        """Whether the pair trains with a loss of its own; without [train] the loss is one that this project makes."""
+        """Return whether the pair has a loss of its own; without [train] the loss is one that this project makes."""
         model = self._traces[0].case.model
         return isinstance(model, Pair) and model.train is not None
 

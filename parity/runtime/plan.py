@@ -77,17 +77,19 @@ class Plan:
 
     @property
     def tasks(self) -> list[Task]:
-        """The tasks in the order in which they begin: a baseline just before its first user."""
-        needed = {id(task): task for task in (*self.own, *filter(None, self.baselines))}
-        return sorted(needed.values(), key=lambda task: (min(task.users), task.case.distribution.is_distributed))
+        """Return all tasks in the order in which they begin: those of one case after those of another."""
+        needed = {id(task): task for number in range(len(self.own)) for task in reversed(self.needs(number))}
+        return list(needed.values())
 
     def needs(self, number: int) -> list[Task]:
-        """Return the tasks that a case needs."""
+        """Return the tasks that a case needs: its own, and its baseline's, which begins first."""
         return [task for task in (self.own[number], self.baselines[number]) if task]
 
-    def tasks_of(self, case: Case) -> tuple[Task, Task | None]:
-        """Return a case's own task, and that of its baseline."""
+    def begin(self, case: Case, sides: Sequence[Worker]) -> tuple[Task, Task | None]:
+        """Begin to record what a case needs, and return its own task and that of its baseline."""
         number = self._numbers[case.name]
+        for task in reversed(self.needs(number)):
+            task.begin(sides)
         return self.own[number], self.baselines[number]
 
     def release(self, case: Case) -> None:

@@ -34,11 +34,11 @@ class Worker(Protocol):
 
     @property
     def name(self) -> str:
-        """The backend's name, "torch" or "keras"."""
+        """Return the backend's name, "torch" or "keras"."""
 
     @property
     def folder(self) -> Path:
-        """The folder for logs and temporary files."""
+        """Return the folder for logs and temporary files."""
 
     def do(self, job: Work) -> Answer:
         """Run a job, and wait for its answer. Raises MissingError."""

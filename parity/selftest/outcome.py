@@ -28,12 +28,12 @@ class Outcome(NamedTuple):
 
     @property
     def caught(self) -> bool:
-        """Whether anything was found, as --strict counts it; in a clean run that is a false alarm."""
+        """Return whether anything was found, as --strict counts it; in a clean run that is a false alarm."""
         return self.result.verdict in ("diverged", "inconclusive", "subprecision") or bool(self.result.findings)
 
     @property
     def placed(self) -> bool:
-        """Whether the first divergence is where the fault was planted, by step, kind and name."""
+        """Return whether the first divergence is where the fault was planted, by step, kind and name."""
         assert self.fault
         return any(
             step == self.fault.step and kind == self.fault.kind and fnmatch.fnmatchcase(name, self.fault.place)
@@ -50,13 +50,13 @@ class Outcome(NamedTuple):
 
     @property
     def named(self) -> bool:
-        """Whether the right cause is named, and no cause that is not true."""
+        """Return whether the right cause is named, and no cause that is not true."""
         assert self.fault
         return self.fault.cause in self.causes <= {self.fault.cause, self.fault.also}
 
     @property
     def causes(self) -> set[str]:
-        """The ids of all causes that are named."""
+        """Return the ids of all causes that are named."""
         return {cause["id"] for cause in self.result.causes}
 
 

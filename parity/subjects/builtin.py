@@ -31,10 +31,7 @@ class BuiltIn(Subject):
 
     def compared(self, sides: Sequence[Worker], plan: Plan, report: Report) -> CaseResult:
         """Record and compare the case, and compare each side's distributed training with that on a single device."""
-        own, single = plan.tasks_of(self.case)
-        for task in (single, own):
-            if task:
-                task.begin(sides)
+        own, single = plan.begin(self.case, sides)
         answers, alone = own.answers(), single.answers() if single else {}
         try:
             result = self._failure(answers) or self._judged(own, single, alone, report)

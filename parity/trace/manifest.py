@@ -64,7 +64,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runs(self) -> list[str]:
-        """Names of the runs that the trace holds, in the order low, high, witness."""
+        """Return the names of the runs that the trace holds, in the order low, high, witness."""
         held = {name.partition("/")[0] for name in self.files}
         return [run for run in keys.RUNS if run in held]
 
@@ -81,12 +81,12 @@ class Trace:
 
     @property
     def mixed(self) -> bool:
-        """Whether the low run uses mixed precision (bfloat16 or float16 with float32 parameters)."""
+        """Return whether the low run uses mixed precision (bfloat16 or float16 with float32 parameters)."""
         return self.case.precision != "float32"
 
     @property
     def replicas(self) -> int:
-        """Number of replicas of the model that were trained."""
+        """Return the number of replicas of the model that were trained."""
         return len(self.manifest.replicas)
 
     def stems(self, run: str) -> list[str]:

@@ -19,7 +19,7 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.core.precision import gap
 from parity.trace.pages import blocks
-from parity.verdict.octaves import PART, SLACK, Octave, Table, stride, suspicious
+from parity.verdict.octaves import SLACK, Octave, Table, stride, suspicious
 from parity.verdict.stream import BLOCK, Tensor, stream
 
 # Elements per dot product: few enough that BLAS starts no threads inside ours (which halves the speed), and that a
@@ -143,7 +143,8 @@ class _AllRuns:
 
     def __init__(self, step: int, dtype: np.dtype[Any], every: int, shrinks: float) -> None:
         self.table, self._every, self._shrinks = Table(), every, shrinks
-        self.spare, self._limits = np.empty(step, dtype), np.empty(min(step, PART), dtype)
+        self._half = 1 << max(step - 1, 1).bit_length() - 1  # a multiple of `every`, which is a power of two too
+        self.spare = np.empty(2 * self._half, dtype)
 
     def __call__(self, blocks: list[Array | None]) -> list[_Size]:
         reference, candidate, low, low_candidate, witness = blocks
@@ -153,27 +154,37 @@ class _AllRuns:
             _apart(low_candidate, candidate, self.spare, norm=True),
             _apart(witness, reference, self.spare),
         ]
-        high = _apart(
-            reference, candidate, self.spare, magnitudes=True
-        )  # last, because `_enter` reads its result from the buffer
+        starts = range(0, self.spare.size, self._half)
+        high = _join([self._high([_part(block, start, self._half) for block in blocks]) for start in starts])
         if high.largest:
-            self._enter(blocks)
+            self.table.enter(blocks, slice(None, None, self._every), None)
         size = _alone(reference)
         return [size, size if _is_close(high, size) else _alone(candidate), high, *apart]
 
-    def _enter(self, blocks: list[Array | None]) -> None:
-        assert blocks[0] is not None
-        difference = self.spare[: len(blocks[0])]
-        places = suspicious(blocks, difference, self._shrinks, self._limits)
-        self.table.enter(blocks, slice(None, None, self._every), None)
-        if places.size:
-            self.table.enter(blocks, places, difference[places])
+    def _high(self, blocks: list[Array | None]) -> _Size:
+        """Return the difference of the high runs in half a block, and enter the elements where it may be no match.
+
+        One half of the spare buffer holds the differences, the other half their limits.
+        """
+        reference, candidate, *_ = blocks
+        assert reference is not None
+        size = _apart(reference, candidate, self.spare, magnitudes=True)
+        if size.largest:
+            difference, limits = self.spare[: len(reference)], self.spare[self._half :]
+            places = suspicious(blocks, difference, self._shrinks, limits)
+            if places.size:
+                self.table.enter(blocks, places, difference[places])
+        return size
 
 
 def count_apart(one: Array, other: Array, limit: float) -> int:
     """Count the elements by which two arrays of equal shape differ by more than `limit`; skip NaN and infinity."""
     parts = blocks(one, other, size=BLOCK // 8)
     return sum(int(np.count_nonzero(_finite(a.astype(np.float64), b)[0] > limit)) for a, b in parts)
+
+
+def _part(block: Array | None, start: int, size: int) -> Array | None:
+    return None if block is None else block[start : start + size]
 
 
 def _alone(values: Array | None) -> _Size:

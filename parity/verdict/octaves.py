@@ -19,7 +19,6 @@ from parity.trace.pages import release
 
 ROWS: Final = 2048  # the exponents of float64
 LOWEST: Final = -1023  # the exponent of row 0, which holds the subnormal numbers
-PART: Final = 1 << 16  # elements whose limits are computed at a time: few enough for the cache
 SAMPLE: Final = 1024  # elements that are sampled at least for their noise, whatever their difference
 STRIDE: Final = 64  # a large tensor's sample is every 64th element, ...
 LARGEST_SAMPLE: Final = 1 << 16  # ... unless it would be larger than this
@@ -153,20 +152,12 @@ def suspicious(runs: Sequence[Array | None], difference: Array, shrinks: float, 
         runs: the block in every run, in the order of kernel.Runs.
         difference: |reference - candidate| of the high runs.
         shrinks: 2^-(E-9), the factor by which a match must shrink from the low runs to the high runs.
-        limits: a buffer of at least min(PART, block) elements.
+        limits: a buffer of at least as many elements.
     """
     high = runs[0]
     assert high is not None
-    parts = []
-    for start in range(0, high.size, PART):
-        part = slice(start, start + PART)
-        limit = np.multiply(high[part], SAFE, out=limits[: high[part].size])
-        above = difference[part] > np.abs(limit, out=limit)
-        if above.any():
-            parts.append(np.flatnonzero(above) + start)
-    if not parts:
-        return np.empty(0, np.intp)
-    places = np.concatenate(parts) if len(parts) > 1 else parts[0]
+    limit = np.multiply(high, SAFE, out=limits[: high.size])
+    places = np.flatnonzero(difference > np.abs(limit, out=limit))
     own = _own_error([None if run is None else run[places] for run in runs[:4]])
     return places[difference[places] > own * shrinks]
 

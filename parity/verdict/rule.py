@@ -75,7 +75,7 @@ class Rule:
 
     @property
     def gradients_tell(self) -> bool:
-        """Whether the noise of the gradients in the low runs shows their precision.
+        """Return whether the noise of the gradients in the low runs shows their precision.
 
         A ReLU that rounding switches on or off changes gradients by far more than rounding itself. So the
         noise is meaningful only if no activation changed its sign, or so many on both sides that it evens out.

@@ -93,7 +93,7 @@ class Masks:
 
     @property
     def _stack(self) -> list[str]:
-        """The names of the modules that are being called in this thread, the innermost last."""
+        """Return the names of the modules that are being called in this thread, the innermost last."""
         if not hasattr(self._names, "stack"):
             self._names.stack = []
         return self._names.stack

@@ -60,7 +60,7 @@ def _flags() -> Iterator[tuple[str, Any]]:
 
 
 def _is_setting(value: Any) -> bool:
-    """Whether a value is a number, a name, a choice of an enum, or several of these: its text says all of it."""
+    """Return whether a value is a number, a name, a choice of an enum, or several of these: its text says all of it."""
     if isinstance(value, (tuple, list)):
         return all(map(_is_setting, value))
     return isinstance(value, PLAIN) or hasattr(type(value), "__members__")

@@ -104,7 +104,7 @@ class Building:
 
     @property
     def moves(self) -> list[Move]:
-        """What was put on which device, once per line, device and module; `names` must have been called before."""
+        """Return what was put on which device, once per line, device and module; `names` must be called before."""
         by_key = {}
         for module, target, line in self._moves:
             path = self._names.get(inner(module), "")

@@ -126,7 +126,7 @@ def _is_untracked(layer: Any, variable: Any) -> bool:
 
 
 def _is_made_untrained(layer: Any, variable: Any) -> bool:
-    """Whether a variable was untrained before its layer was frozen: Keras lists it where it was when it was made."""
+    """Return whether a variable was untrained before its layer was frozen: Keras lists it where it was when made."""
     if not isinstance(layer, keras.Layer) or _is_untracked(layer, variable):
         return not variable.trainable
     return any(variable is one for one in layer._non_trainable_variables)

@@ -29,7 +29,7 @@ class Output(NamedTuple):
 
     @property
     def canonical(self) -> tf.Tensor:
-        """The tensor in canonical axis order."""
+        """Return the tensor in canonical axis order."""
         if not self.layout:
             return self.tensor
         return rearrange(self.tensor, " -> ".join(reversed([side.strip() for side in self.layout.split("->")])))

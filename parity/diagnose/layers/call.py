@@ -45,12 +45,12 @@ class Call(NamedTuple):
 
     @property
     def inputs(self) -> Arguments:
-        """The arguments of the first call."""
+        """Return the arguments of the first call."""
         return self.calls[0]
 
     @property
     def output(self) -> Array:
-        """What the first call returned."""
+        """Return what the first call returned."""
         return self.seen["output"].value
 
 

@@ -32,7 +32,7 @@ class Tensor(Fact):
 
     @property
     def bytes(self) -> int:
-        """The size in bytes."""
+        """Return the size in bytes."""
         return math.prod(self.shape) * SIZES.get(self.dtype, 4)
 
 

@@ -171,7 +171,7 @@ class Counterparts:
 
     @cached_property
     def _comparable(self) -> list[int]:
-        """The numbers of torch's tensors from modules whose weights some module of Keras owns too."""
+        """Return the numbers of torch's tensors from modules whose weights some module of Keras owns too."""
         keras_owned = {output.owns for output in self.keras if output.owns}
         return [output.number for output in self.torch if output.owns in keras_owned and not output.tensor.is_constant]
 

@@ -24,7 +24,7 @@ class _Candidate(NamedTuple):
 
     @property
     def rank(self) -> tuple[float, bool, bool, int]:
-        """The sort key of candidates: near ones first, then those of equal kinds, then in order of execution."""
+        """Return the sort key of candidates: near ones first, then those of equal kinds, then in order of execution."""
         alike = self.torch.kind == self.keras.kind, self.torch.leaf == self.keras.leaf
         return float(f"{self.fit.distance:.2e}"), not alike[0], not alike[1], self.torch.number + self.keras.number
 

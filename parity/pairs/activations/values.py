@@ -62,12 +62,12 @@ class Tensor:
 
     @cached_property
     def flat(self) -> NDArray[np.float64]:
-        """All elements in row-major order, as float64."""
+        """Return all elements in row-major order, as float64."""
         return self.array.reshape(-1).astype(np.float64, copy=False)
 
     @cached_property
     def invariants(self) -> Invariants:
-        """The invariants, over the finite elements."""
+        """Return the invariants, over the finite elements."""
         values = self.flat[np.isfinite(self.flat)]
         if not values.size:
             return Invariants(0, 0.0, 0.0, 0.0, 0.0)
@@ -76,13 +76,13 @@ class Tensor:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the tensor is no evidence: one number everywhere, nothing finite, or no elements."""
+        """Return whether the tensor is no evidence: one number everywhere, nothing finite, or no elements."""
         invariants = self.invariants
         return not invariants.finite or (invariants.finite == self.size and invariants.smallest == invariants.largest)
 
     @cached_property
     def sample(self) -> NDArray[np.int64]:
-        """The positions of the largest elements of equal parts and of random ones; all positions of a small tensor."""
+        """Return the positions of the largest elements of equal parts and of random ones; all of a small tensor."""
         if self.size <= SAMPLE:
             return np.arange(self.size)
         parts = self.flat[: self.size // (SAMPLE // 2) * (SAMPLE // 2)].reshape(SAMPLE // 2, -1)
@@ -91,7 +91,7 @@ class Tensor:
 
     @cached_property
     def digest(self) -> bytes:
-        """A hash of the values."""
+        """Return a hash of the values."""
         return hashlib.blake2b(self.array.reshape(-1).view(np.uint8).data, digest_size=16).digest()
 
 

@@ -43,12 +43,12 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_single(self) -> bool:
-        """Whether the link has one unit on each side."""
+        """Return whether the link has one unit on each side."""
         return len(self.torch) == len(self.keras) == 1
 
     @property
     def alternatives(self) -> Choices:
-        """All entries, once for each choice."""
+        """Return all entries, once for each choice."""
         variables = {name for entry in itertools.chain(*self.choices[:1]) for name in entry.keras}
         rest = [entry for entry in self.entries if not variables.intersection(entry.keras)]
         return [[*choice, *rest] for choice in self.choices or [[]]]

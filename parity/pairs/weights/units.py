@@ -66,12 +66,12 @@ class Unit:
 
     @property
     def counted(self) -> bool:
-        """Whether the framework made the unit's last name by counting."""
+        """Return whether the framework made the unit's last name by counting."""
         return self.label.rpartition("/")[2] != self.chosen.rpartition("/")[2]
 
     @functools.cached_property
     def signature(self) -> tuple[Any, ...]:
-        """What units must have in common to be able to take each other's place."""
+        """Return what units must have in common to be able to take each other's place."""
         shapes = tuple(sorted((role, weight.shape) for role, weight in self.weights.items()))
         return self.family, self.certain, self.facts.get("equation"), self.facts.get("reset_after"), shapes
 
