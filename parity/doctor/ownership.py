@@ -74,6 +74,13 @@ def owner(file: str) -> Owner:
     return _owner(file, programs())
 
 
+def is_models(file: str) -> bool:
+    """Return whether a file belongs to the code of models: the user's, or a library's that is no framework."""
+    found = owner(file)
+    frameworks = here().frameworks
+    return found == "user" or (found == "installed" and not _within([file, os.path.realpath(file)], frameworks))
+
+
 @cache
 def _owner(file: str, programs: tuple[str, ...]) -> Owner:
     return _here(programs).owner(file)

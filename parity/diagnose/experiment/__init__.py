@@ -1,0 +1,1 @@
+"""Experiments on live modules: which change of a setting makes one side compute what the other does."""

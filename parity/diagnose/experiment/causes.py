@@ -1,0 +1,144 @@
+"""The causes that experiments have found, as entries of the report."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from parity.config.pair import UNKNOWN
+from parity.diagnose.entries import Cause
+from parity.trace.experiment import Change, Found, Outcome
+
+# What both frameworks and their libraries call a setting, by the name that causes have (docs/causes.md).
+NAMES: Final = {
+    "eps": "epsilon",
+    "variance_epsilon": "epsilon",
+    "layer_norm_epsilon": "epsilon",
+    "layer_norm_eps": "epsilon",
+    "norm_eps": "epsilon",
+    "negative_slope": "slope",
+    "approximate": "form",
+    "max_value": "cap",
+    "p": "rate",
+    "key_dim": "key_dim",
+    "padding_idx": "padding_idx",
+    "strides": "stride",
+    "dilation_rate": "dilation",
+    "n_head": "num_heads",
+    "n_heads": "num_heads",
+    "num_attention_heads": "num_heads",
+    "attention_scale": "scale",
+    "scaling": "scale",
+}
+KINDS: Final = {"leaky_relu": "relu", "activation": "activation"}
+FUNCTION: Final = "activation.kind"
+# What a change in the code is called.
+IN_CODE: Final = {
+    "constant": "code.constant",
+    "variable": "code.constant",
+    "function": "code.function",
+    "operator": "code.operator",
+}
+
+
+def causes(where: str, torch: Outcome, keras: Outcome) -> list[Cause]:
+    """Return the causes at a module: the fewest changes with which a side reproduces the other, told for both sides.
+
+    Returns an empty list if no change was found on either side.
+    """
+    sizes = [len(found.changes) for outcome in (torch, keras) for found in outcome.found]
+    if not sizes:
+        return []
+    mine, theirs = (_fewest(outcome, min(sizes)) for outcome in (torch, keras))
+    if len((mine or theirs)[0].changes) > 1:
+        side, found = ("torch", mine[0]) if mine else ("keras", theirs[0])
+        return [_entry(where, side, change, None, found, []) for change in found.changes]
+    return [_both(where, mine, theirs)]
+
+
+def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) -> list[Cause]:
+    """Return the report's causes with those of a module in place of the unknown one there."""
+    result: list[Cause] = []
+    for entry in entries:
+        if entry["id"] == UNKNOWN and entry["where"] == where:
+            result += named
+        else:
+            result.append(entry)
+    return result
+
+
+def _fewest(outcome: Outcome, size: int) -> list[Found]:
+    return [found for found in outcome.found if len(found.changes) == size]
+
+
+def _both(where: str, mine: list[Found], theirs: list[Found]) -> Cause:
+    """Return the entry of a single change, with what was found on the other side where the two are one setting."""
+    for found in theirs:
+        for other in mine:
+            if _are_one(other.changes[0], found.changes[0]):
+                return _entry(where, "keras", found.changes[0], other.changes[0], found, [*mine, *theirs])
+    side, found = ("keras", theirs[0]) if theirs else ("torch", mine[0])
+    return _entry(where, side, found.changes[0], None, found, [*mine, *theirs])
+
+
+def _are_one(torch: Change, keras: Change) -> bool:
+    """Return whether changes on both sides are of one setting: each takes the value that the other has."""
+    return bool(torch.before == keras.after and torch.after == keras.before)
+
+
+def _entry(where: str, side: str, change: Change, other: Change | None, found: Found, ties: Sequence[Found]) -> Cause:
+    before, after = change.before, other.before if other else change.after
+    values = {"torch": after, "keras": before} if side == "keras" else {"torch": before, "keras": after}
+    changes = [{"side": side, **_fields(change)}]
+    if other:
+        changes.append({"side": "torch", **_fields(other)})
+    return {
+        "id": _id(change, other),
+        "where": where,
+        **values,
+        "evidence": _evidence(
+            side, change, found, [tie for tie in ties if change not in tie.changes and other not in tie.changes]
+        ),
+        "changes": changes,
+    }
+
+
+def _id(change: Change, other: Change | None) -> str:
+    """Return the id of a cause: the kind of module and the setting, by the side that has a name for it."""
+    named = next((each for each in (change, other) if each and each.of), None)
+    if named is not None:
+        kind = _snake(named.of)
+        kind = re.sub(r"_?[123]d$", "", KINDS.get(kind, kind))
+        if isinstance(named.before, str) and named.name in ("activation", "act", "act_fn", "activation_fn"):
+            return FUNCTION
+        return f"{kind}.{NAMES.get(named.name, named.name)}"
+    default = next((each for each in (change, other) if each and each.kind == "default"), None)
+    if default is not None:
+        return f"{_snake(default.owner.rpartition('.')[2])}.{NAMES.get(default.name, default.name)}"
+    return IN_CODE[change.kind]
+
+
+def _evidence(side: str, change: Change, found: Found, ties: Sequence[Found]) -> str:
+    other = "torch" if side == "keras" else "keras"
+    place = f" ({change.source})" if change.source else ""
+    text = (
+        f"called again with {change.owner}: {change.name} {_shown(change.before)} -> {_shown(change.after)}{place}, "
+        f"{side} returns what {other} does to {found.bits:.0f} bits; as it is, to {found.before:.0f} bits"
+    )
+    told = [f"{tie.changes[0].owner}: {tie.changes[0].name} -> {_shown(tie.changes[0].after)}" for tie in ties]
+    return f"{text}; so does {' or '.join(told[:3])}" if told else text
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _fields(change: Change) -> dict[str, Any]:
+    return dict(msgspec.structs.asdict(change))
+
+
+def _snake(name: str) -> str:
+    """Return a class's name as causes have it: LeakyReLU is leaky_relu."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])", "_", name)
+    return name.lower().replace("re_lu", "relu")
