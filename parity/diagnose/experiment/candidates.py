@@ -102,7 +102,7 @@ def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
     derived = [-value, 1 - value, 2 * value, value / 2, value * value]
     derived += [1 / value] if value else []
     derived += [math.sqrt(value)] if value > 0 else []
-    return [*numbers, *derived, None, *PUBLISHED]
+    return [None, *numbers, *derived, *PUBLISHED]
 
 
 def _integers(value: int, theirs: Iterable[Any]) -> list[int]:

@@ -8,6 +8,7 @@ import msgspec
 
 from parity.config.pair import UNKNOWN
 from parity.diagnose.entries import Cause
+from parity.diagnose.formula import NEEDED
 from parity.trace.experiment import Change, Found, Outcome
 
 # What both frameworks and their libraries call a setting, by the name that causes have (docs/causes.md).
@@ -32,7 +33,9 @@ NAMES: Final = {
     "scaling": "scale",
 }
 KINDS: Final = {"leaky_relu": "relu", "activation": "activation"}
+MOST_TIES: Final = 3  # other explanations that the evidence lists
 FUNCTION: Final = "activation.kind"
+PRECISION: Final = "constant.precision"
 # What a change in the code is called.
 IN_CODE: Final = {
     "constant": "code.constant",
@@ -88,24 +91,34 @@ def _are_one(torch: Change, keras: Change) -> bool:
 
 
 def _entry(where: str, side: str, change: Change, other: Change | None, found: Found, ties: Sequence[Found]) -> Cause:
-    before, after = change.before, other.before if other else change.after
-    values = {"torch": after, "keras": before} if side == "keras" else {"torch": before, "keras": after}
+    """Return the entry of a change that was found on a side.
+
+    `other` is the same change on the other side, if it was found there, and `ties` are all that explain as much.
+    """
     changes = [{"side": side, **_fields(change)}]
-    if other:
-        changes.append({"side": "torch", **_fields(other)})
+    changes += [{"side": _other(side), **_fields(other)}] if other else []
+    further = [tie for tie in ties if tie.changes[0] not in (change, other)]
+    values = {side: change.before, _other(side): other.before if other else change.after}
+    if _is_rounded(change):
+        values = {side: "float64", _other(side): "float32"}
     return {
         "id": _id(change, other),
         "where": where,
-        **values,
-        "evidence": _evidence(
-            side, change, found, [tie for tie in ties if change not in tie.changes and other not in tie.changes]
-        ),
+        **{name: values[name] for name in ("torch", "keras")},
+        "evidence": _evidence(side, change, found, further),
         "changes": changes,
     }
 
 
+def _is_rounded(change: Change) -> bool:
+    """Return whether the other side has the same constant, but for what float32 keeps of it."""
+    return bool(change.before == change.after)
+
+
 def _id(change: Change, other: Change | None) -> str:
     """Return the id of a cause: the kind of module and the setting, by the side that has a name for it."""
+    if _is_rounded(change):
+        return PRECISION
     named = next((each for each in (change, other) if each and each.of), None)
     if named is not None:
         kind = _snake(named.of)
@@ -120,14 +133,26 @@ def _id(change: Change, other: Change | None) -> str:
 
 
 def _evidence(side: str, change: Change, found: Found, ties: Sequence[Found]) -> str:
-    other = "torch" if side == "keras" else "keras"
     place = f" ({change.source})" if change.source else ""
+    reached = f"to {found.bits:.0f} bits" if found.bits >= NEEDED else "as far as float32 can tell"
     text = (
-        f"called again with {change.owner}: {change.name} {_shown(change.before)} -> {_shown(change.after)}{place}, "
-        f"{side} returns what {other} does to {found.bits:.0f} bits; as it is, to {found.before:.0f} bits"
+        f"called again with {_told(change)}{place}, {side} returns what {_other(side)} does {reached}; "
+        f"as it is, to {found.before:.0f} bits"
     )
-    told = [f"{tie.changes[0].owner}: {tie.changes[0].name} -> {_shown(tie.changes[0].after)}" for tie in ties]
-    return f"{text}; so does {' or '.join(told[:3])}" if told else text
+    told = list(dict.fromkeys(_told(tie.changes[0]) for tie in ties))
+    return f"{text}; so it does with {' or '.join(told[:MOST_TIES])}" if told else text
+
+
+def _told(change: Change) -> str:
+    """Return a change in words: "LeakyReLU.negative_slope 0.3 -> 0.01", "1.7 -> 1.702 in Act.call"."""
+    if change.kind in ("attribute", "default"):
+        return f"{change.owner}.{change.name} {_shown(change.before)} -> {_shown(change.after)}"
+    name = f"{change.name} " if change.kind == "variable" else ""
+    return f"{name}{_shown(change.before)} -> {_shown(change.after)} in {change.owner}"
+
+
+def _other(side: str) -> str:
+    return "torch" if side == "keras" else "keras"
 
 
 def _shown(value: Any) -> str:

@@ -25,7 +25,7 @@ class Executed(NamedTuple):
     @property
     def name(self) -> str:
         """Return the function's name, with that of its class."""
-        return self.function.__qualname__.replace("<locals>.", "")
+        return str(self.function.__qualname__).replace("<locals>.", "")
 
 
 def executed(
