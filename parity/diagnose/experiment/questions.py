@@ -29,7 +29,7 @@ def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, 
     places_of = [(tensor, _place(tensor, places)) for tensor in unequal if _is_forward(tensor)]
     found = []
     for where in dict.fromkeys(str(cause["where"]) for cause in result.causes if cause["id"] == UNKNOWN):
-        tensors = [tensor for tensor, place in places_of if place == where or plain(tensor.name) == where]
+        tensors = [tensor for tensor, place in places_of if plain(where) in (plain(place), plain(tensor.name))]
         if tensors:
             found.append(Guilty(where, tensors[0]))
     return found[:MOST]
@@ -74,7 +74,7 @@ class Asked:
             torch, keras = self._given(name)
         if keras is None:
             return None
-        scope = self._scope(asked.where, torch.module)
+        scope = self._scope(plain(asked.where), torch.module)
         layer = self._layer(scope, keras.module)
         mine, theirs = self._folders
         return (
