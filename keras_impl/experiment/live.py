@@ -45,19 +45,19 @@ class Live:
         for name in sorted(FUNCTIONS)
         if callable(getattr(keras.activations, name, None))
     }
-    usual = frozenset((*vars(keras.layers.Layer()), "call"))
+    base = keras.layers.Layer
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool) -> None:
         self._built, self._inputs, self._training = built, inputs, training
-        self._layers = {"": built.model, **layers.called(built.model)}
+        self._layers = layers.named(built.model)
+        self._observed = layers.called(built.model)
         self._innocent: list[str] = []
         self._paused = 0
         self._call: Callable[[], Any] = self._whole
         self._made: list[tf.Tensor] = []
         self._calls: list[tuple[tuple[Any, ...], dict[str, Any], int]] = []
-        for path, layer in self._layers.items():
-            if path:
-                layer.call = self._watched(path, layer.call)
+        for path, layer in self._observed.items():
+            layer.call = self._watched(path, layer.call)
 
     def take(self, question: Question, expected: Array) -> bool:
         """Keep the call of the question's module that makes the question's tensor, and return whether it was seen.
@@ -90,7 +90,10 @@ class Live:
         """Return the module and those in it that were called before the tensor was made, without the innocent ones."""
         below = f"{self._scope}/" if self._scope else ""
         innocent = tuple(f"{name}/" for name in self._innocent)
-        names = [name for name in ("", *self._called) if name == self._scope or (name and name.startswith(below))]
+        unobserved = [path for path in self._layers if path not in self._observed]
+        names = [
+            name for name in (*self._called, *unobserved) if name == self._scope or (name and name.startswith(below))
+        ]
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
         return [Owner(kinds.kind(self._layers[name]), self._layers[name]) for name in dict.fromkeys(guilty)]
 

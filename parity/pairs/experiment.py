@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.experiment.causes import causes, with_causes
 from parity.diagnose.experiment.questions import Asked, guilty
@@ -34,12 +35,20 @@ def on_living_models(
 
     def experimented(examined: Examined) -> None:
         unknown = guilty(examined.result, examined.unequal, examined.places)
-        if not unknown or context.matching is None:
+        if context.matching is None:
             return
         asked = Asked(survey.read(Path(context.survey)), context.matching, examined.unequal, traces)
         pairs = [(one.where, questions) for one in unknown if (questions := asked.questions(one))]
-        answers = _answers(file, backends, folder, context, [questions for _, questions in pairs])
-        for (where, _), (torch, keras) in zip(pairs, answers, strict=False):
+        if not pairs:
+            return
+        try:
+            answers = _answers(file, backends, folder, context, [questions for _, questions in pairs])
+        except BackendError as error:
+            examined.result.not_compared.append(
+                f"the modules whose cause is unknown could not be called again: {error}"
+            )
+            return
+        for (where, _), (torch, keras) in zip(pairs, answers, strict=True):
             if named := causes(where, torch, keras):
                 examined.result.causes = with_causes(examined.result.causes, where, named)
 
@@ -53,16 +62,19 @@ def _answers(
     context: PairContext,
     questions: list[tuple[Question, Question]],
 ) -> list[tuple[Outcome, Outcome]]:
-    """Ask both sides for their settings first, then for the changes that make each reproduce the other."""
+    """Ask both sides for their settings first, then for the changes that make each reproduce the other.
+
+    Raises BackendError if a side fails.
+    """
     described = _asked(file, backends, folder / "settings", context, questions)
     told = [
         (
             msgspec.structs.replace(torch, settings=theirs.settings),
             msgspec.structs.replace(keras, settings=mine.settings),
         )
-        for (torch, keras), (mine, theirs) in zip(questions, described, strict=False)
+        for (torch, keras), (mine, theirs) in zip(questions, described, strict=True)
     ]
-    return _asked(file, backends, folder / "experiments", context, told) if told else []
+    return _asked(file, backends, folder / "experiments", context, told)
 
 
 def _asked(
@@ -72,7 +84,7 @@ def _asked(
     context: PairContext,
     questions: list[tuple[Question, Question]],
 ) -> list[tuple[Outcome, Outcome]]:
-    """Return both sides' answers to each question; none where a side has failed."""
+    """Return both sides' answers to each question. Raises BackendError if a side fails."""
     torch_context = msgspec.structs.replace(context, mapping=None, matching=None)
     jobs = {
         backend: ExperimentJob(
@@ -83,8 +95,8 @@ def _asked(
         )
         for backend in backends
     }
-    answers = both(jobs)
-    if any(answer.status != "done" for answer in answers.values()):
-        return []
+    for answer in both(jobs).values():
+        if answer.status != "done":
+            raise BackendError(answer.message)
     torch, keras = (experiment.read(folder / name) for name in ("torch", "keras"))
     return list(zip(torch, keras, strict=True))

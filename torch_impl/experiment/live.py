@@ -1,5 +1,6 @@
 """A user's model that lives, of which one module can be called again as it was called in the first forward pass."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -20,8 +21,7 @@ from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import Question
 from torch_impl.harness import kinds
 from torch_impl.harness.pair import values
-from torch_impl.harness.pair.outputs import flat
-from torch_impl.harness.pair.probe import given
+from torch_impl.harness.pair.probe import observed
 from torch_impl.harness.pair.vary import Instance
 from torch_impl.harness.pair.vary import opened as instance
 
@@ -45,7 +45,7 @@ class Live:
     functions: Mapping[str, Callable[..., Any]] = {
         name: getattr(functional, name) for name in sorted(FUNCTIONS) if callable(getattr(functional, name, None))
     }
-    usual = frozenset(vars(nn.Module()))
+    base = nn.Module
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool) -> None:
         self._built, self._inputs, self._training = built, inputs, training
@@ -88,7 +88,7 @@ class Live:
         """Return the module and those in it that were called before the tensor was made, without the innocent ones."""
         below = f"{self._scope}." if self._scope else ""
         innocent = tuple(f"{name}." for name in self._innocent)
-        names = [name for name in ("", *self._called) if name == self._scope or (name and name.startswith(below))]
+        names = [name for name in self._called if name == self._scope or (name and name.startswith(below))]
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
         return [Owner(kinds.kind(self._modules[name]), self._modules[name]) for name in dict.fromkeys(guilty)]
 
@@ -131,21 +131,15 @@ class Live:
 
     def _collect(self, stack: ExitStack, made: list[torch.Tensor]) -> None:
         """Collect what the tensor's module returns or is given, and leave the model where the tensor is made."""
-        module = self._modules[self._tensor.module]
 
-        def add(tensors: list[torch.Tensor]) -> None:
-            made.extend(tensor.detach().clone() for tensor in tensors)
-            if len(made) > self._number:
-                raise _Made
+        def add(kind: str, name: str, tensors: list[torch.Tensor]) -> None:
+            if (kind, name) == (self._tensor.kind, self._tensor.module):
+                made.extend(tensor.detach().clone() for tensor in tensors)
+                if len(made) > self._number:
+                    raise _Made
 
-        if self._tensor.kind == "given":
-
-            def on_call(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-                add(given(module, args, kwargs))
-
-            stack.callback(module.register_forward_pre_hook(on_call, with_kwargs=True).remove)
-        else:
-            stack.callback(module.register_forward_hook(lambda _, args, outputs: add(list(flat(outputs)))).remove)
+        on_call, on_return = functools.partial(add, "given"), functools.partial(add, "returned")
+        stack.enter_context(observed(self._built.model, on_call, on_return))
 
     def _watch(self, stack: ExitStack) -> None:
         """Note which modules are called, and when one that returns the same on both sides is."""

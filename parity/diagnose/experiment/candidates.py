@@ -117,7 +117,10 @@ def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:
         if isinstance(other, (list, tuple)) and len(other) == len(value):
             yield kind(other)
     yield kind(reversed(value))
-    if all(type(entry) is int for entry in value):
+    if all(isinstance(entry, (list, tuple)) for entry in value):
+        for several in zip(*(_tuples(entry, ()) for entry in value), strict=False):
+            yield kind(several)
+    elif all(type(entry) is int for entry in value):
         for fill in (0, 1, 2, -1):
             yield kind([fill] * len(value))
         for number, entry in enumerate(value):

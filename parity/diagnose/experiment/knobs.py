@@ -60,16 +60,16 @@ def is_setting(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str, enum.Enum))
 
 
-def attributes(owner: Owner, read: Collection[str], usual: Collection[str]) -> Iterator[Knob]:
+def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob]:
     """Yield the settings and functions that a module holds.
 
     Args:
         owner: the module.
         read: the names that the code which was run refers to; attributes of other names cannot matter.
-        usual: attributes that any module has, and that are no settings.
+        base: the framework's class of all modules, whose own attributes are no settings.
     """
     own, kind = vars(owner.module), type(owner.module)
-    class_words = tuple(_class_words(kind))
+    usual, class_words = getattr(base(), "__dict__", {}), tuple(_class_words(kind, base))
     for name, value in list(own.items()):
         if name in read and name not in usual and (is_setting(value) or isinstance(value, FUNCTIONS)):
             change = _assignment(own, name)
@@ -142,12 +142,14 @@ def words(code: types.CodeType) -> Iterator[str]:
                 yield entry
 
 
-def _class_words(kind: type) -> Iterator[str]:
-    """Yield the words in the constructors of a class, among them those that it accepts for its settings."""
-    for base in kind.__mro__:
-        constructor = vars(base).get("__init__")
-        if isinstance(constructor, types.FunctionType):
-            yield from words(constructor.__code__)
+def _class_words(kind: type, base: type) -> Iterator[str]:
+    """Yield the words in the methods of a class, among them those that it accepts for its settings."""
+    for own in kind.__mro__:
+        if own in base.__mro__:
+            return
+        for method in vars(own).values():
+            if isinstance(method, types.FunctionType):
+                yield from words(method.__code__)
 
 
 def _lines(code: types.CodeType, *names: str) -> dict[int, int]:

@@ -31,7 +31,7 @@ class Live(Protocol):
     """A built model with its weights, of which one module can be called again as in the first forward pass."""
 
     functions: Mapping[str, Callable[..., Any]]
-    usual: Collection[str]
+    base: type
 
     def take(self, question: Question, expected: Array) -> bool:
         """Keep the call of the question's module that makes the question's tensor, and return whether it was seen.
@@ -104,7 +104,7 @@ def _recorded(folder: str, key: str) -> Seen | None:
 def _knobs(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterator[Knob]:
     """Yield all settings of the module, those with a name of their own first."""
     for owner in live.owners():
-        yield from knobs.attributes(owner, read, live.usual)
+        yield from knobs.attributes(owner, read, live.base)
     for each in run:
         yield from knobs.defaults(each)
     own = [each for each in run if each.is_models]

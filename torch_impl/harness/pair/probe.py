@@ -48,7 +48,7 @@ def observed(model: nn.Module, on_call: OnTensors, on_return: OnTensors) -> Iter
 
 def _before(name: str, on_call: OnTensors) -> Callable[..., None]:
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        on_call(name, given(module, args, kwargs))
+        on_call(name, _given(module, args, kwargs))
 
     return hook
 
@@ -60,7 +60,7 @@ def _behind(name: str, on_return: OnTensors) -> Callable[..., None]:
     return hook
 
 
-def given(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+def _given(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     """Return the tensors that a call is given.
 
     For attention: query, key and value. For any other module with submodules: none.
