@@ -145,8 +145,16 @@ def test_an_attribute_that_the_code_does_not_read_is_no_knob() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("slope", 0.37), ("form", "tanh"), ("shift", 3), ("kind", Form.TANH), ("power", 3.0), ("EPSILON", 1e-6), ("1.702", 1.7)],
-)  # fmt: skip
+    [
+        ("slope", 0.37),
+        ("form", "tanh"),
+        ("shift", 3),
+        ("kind", Form.TANH),
+        ("power", 3.0),
+        ("EPSILON", 1e-6),
+        ("1.702", 1.7),
+    ],
+)
 def test_the_one_change_is_found_with_its_value(name: str, value: object) -> None:
     module = Module()
     with knob(module, name).changed(value):

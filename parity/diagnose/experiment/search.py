@@ -47,14 +47,14 @@ class Search:
         call: calls the module and returns what it is to reproduce the other side's value with.
         target: the other side's value, and its noise.
         values: gives the values to try for a setting.
-        seconds: how long the search may take.
+        seconds: how much time of a processor the search may take.
     """
 
     def __init__(
         self, call: Callable[[], Array], target: Seen, values: Callable[[Knob], Sequence[Any]], seconds: float
     ) -> None:
         self._call, self._target, self._values = call, target, values
-        self._end = time.monotonic() + seconds
+        self._end = time.process_time() + seconds
         self._unchanged = self._under(())
         self._left = self._missed(self._unchanged)
         self.before = bits_of(target, self._left)
@@ -82,7 +82,7 @@ class Search:
         """
         start = self._under(base)
         for knob in knobs:
-            if time.monotonic() > self._end:
+            if time.process_time() > self._end:
                 return
             if not self._matters(knob, base, start):
                 continue
@@ -130,7 +130,7 @@ class Search:
             step = 1e-5 * abs(number) or 1e-7
             there = self._under((*base, (knob, number + step)))
             move = _step(here, there, self._target.value, step)
-            if move is None or time.monotonic() > self._end:
+            if move is None or time.process_time() > self._end:
                 return None
             number += move
         return None
