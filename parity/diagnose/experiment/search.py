@@ -115,8 +115,8 @@ class Search:
 
         It has the fewest digits that do.
         """
-        starts = [knob.value, *(value for left, value in trials[:STARTS] if np.isfinite(left))]
-        for start in starts:
+        near = [value for left, value in trials if np.isfinite(left) and isinstance(value, (int, float))]
+        for start in (knob.value, *near[:STARTS]):
             number = self._newton(knob, base, float(start))
             if number is not None:
                 return self._shortest(knob, base, number)
