@@ -4,10 +4,12 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops import math_ops  # through which TensorFlow's own functions cast their constants
 
 from keras_impl.harness import kinds
 from keras_impl.harness.pair import layers, values
@@ -16,7 +18,7 @@ from keras_impl.harness.pair.vary import Instance
 from keras_impl.harness.pair.vary import opened as instance
 from parity.core.arrays import Array, Floats
 from parity.diagnose.experiment.candidates import FUNCTIONS
-from parity.diagnose.experiment.knobs import Owner
+from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.doctor import ownership
 from parity.pairs.coverage import Observer
 from parity.pairs.vary.record import reproduced
@@ -37,6 +39,11 @@ def opened(
         yield Live(built, inputs, job.case.model.train is not None)
 
 
+def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
+    """Return GELU in the form with tanh."""
+    return keras.activations.gelu(x, approximate=True)
+
+
 class Live:
     """A built model; `training`: whether its first pass is one of training."""
 
@@ -44,7 +51,7 @@ class Live:
         name: getattr(keras.activations, name)
         for name in sorted(FUNCTIONS)
         if callable(getattr(keras.activations, name, None))
-    }
+    } | {"gelu_tanh": gelu_tanh}
     base = keras.layers.Layer
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool) -> None:
@@ -96,6 +103,14 @@ class Live:
         ]
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
         return [Owner(kinds.kind(self._layers[name]), self._layers[name]) for name in dict.fromkeys(guilty)]
+
+    def precisions(self) -> list[Knob]:
+        """Return the settings of the framework itself that decide at which precision it computes.
+
+        tf.cast makes a float32 tensor of a Python number before it casts it, so that functions such as tf.nn.gelu
+        compute with float32 constants whatever their input is.
+        """
+        return [Knob("constants", "tf.cast", "", "float32", "precision", _exact_constants, ("float64",))]
 
     def is_paused(self) -> bool:
         """Return whether a layer that returns the same on both sides is being called."""
@@ -153,3 +168,15 @@ class Live:
         self._made.extend(tensors)
         if len(self._made) > self._number:
             raise _Made
+
+
+@contextmanager
+def _exact_constants(precision: str) -> Iterator[None]:
+    """Let tf.cast take a Python number at the precision to which it is cast."""
+    cast = math_ops.cast
+
+    def exact(x: Any, dtype: Any, name: str | None = None) -> Any:
+        return tf.constant(x, dtype) if isinstance(x, float) else cast(x, dtype, name)
+
+    with mock.patch.object(math_ops, "cast", exact if precision == "float64" else cast):
+        yield

@@ -58,7 +58,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         name: the argument's or attribute's name, or the constant as it is written.
         owner: the class or function that has it.
         source: "file:line", or "".
-        kind: attribute, constant, default, variable, function or operator.
+        kind: attribute, constant, default, variable, function, operator, or precision of the framework.
         of: the kind of the module that has it (kinds.py), "" where it is in no module but in the code.
         before: its value.
         after: the value with which the other side is reproduced.

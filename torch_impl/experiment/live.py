@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from parity.core.arrays import Array, Floats
 from parity.diagnose.experiment.candidates import FUNCTIONS
-from parity.diagnose.experiment.knobs import Owner
+from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.doctor import ownership
 from parity.pairs.coverage import Observer
 from parity.pairs.vary.record import reproduced
@@ -39,12 +39,17 @@ def opened(
         yield Live(built, inputs, job.case.model.train is not None)
 
 
+def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    """Return GELU in the form with tanh."""
+    return functional.gelu(x, approximate="tanh")
+
+
 class Live:
     """A built model; `training`: whether its first pass is one of training."""
 
     functions: Mapping[str, Callable[..., Any]] = {
         name: getattr(functional, name) for name in sorted(FUNCTIONS) if callable(getattr(functional, name, None))
-    }
+    } | {"gelu_tanh": gelu_tanh}
     base = nn.Module
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool) -> None:
@@ -91,6 +96,10 @@ class Live:
         names = [name for name in self._called if name == self._scope or (name and name.startswith(below))]
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
         return [Owner(kinds.kind(self._modules[name]), self._modules[name]) for name in dict.fromkeys(guilty)]
+
+    def precisions(self) -> list[Knob]:
+        """Return the settings of the framework itself that decide at which precision it computes: torch has none."""
+        return []
 
     def is_paused(self) -> bool:
         """Return whether a module that returns the same on both sides is being called."""

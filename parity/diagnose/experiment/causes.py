@@ -34,14 +34,19 @@ NAMES: Final = {
 }
 KINDS: Final = {"leaky_relu": "relu", "activation": "activation"}
 MOST_TIES: Final = 3  # other explanations that the evidence lists
+ACTIVATIONS: Final = ("activation", "act", "act_fn", "activation_fn", "activation_function", "intermediate_act_fn")
+GELU: Final = "gelu"
 FUNCTION: Final = "activation.kind"
 PRECISION: Final = "constant.precision"
+# The kinds of settings, those first that users know by a name.
+KNOWN: Final = ("attribute", "precision", "default", "variable", "constant", "function", "operator")
 # What a change in the code is called.
 IN_CODE: Final = {
     "constant": "code.constant",
     "variable": "code.constant",
     "function": "code.function",
     "operator": "code.operator",
+    "precision": PRECISION,
 }
 
 
@@ -81,8 +86,9 @@ def _both(where: str, mine: list[Found], theirs: list[Found]) -> Cause:
         for other in mine:
             if _are_one(other.changes[0], found.changes[0]):
                 return _entry(where, "keras", found.changes[0], other.changes[0], found, [*mine, *theirs])
-    side, found = ("keras", theirs[0]) if theirs else ("torch", mine[0])
-    return _entry(where, side, found.changes[0], None, found, [*mine, *theirs])
+    sides = [("keras", found) for found in theirs] + [("torch", found) for found in mine]
+    side, best = min(sides, key=lambda entry: KNOWN.index(entry[1].changes[0].kind))
+    return _entry(where, side, best.changes[0], None, best, [*mine, *theirs])
 
 
 def _are_one(torch: Change, keras: Change) -> bool:
@@ -112,7 +118,7 @@ def _entry(where: str, side: str, change: Change, other: Change | None, found: F
 
 def _is_rounded(change: Change) -> bool:
     """Return whether the other side has the same constant, but for what float32 keeps of it."""
-    return bool(change.before == change.after)
+    return change.kind == "attribute" and bool(change.before == change.after)
 
 
 def _id(change: Change, other: Change | None) -> str:
@@ -123,8 +129,9 @@ def _id(change: Change, other: Change | None) -> str:
     if named is not None:
         kind = _snake(named.of)
         kind = re.sub(r"_?[123]d$", "", KINDS.get(kind, kind))
-        if isinstance(named.before, str) and named.name in ("activation", "act", "act_fn", "activation_fn"):
-            return FUNCTION
+        if named.name in ACTIVATIONS:
+            is_form = str(named.before).startswith(GELU) and str(named.after).startswith(GELU)
+            return f"{GELU}.form" if is_form else FUNCTION
         return f"{kind}.{NAMES.get(named.name, named.name)}"
     default = next((each for each in (change, other) if each and each.kind == "default"), None)
     if default is not None:

@@ -18,6 +18,7 @@ from parity.diagnose.experiment.executed import Executed
 
 Scalar = bool | int | float | str
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+QUOTED = re.compile(r"""["'`]([A-Za-z_]\w{0,23})["'`]""")  # in a docstring
 WORD = re.compile(r"[A-Za-z_]\w{0,23}")
 FEW = 8  # entries of a tuple that is a setting, such as a padding; longer ones are data
 
@@ -39,7 +40,7 @@ class Knob(NamedTuple):
         value: its present value.
         kind: where it was found.
         changed: a context manager within which it has another value.
-        words: texts that its class compares settings with.
+        words: texts that its class compares settings with, or the only ones to try.
         of: the kind of the module that has it, "" where it is in the code.
     """
 
@@ -143,10 +144,11 @@ def words(code: types.CodeType) -> Iterator[str]:
 
 
 def _class_words(kind: type, base: type) -> Iterator[str]:
-    """Yield the words in the methods of a class, among them those that it accepts for its settings."""
+    """Yield the words in a class's methods and documentation, among them those that it accepts for its settings."""
     for own in kind.__mro__:
         if own in base.__mro__:
             return
+        yield from QUOTED.findall(own.__doc__ or "")
         for method in vars(own).values():
             if isinstance(method, types.FunctionType):
                 yield from words(method.__code__)

@@ -17,6 +17,7 @@ DIGITS: Final = 17  # that identify a float64
 # Bits to which a likely value has to reproduce the other side where no value does it to those of a match: what is left
 # is then smaller than float32 can see. It is another difference, such as a constant that a framework holds in float32.
 SUBPRECISION: Final = 2.0
+VANISHED: Final = 2.0**-12  # the part of the difference that may be left then; no wrong value comes so near by chance
 SPARE: Final = NEEDED + 4  # bits that a number rounded to fewer digits must leave
 ITERATIONS: Final = 12  # of the search for a number, which doubles the exact digits with each
 STARTS: Final = 3  # candidates from which a number is searched for
@@ -97,7 +98,7 @@ class Search:
                 yield (*base, (knob, trials[0][1]))
             elif is_number(knob.value) and (number := self._solved(knob, base, trials)) is not None:
                 yield (*base, (knob, number))
-            elif trials and self._reproduces(trials[0][0], SUBPRECISION):
+            elif trials and self._is_below_float32(trials[0][0]):
                 yield (*base, (knob, trials[0][1]))
             elif trials and trials[0][0] < 0.9 * self._left:
                 effective.append((trials[0][0], (knob, trials[0][1])))
@@ -170,6 +171,10 @@ class Search:
         if value.dtype.kind == target.dtype.kind == "f":
             alike |= np.isnan(value) & np.isnan(target)
         return float(np.nan_to_num(np.where(alike, 0.0, apart), nan=np.inf).max(initial=0.0))
+
+    def _is_below_float32(self, left: float) -> bool:
+        """Return whether float32 cannot see what is left, which is far less than what it was."""
+        return bits_of(self._target, left) >= SUBPRECISION and left <= self._left * VANISHED
 
     def _reproduces(self, left: float, needed: float = NEEDED) -> bool:
         """Return whether a value is reproduced to the bits that a match needs, and 20 bits of the difference vanish."""

@@ -45,6 +45,9 @@ class Live(Protocol):
     def owners(self) -> list[Owner]:
         """Return the module and those in it that were called before the tensor was made, without the innocent ones."""
 
+    def precisions(self) -> list[Knob]:
+        """Return the settings of the framework itself that decide at which precision it computes."""
+
     def is_paused(self) -> bool:
         """Return whether a module that returns the same on both sides is being called."""
 
@@ -103,6 +106,7 @@ def _recorded(folder: str, key: str) -> Seen | None:
 
 def _knobs(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterator[Knob]:
     """Yield all settings of the module, those with a name of their own first."""
+    yield from live.precisions()
     for owner in live.owners():
         yield from knobs.attributes(owner, read, live.base)
     for each in run:
@@ -120,6 +124,8 @@ def _knobs(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterat
 def _values(
     knob: Knob, theirs: Sequence[Any], words: Sequence[str], functions: Mapping[str, Callable[..., Any]]
 ) -> Sequence[Any]:
+    if knob.kind == "precision":
+        return list(knob.words)
     if knob.kind == "function":
         return alternatives(knob.name)
     if knob.kind == "operator":
