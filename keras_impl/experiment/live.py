@@ -102,7 +102,7 @@ class Live:
             name for name in (*self._called, *unobserved) if name == self._scope or (name and name.startswith(below))
         ]
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
-        return [Owner(kinds.kind(self._layers[name]), self._layers[name]) for name in dict.fromkeys(guilty)]
+        return [Owner(name, kinds.kind(self._layers[name]), self._layers[name]) for name in dict.fromkeys(guilty)]
 
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes.

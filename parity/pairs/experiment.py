@@ -9,6 +9,7 @@ from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.experiment.causes import causes, with_causes
 from parity.diagnose.experiment.questions import Asked, guilty
+from parity.diagnose.place import plain
 from parity.pairs.file import PairFile
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
@@ -48,8 +49,10 @@ def on_living_models(
                 f"the modules whose cause is unknown could not be called again: {error}"
             )
             return
-        for (where, _), (torch, keras) in zip(pairs, answers, strict=True):
-            if named := causes(where, torch, keras):
+        modules = traces[0].manifest.modules
+        for (where, asked_of), outcomes in zip(pairs, answers, strict=True):
+            mine, theirs = (question.module for question in asked_of)
+            if named := causes(where, modules.get(plain(where), ""), *outcomes, (mine, theirs)):
                 examined.result.causes = with_causes(examined.result.causes, where, named)
 
     return experimented

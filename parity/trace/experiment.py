@@ -58,7 +58,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         name: the argument's or attribute's name, or the constant as it is written.
         owner: the class or function that has it.
         source: "file:line", or "".
-        kind: attribute, constant, default, variable, function, operator, or precision of the framework.
+        kind: attribute, callable (an attribute that is a function), constant, default, variable, function (the name of
+            one that is called), operator, or precision (of the framework).
+        path: the path of the module that has it, where it is in a module.
         of: the kind of the module that has it (kinds.py), "" where it is in no module but in the code.
         before: its value.
         after: the value with which the other side is reproduced.
@@ -68,6 +70,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     source: str
     kind: str
+    path: str
     of: str
     before: Any
     after: Any

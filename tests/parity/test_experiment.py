@@ -55,7 +55,7 @@ def run_of(module: Module) -> tuple[list[Executed], set[str]]:
 
 def all_knobs(module: Module) -> list[Knob]:
     run, read = run_of(module)
-    found = list(knobs.attributes(Owner("module", module), read, object))
+    found = list(knobs.attributes(Owner("", "module", module), read, object))
     for each in run:
         found += [*knobs.defaults(each), *knobs.variables(each), *knobs.constants(each), *knobs.operators(each)]
         found += knobs.functions(each, ("maximum", "abs"))
@@ -236,7 +236,7 @@ def test_candidates_are_given_once_and_the_other_sides_come_first() -> None:
 
 
 def change(side_of: str = "", **fields: object) -> Change:
-    usual = {"name": "eps", "owner": "LlamaNorm", "source": "", "kind": "attribute", "of": "rms_norm"}
+    usual = {"name": "eps", "owner": "LlamaNorm", "source": "", "kind": "attribute", "of": "rms_norm", "path": "norm"}
     return Change(**{**usual, "before": 1e-6, "after": 1e-5, **fields})
 
 
@@ -247,32 +247,34 @@ def outcome(*changes: Change) -> Outcome:
 def test_one_setting_found_on_both_sides_is_one_cause() -> None:
     torch = change()
     keras = change(name="epsilon", owner="Norm", of="rms_norm", before=1e-5, after=1e-6)
-    (cause,) = causes("norm", outcome(torch), outcome(keras))
+    (cause,) = causes("norm", "rms_norm", outcome(torch), outcome(keras))
     assert (cause["id"], cause["torch"], cause["keras"]) == ("rms_norm.epsilon", 1e-6, 1e-5)
     assert "Norm.epsilon 1e-05 -> 1e-06, keras returns what torch does to 30 bits" in cause["evidence"]
     assert len(cause["changes"]) == 2
 
 
 def test_what_one_side_alone_can_tell_is_told_for_both() -> None:
-    (cause,) = causes("norm", outcome(change()), outcome())
+    (cause,) = causes("norm", "rms_norm", outcome(change()), outcome())
     assert (cause["id"], cause["torch"], cause["keras"]) == ("rms_norm.epsilon", 1e-6, 1e-5)
-    assert causes("norm", outcome(), outcome()) == []
+    assert causes("norm", "rms_norm", outcome(), outcome()) == []
 
 
 def test_other_explanations_are_listed_as_ties() -> None:
     second = change(name="scale", before=1.0, after=2.0)
-    (cause,) = causes("norm", outcome(), outcome(change(), second))
+    (cause,) = causes("norm", "rms_norm", outcome(), outcome(change(), second))
     assert "so it does with LlamaNorm.scale 1.0 -> 2.0" in cause["evidence"]
 
 
 def test_a_constant_that_differs_only_by_float32_is_one_of_precision() -> None:
-    (cause,) = causes("act", outcome(change(name="slope", before=0.3, after=0.3)), outcome())
+    (cause,) = causes("act", "gelu", outcome(change(name="slope", before=0.3, after=0.3)), outcome())
     assert (cause["id"], cause["torch"], cause["keras"]) == ("constant.precision", "float64", "float32")
 
 
 def test_a_constant_in_the_code_is_told_with_its_line() -> None:
-    inside = change(name="1.702", owner="Act.call", source="act.py:7", kind="constant", of="", before=1.702, after=1.7)
-    (cause,) = causes("act", outcome(), outcome(inside))
+    inside = change(
+        name="1.702", owner="Act.call", source="act.py:7", kind="constant", of="", path="", before=1.702, after=1.7
+    )
+    (cause,) = causes("act", "gelu", outcome(), outcome(inside))
     assert cause["id"] == "code.constant"
     assert "1.702 -> 1.7 in Act.call (act.py:7)" in cause["evidence"]
 
@@ -284,5 +286,35 @@ def test_named_causes_stand_in_the_place_of_the_unknown_one() -> None:
 
 
 def test_the_owner_of_an_attribute_is_named_by_its_kind() -> None:
-    (found,) = knobs.attributes(Owner("leaky", SimpleNamespace(slope=0.1)), {"slope"}, object)
+    (found,) = knobs.attributes(Owner("a", "leaky", SimpleNamespace(slope=0.1)), {"slope"}, object)
     assert (found.of, found.owner, found.name) == ("leaky", "SimpleNamespace", "slope")
+
+
+def test_a_setting_that_several_modules_have_alike_is_changed_in_all_of_them() -> None:
+    cells = [SimpleNamespace(slope=0.1), SimpleNamespace(slope=0.1), SimpleNamespace(slope=0.2)]
+    found = [
+        each
+        for number, cell in enumerate(cells)
+        for each in knobs.attributes(Owner(str(number), "cell", cell), {"slope"}, object)
+    ]
+    (together,) = knobs.joint(found)
+    with together.changed(0.7):
+        assert [cell.slope for cell in cells] == [0.7, 0.7, 0.2]
+    assert [cell.slope for cell in cells] == [0.1, 0.1, 0.2]
+    target = seen(np.array([0.5, 0.5, 0.2]))
+    search = Search(
+        lambda: np.array([cell.slope for cell in cells], float),
+        target,
+        lambda knob: candidates(knob.value, (), (), {}),
+        60.0,
+    )
+    (both,) = search.found(found, [together])
+    assert (both.changes[0][0].owner, both.changes[0][1]) == ("SimpleNamespace (2 of them)", 0.5)
+
+
+def test_the_kind_of_the_place_names_a_setting_of_the_module_itself() -> None:
+    keras = change(owner="Qwen3LayerNorm", of="Qwen3LayerNorm", path="blocks/norm", before=1e-5, after=1e-6)
+    (cause,) = causes("norm", "rms_norm", outcome(), outcome(keras), ("norm", "blocks/norm"))
+    assert cause["id"] == "rms_norm.epsilon"
+    (cause,) = causes("norm", "rms_norm", outcome(), outcome(keras), ("norm", "blocks"))
+    assert cause["id"] == "qwen3_layer_norm.epsilon"

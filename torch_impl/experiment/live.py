@@ -95,7 +95,7 @@ class Live:
         innocent = tuple(f"{name}." for name in self._innocent)
         names = [name for name in self._called if name == self._scope or (name and name.startswith(below))]
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
-        return [Owner(kinds.kind(self._modules[name]), self._modules[name]) for name in dict.fromkeys(guilty)]
+        return [Owner(name, kinds.kind(self._modules[name]), self._modules[name]) for name in dict.fromkeys(guilty)]
 
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes: torch has none."""

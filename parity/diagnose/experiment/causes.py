@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
 from parity.diagnose.entries import Cause
@@ -39,7 +40,7 @@ GELU: Final = "gelu"
 FUNCTION: Final = "activation.kind"
 PRECISION: Final = "constant.precision"
 # The kinds of settings, those first that users know by a name.
-KNOWN: Final = ("attribute", "precision", "default", "variable", "constant", "function", "operator")
+KNOWN: Final = ("attribute", "precision", "default", "callable", "variable", "constant", "function", "operator")
 # What a change in the code is called.
 IN_CODE: Final = {
     "constant": "code.constant",
@@ -50,11 +51,19 @@ IN_CODE: Final = {
 }
 
 
-def causes(where: str, torch: Outcome, keras: Outcome) -> list[Cause]:
+def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[str, str] = ("", "")) -> list[Cause]:
     """Return the causes at a module: the fewest changes with which a side reproduces the other, told for both sides.
 
     Returns an empty list if no change was found on either side.
+
+    Args:
+        where: torch's path of the module.
+        kind: its kind.
+        torch: what torch's side has found.
+        keras: what Keras's side has found.
+        paths: torch's and Keras's path of the module that was called again.
     """
+    torch, keras = (_of_kind(outcome, path, kind) for outcome, path in zip((torch, keras), paths, strict=True))
     sizes = [len(found.changes) for outcome in (torch, keras) for found in outcome.found]
     if not sizes:
         return []
@@ -74,6 +83,16 @@ def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) ->
         else:
             result.append(entry)
     return result
+
+
+def _of_kind(outcome: Outcome, path: str, kind: str) -> Outcome:
+    """Return an outcome in which settings of the module itself are those of its kind in torch: kinds have one name."""
+
+    def renamed(change: Change) -> Change:
+        return replace(change, of=kind) if path and change.path == path else change
+
+    found = [replace(each, changes=[renamed(change) for change in each.changes]) for each in outcome.found]
+    return replace(outcome, found=found)
 
 
 def _fewest(outcome: Outcome, size: int) -> list[Found]:
@@ -152,7 +171,7 @@ def _evidence(side: str, change: Change, found: Found, ties: Sequence[Found]) ->
 
 def _told(change: Change) -> str:
     """Return a change in words: "LeakyReLU.negative_slope 0.3 -> 0.01", "1.7 -> 1.702 in Act.call"."""
-    if change.kind in ("attribute", "default"):
+    if change.kind in ("attribute", "default", "callable"):
         return f"{change.owner}.{change.name} {_shown(change.before)} -> {_shown(change.after)}"
     name = f"{change.name} " if change.kind == "variable" else ""
     return f"{name}{_shown(change.before)} -> {_shown(change.after)} in {change.owner}"

@@ -10,7 +10,7 @@ import dis
 import enum
 import re
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -24,8 +24,9 @@ FEW = 8  # entries of a tuple that is a setting, such as a padding; longer ones 
 
 
 class Owner(NamedTuple):
-    """A module that has settings, and its kind."""
+    """A module that has settings, with its path and its kind."""
 
+    path: str
     kind: str
     module: Any
 
@@ -42,6 +43,7 @@ class Knob(NamedTuple):
         changed: a context manager within which it has another value.
         words: texts that its class compares settings with, or the only ones to try.
         of: the kind of the module that has it, "" where it is in the code.
+        path: the path of that module.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Knob(NamedTuple):
     changed: Callable[[Any], AbstractContextManager[None]]
     words: tuple[str, ...] = ()
     of: str = ""
+    path: str = ""
 
 
 def is_setting(value: Any) -> bool:
@@ -74,7 +77,31 @@ def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob
     for name, value in list(own.items()):
         if name in read and name not in usual and (is_setting(value) or isinstance(value, FUNCTIONS)):
             change = _assignment(own, name)
-            yield Knob(name.lstrip("_"), kind.__name__, "", value, "attribute", change, class_words, owner.kind)
+            what = "callable" if isinstance(value, FUNCTIONS) else "attribute"
+            setting = name.lstrip("_")
+            yield Knob(setting, kind.__name__, "", value, what, change, class_words, owner.kind, owner.path)
+
+
+def joint(found: Iterable[Knob]) -> Iterator[Knob]:
+    """Yield, for attributes that several modules of one class have alike, the change of all of them at once."""
+    alike: dict[tuple[Any, ...], list[Knob]] = {}
+    for knob in found:
+        if knob.of:
+            alike.setdefault((knob.owner, knob.of, knob.name, knob.kind, repr(knob.value)), []).append(knob)
+    for several in alike.values():
+        if len(several) > 1:
+            yield several[0]._replace(owner=f"{several[0].owner} ({len(several)} of them)", changed=_together(several))
+
+
+def _together(several: Sequence[Knob]) -> Callable[[Any], AbstractContextManager[None]]:
+    @contextlib.contextmanager
+    def changed(value: Any) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for knob in several:
+                stack.enter_context(knob.changed(value))
+            yield
+
+    return changed
 
 
 def constants(run: Executed) -> Iterator[Knob]:

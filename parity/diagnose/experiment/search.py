@@ -60,12 +60,17 @@ class Search:
         self._left = self._missed(self._unchanged)
         self.before = bits_of(target, self._left)
 
-    def found(self, knobs: Sequence[Knob]) -> list[Found]:
-        """Return the sets of changes of the smallest size that reproduce the other side, none if there are none."""
+    def found(self, knobs: Sequence[Knob], joint: Sequence[Knob] = ()) -> list[Found]:
+        """Return the sets of changes of the smallest size that reproduce the other side, none if there are none.
+
+        Args:
+            knobs: the settings.
+            joint: changes of several settings alike, to be tried where none alone does it.
+        """
         effective: list[tuple[float, Trial]] = []
-        found = [self._found(trials) for trials in self._singles(knobs, (), effective)]
-        if found or not effective:
-            return found
+        for group in (knobs, joint):
+            if found := [self._found(trials) for trials in self._singles(group, (), effective)]:
+                return found
         effective.sort(key=lambda entry: entry[0])
         for _, first in effective[:FIRST]:
             others = [knob for knob in knobs if knob is not first[0]]

@@ -93,7 +93,7 @@ def _answer(question: Question, live: Live) -> Outcome:
         lambda knob: _values(knob, question.settings or [], [*words, *knob.words, *around], live.functions),
         SECONDS,
     )
-    found = [_told(each) for each in search.found(all_knobs)]
+    found = [_told(each) for each in search.found(all_knobs, list(knobs.joint(all_knobs)))]
     return Outcome(settings=settings, found=found, tried=len(all_knobs))
 
 
@@ -140,6 +140,7 @@ def _told(found: Found) -> experiment.Found:
             owner=knob.owner,
             source=knob.source,
             kind=knob.kind,
+            path=knob.path,
             of=knob.of,
             before=_plain(knob.value),
             after=_plain(value),
