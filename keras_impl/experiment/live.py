@@ -60,6 +60,7 @@ class Live:
         self._observed = layers.called(built.model)
         self._innocent: list[str] = []
         self._paused = 0
+        self._arguments: dict[str, Any] = {}
         self._call: Callable[[], Any] = self._whole
         self._made: list[tf.Tensor] = []
         self._calls: list[tuple[tuple[Any, ...], dict[str, Any], int]] = []
@@ -104,6 +105,12 @@ class Live:
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
         return [Owner(name, kinds.kind(self._layers[name]), self._layers[name]) for name in dict.fromkeys(guilty)]
 
+    def arguments(self) -> tuple[dict[str, Any], Owner]:
+        """Return the arguments with which the module is called again, which may be changed, and the module."""
+        is_whole = self._call == self._whole
+        module = self._layers[self._scope]
+        return {} if is_whole else self._arguments, Owner(self._scope, kinds.kind(module), module)
+
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes.
 
@@ -139,7 +146,10 @@ class Live:
         except _Made:
             args, kwargs, before = self._calls[-1]
             layer = self._layers[question.module]
-            return lambda: layer.call(*args, **kwargs), self._number - before
+            bound = inspect.signature(layer.call).bind(*args, **kwargs)
+            bound.apply_defaults()
+            self._arguments = bound.arguments
+            return lambda: layer.call(*bound.args, **bound.kwargs), self._number - before
         return None
 
     def _watched(self, path: str, call: Callable[..., Any]) -> Callable[..., Any]:

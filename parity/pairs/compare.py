@@ -13,7 +13,7 @@ from parity.pairs import moved, one_sided
 from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
 from parity.pairs.expect import apply_expected
-from parity.pairs.experiment import Experiment, on_living_models
+from parity.pairs.experiment import Experiment
 from parity.pairs.file import PairFile
 from parity.pairs.pair_causes import name_pair_causes, question_unfilled
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
@@ -48,7 +48,7 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         result.error, result.mapping = error_kind(answers.values()), prepared.context.mapping
     else:
         traces = Trace(folder / "torch"), Trace(folder / "keras")
-        result = judged(*traces, on_living_models(file, backends, folder, prepared.context, traces))
+        result = judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
         result.undecided = prepared.undecided
         result.not_compared += unnamed(survey.read(Path(prepared.context.survey)))
         vary(result, file, backends, folder, prepared.context, given_only=not varied)
@@ -76,7 +76,7 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
         result.not_compared += matching.not_compared
     name_pair_causes(result, mapping, reference, candidate)
     if experiment:
-        experiment(examination)
+        experiment.name_causes(examination)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
     result.not_compared += gradients(evidence.outputs())
     apply_expected(examination, pair.expect, evidence)

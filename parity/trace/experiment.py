@@ -58,8 +58,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         name: the argument's or attribute's name, or the constant as it is written.
         owner: the class or function that has it.
         source: "file:line", or "".
-        kind: attribute, callable (an attribute that is a function), constant, default, variable, function (the name of
-            one that is called), operator, or precision (of the framework).
+        kind: argument (of the call), attribute, callable (an attribute that is a function), default, variable,
+            constant, function (the name of one that is called), operator, or precision (of the framework).
         path: the path of the module that has it, where it is in a module.
         of: the kind of the module that has it (kinds.py), "" where it is in no module but in the code.
         before: its value.

@@ -281,7 +281,7 @@ def test_a_constant_in_the_code_is_told_with_its_line() -> None:
 
 def test_named_causes_stand_in_the_place_of_the_unknown_one() -> None:
     entries = [{"id": "unknown", "where": "a"}, {"id": "unknown", "where": "b"}, {"id": "linear.bias", "where": "c"}]
-    named = [{"id": "relu.slope", "where": "a"}]
+    named = [{"id": "relu.slope", "where": "a", "changes": [1]}]
     assert with_causes(entries, "a", named) == [*named, *entries[1:]]
 
 
@@ -316,5 +316,27 @@ def test_the_kind_of_the_place_names_a_setting_of_the_module_itself() -> None:
     keras = change(owner="Qwen3LayerNorm", of="Qwen3LayerNorm", path="blocks/norm", before=1e-5, after=1e-6)
     (cause,) = causes("norm", "rms_norm", outcome(), outcome(keras), ("norm", "blocks/norm"))
     assert cause["id"] == "rms_norm.epsilon"
-    (cause,) = causes("norm", "rms_norm", outcome(), outcome(keras), ("norm", "blocks"))
+    (cause,) = causes("norm", "rms_norm", outcome(), outcome(keras), ("blocks", "blocks"))
     assert cause["id"] == "qwen3_layer_norm.epsilon"
+
+
+def test_masks_can_be_inverted_and_left_out_of_the_call() -> None:
+    mask = np.array([True, False])
+    given = {"x": X, "mask": mask, "scale": None}
+    found = {knob.name: knob for knob in knobs.arguments(given, Owner("attn", "attention", Module()))}
+    assert set(found) == {"mask", "scale"}
+    for how, expected in ((knobs.INVERTED, [False, True]), (knobs.AS_GIVEN, [True, False])):
+        with found["mask"].changed(how):
+            assert list(given["mask"]) == expected
+    with found["mask"].changed(knobs.LEFT_OUT):
+        assert given["mask"] is None
+    assert given["mask"] is mask
+    inverted = change(name="attn_mask", kind="argument", of="attention", before=knobs.AS_GIVEN, after=knobs.INVERTED)
+    (cause,) = causes("attn", "attention", outcome(inverted), outcome())
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.mask", "as given", "inverted")
+
+
+def test_a_change_that_is_told_already_is_not_told_for_what_follows() -> None:
+    told = {"id": "relu.slope", "where": "a", "changes": [1]}
+    entries = [told, {"id": "unknown", "where": "b"}]
+    assert with_causes(entries, "b", [{"id": "relu.slope", "where": "b", "changes": [1]}]) == [told]

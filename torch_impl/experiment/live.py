@@ -1,6 +1,7 @@
 """A user's model that lives, of which one module can be called again as it was called in the first forward pass."""
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -57,6 +58,7 @@ class Live:
         self._modules = dict(built.model.named_modules())
         self._innocent: list[str] = []
         self._paused = 0
+        self._arguments: dict[str, Any] = {}
         self._call: Callable[[], Any] = self._whole
 
     def take(self, question: Question, expected: Array) -> bool:
@@ -97,6 +99,12 @@ class Live:
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
         return [Owner(name, kinds.kind(self._modules[name]), self._modules[name]) for name in dict.fromkeys(guilty)]
 
+    def arguments(self) -> tuple[dict[str, Any], Owner]:
+        """Return the arguments with which the module is called again, which may be changed, and the module."""
+        is_whole = self._call == self._whole
+        module = self._modules[self._scope]
+        return {} if is_whole else self._arguments, Owner(self._scope, kinds.kind(module), module)
+
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes: torch has none."""
         return []
@@ -135,7 +143,10 @@ class Live:
                 self._whole()
             except _Made:
                 args, kwargs, before = calls[-1]
-                return lambda: module(*_copied(args), **_copied(kwargs)), self._number - before
+                bound = inspect.signature(module.forward).bind(*args, **kwargs)
+                bound.apply_defaults()
+                self._arguments = bound.arguments
+                return lambda: module(*_copied(bound.args), **_copied(bound.kwargs)), self._number - before
         return None
 
     def _collect(self, stack: ExitStack, made: list[torch.Tensor]) -> None:

@@ -32,6 +32,12 @@ NAMES: Final = {
     "num_attention_heads": "num_heads",
     "attention_scale": "scale",
     "scaling": "scale",
+    "attn_mask": "mask",
+    "attention_mask": "mask",
+    "use_causal_mask": "mask",
+    "is_causal": "mask",
+    "key_padding_mask": "mask",
+    "padding_mask": "mask",
 }
 KINDS: Final = {"leaky_relu": "relu", "activation": "activation"}
 MOST_TIES: Final = 3  # other explanations that the evidence lists
@@ -40,7 +46,17 @@ GELU: Final = "gelu"
 FUNCTION: Final = "activation.kind"
 PRECISION: Final = "constant.precision"
 # The kinds of settings, those first that users know by a name.
-KNOWN: Final = ("attribute", "precision", "default", "callable", "variable", "constant", "function", "operator")
+KNOWN: Final = (
+    "argument",
+    "attribute",
+    "precision",
+    "default",
+    "callable",
+    "variable",
+    "constant",
+    "function",
+    "operator",
+)
 # What a change in the code is called.
 IN_CODE: Final = {
     "constant": "code.constant",
@@ -75,11 +91,15 @@ def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[s
 
 
 def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) -> list[Cause]:
-    """Return the report's causes with those of a module in place of the unknown one there."""
+    """Return the report's causes with those of a module in place of the unknown one there.
+
+    A change that is a cause already, as it explains a module before this one, is not told again.
+    """
+    told = [entry["changes"] for entry in entries if "changes" in entry]
     result: list[Cause] = []
     for entry in entries:
         if entry["id"] == UNKNOWN and entry["where"] == where:
-            result += named
+            result += [cause for cause in named if cause["changes"] not in told]
         else:
             result.append(entry)
     return result
@@ -145,7 +165,7 @@ def _id(change: Change, other: Change | None) -> str:
     if _is_rounded(change):
         return PRECISION
     named = next((each for each in (change, other) if each and each.of), None)
-    if named is not None:
+    if named:
         kind = _snake(named.of)
         kind = re.sub(r"_?[123]d$", "", KINDS.get(kind, kind))
         if named.name in ACTIVATIONS:
@@ -153,7 +173,7 @@ def _id(change: Change, other: Change | None) -> str:
             return f"{GELU}.form" if is_form else FUNCTION
         return f"{kind}.{NAMES.get(named.name, named.name)}"
     default = next((each for each in (change, other) if each and each.kind == "default"), None)
-    if default is not None:
+    if default:
         return f"{_snake(default.owner.rpartition('.')[2])}.{NAMES.get(default.name, default.name)}"
     return IN_CODE[change.kind]
 
@@ -171,7 +191,7 @@ def _evidence(side: str, change: Change, found: Found, ties: Sequence[Found]) ->
 
 def _told(change: Change) -> str:
     """Return a change in words: "LeakyReLU.negative_slope 0.3 -> 0.01", "1.7 -> 1.702 in Act.call"."""
-    if change.kind in ("attribute", "default", "callable"):
+    if change.kind in ("argument", "attribute", "default", "callable"):
         return f"{change.owner}.{change.name} {_shown(change.before)} -> {_shown(change.after)}"
     name = f"{change.name} " if change.kind == "variable" else ""
     return f"{name}{_shown(change.before)} -> {_shown(change.after)} in {change.owner}"

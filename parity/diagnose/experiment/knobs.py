@@ -20,6 +20,7 @@ Scalar = bool | int | float | str
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 QUOTED = re.compile(r"""["'`]([A-Za-z_]\w{0,23})["'`]""")  # in a docstring
 WORD = re.compile(r"[A-Za-z_]\w{0,23}")
+AS_GIVEN, INVERTED, LEFT_OUT = "as given", "inverted", "left out"  # what a mask can be
 FEW = 8  # entries of a tuple that is a setting, such as a padding; longer ones are data
 
 
@@ -80,6 +81,33 @@ def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob
             what = "callable" if isinstance(value, FUNCTIONS) else "attribute"
             setting = name.lstrip("_")
             yield Knob(setting, kind.__name__, "", value, what, change, class_words, owner.kind, owner.path)
+
+
+def arguments(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
+    """Yield the arguments of the call that are settings, and masks, which can be inverted or left out.
+
+    Args:
+        given: the arguments by name, which the next call takes from here.
+        owner: the module that is called.
+    """
+    of = type(owner.module).__name__
+    for name, value in given.items():
+        if is_setting(value):
+            change = _assignment(given, name)
+            yield Knob(name, of, "", value, "argument", change, (), owner.kind, owner.path)
+        elif "bool" in str(getattr(value, "dtype", "")):
+            ways = (INVERTED, LEFT_OUT)
+            yield Knob(name, of, "", AS_GIVEN, "argument", _mask(given, name), ways, owner.kind, owner.path)
+
+
+def _mask(given: dict[str, Any], name: str) -> Callable[[Any], AbstractContextManager[None]]:
+    mask = given[name]
+
+    def changed(how: Any) -> AbstractContextManager[None]:
+        values = {AS_GIVEN: mask, INVERTED: ~mask, LEFT_OUT: None}
+        return _assignment(given, name)(values[how])
+
+    return changed
 
 
 def joint(found: Iterable[Knob]) -> Iterator[Knob]:

@@ -48,13 +48,14 @@ class Search:
         call: calls the module and returns what it is to reproduce the other side's value with.
         target: the other side's value, and its noise.
         values: gives the values to try for a setting.
-        seconds: how much time of a processor the search may take.
+        seconds: how much time of a processor each part of the search may take.
     """
 
     def __init__(
         self, call: Callable[[], Array], target: Seen, values: Callable[[Knob], Sequence[Any]], seconds: float
     ) -> None:
         self._call, self._target, self._values = call, target, values
+        self._seconds = seconds
         self._end = time.process_time() + seconds
         self._unchanged = self._under(())
         self._left = self._missed(self._unchanged)
@@ -69,8 +70,10 @@ class Search:
         """
         effective: list[tuple[float, Trial]] = []
         for group in (knobs, joint):
+            self._end = time.process_time() + self._seconds
             if found := [self._found(trials) for trials in self._singles(group, (), effective)]:
                 return found
+        self._end = time.process_time() + self._seconds
         effective.sort(key=lambda entry: entry[0])
         for _, first in effective[:FIRST]:
             others = [knob for knob in knobs if knob is not first[0]]

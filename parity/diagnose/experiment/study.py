@@ -24,7 +24,8 @@ from parity.trace import experiment, keys, survey
 from parity.trace.experiment import Change, Outcome, Question
 from parity.trace.manifest import Trace
 
-SECONDS: Final = 8.0  # for the search in one module
+# For each part of the search in one module: one change, one change of several layers alike, two changes.
+SECONDS: Final = 4.0
 
 
 class Live(Protocol):
@@ -44,6 +45,9 @@ class Live(Protocol):
 
     def owners(self) -> list[Owner]:
         """Return the module and those in it that were called before the tensor was made, without the innocent ones."""
+
+    def arguments(self) -> tuple[dict[str, Any], Owner]:
+        """Return the arguments with which the module is called again, which may be changed, and the module."""
 
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes."""
@@ -107,6 +111,7 @@ def _recorded(folder: str, key: str) -> Seen | None:
 def _knobs(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterator[Knob]:
     """Yield all settings of the module, those with a name of their own first."""
     yield from live.precisions()
+    yield from knobs.arguments(*live.arguments())
     for owner in live.owners():
         yield from knobs.attributes(owner, read, live.base)
     for each in run:
@@ -124,7 +129,7 @@ def _knobs(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterat
 def _values(
     knob: Knob, theirs: Sequence[Any], words: Sequence[str], functions: Mapping[str, Callable[..., Any]]
 ) -> Sequence[Any]:
-    if knob.kind == "precision":
+    if knob.value == knobs.AS_GIVEN or knob.kind == "precision":
         return list(knob.words)
     if knob.kind == "function":
         return alternatives(knob.name)
