@@ -340,3 +340,7 @@ def test_a_change_that_is_told_already_is_not_told_for_what_follows() -> None:
     told = {"id": "relu.slope", "where": "a", "changes": [1]}
     entries = [told, {"id": "unknown", "where": "b"}]
     assert with_causes(entries, "b", [{"id": "relu.slope", "where": "b", "changes": [1]}]) == [told]
+    twice = [{"id": "unknown", "where": "b"}, {"id": "unknown", "where": "b"}]
+    assert with_causes(twice, "b", [{"id": "relu.cap", "where": "b", "changes": [2]}]) == [
+        {"id": "relu.cap", "where": "b", "changes": [2]}
+    ]

@@ -100,6 +100,7 @@ def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) ->
     for entry in entries:
         if entry["id"] == UNKNOWN and entry["where"] == where:
             result += [cause for cause in named if cause["changes"] not in told]
+            told += [cause["changes"] for cause in named]
         else:
             result.append(entry)
     return result
