@@ -69,31 +69,36 @@ ARGUMENTS: list[Callable[[Any, Any, Any], tuple]] = [
     lambda x, y, ids: (x[None, None, None], y[None, None, None]),
     lambda x, y, ids: ("ij,jk->ik", x, y),
 ]
-# What takes none of them, or is not reached by its name in Python.
+# What takes none of them, is not reached by its name in Python, or needs a GPU if PyTorch is built with CUDA.
 NOT_TRIED = """
-    _convolution _scaled_dot_product_flash_attention addmv binary_cross_entropy conv_tbc conv_transpose1d convolution
-    cosine_similarity cross cudnn_convolution cudnn_convolution_transpose grid_sample grid_sampler gru gru_cell
-    index_put lstm lstm_cell multilabel_margin_loss native_layer_norm rnn_relu rnn_tanh scatter_add
+    _convolution _cudnn_rnn _scaled_dot_product_flash_attention addmv binary_cross_entropy conv_tbc conv_transpose1d
+    convolution cosine_similarity cross cudnn_convolution cudnn_convolution_transpose grid_sample grid_sampler gru
+    gru_cell
+    index_put lstm lstm_cell multilabel_margin_loss native_layer_norm rnn_relu rnn_tanh scaled_dot_product_attention
+    scatter_add
 """
 
 
-def dtypes(function: Callable[..., Any], move: Callable[[torch.Tensor], Any]) -> list[torch.dtype | None]:
-    """The type of the result for each of ARGUMENTS, in float32, bfloat16 and both; None if they do not fit."""
+TRIED = [
+    (arguments, dtypes)
+    for dtypes in ((torch.float32, torch.float32), (LOWER, LOWER), (LOWER, torch.float32))
+    for arguments in ARGUMENTS
+]
 
-    def moved(value: Any) -> Any:
-        return move(value) if isinstance(value, torch.Tensor) else value
 
-    results = []
-    for first, second in ((torch.float32, torch.float32), (LOWER, LOWER), (LOWER, torch.float32)):
-        floats = [torch.rand(4, 4).to(dtype) for dtype in (first, second)]
-        for arguments in ARGUMENTS:
-            try:
-                result = function(*tree_map(moved, arguments(*floats, torch.arange(4))))
-            except Exception:  # whatever a function raises that does not take them
-                result = None
-            result = result[0] if isinstance(result, (tuple, list)) else result
-            results.append(getattr(result, "dtype", None))
-    return results
+def result(function: Callable[..., Any], number: int, move: Callable[[torch.Tensor], Any]) -> torch.dtype | None:
+    """The type of what a function returns for one of TRIED; None if it does not take the arguments."""
+    arguments, dtypes = TRIED[number]
+    x, y = (torch.rand(4, 4).to(dtype) for dtype in dtypes)
+    given = tree_map(
+        lambda value: move(value) if isinstance(value, torch.Tensor) else value, arguments(x, y, torch.arange(4))
+    )
+    try:
+        returned = function(*given)
+    except Exception:  # whatever the function raises
+        return None
+    returned = returned[0] if isinstance(returned, (tuple, list)) else returned
+    return getattr(returned, "dtype", None)
 
 
 @contextmanager
@@ -120,35 +125,27 @@ def functions(kind: str) -> dict[str, Any]:
     return {name: owner for name in sorted(names) for owner in owners if hasattr(owner, name)}
 
 
-def pytorchs(kind: str) -> dict[str, list[torch.dtype | None]]:
-    """What PyTorch's own autocast does."""
+def pytorchs(kind: str) -> dict[str, dict[int, torch.dtype]]:
+    """What PyTorch's own autocast does with the arguments that a function takes."""
+    move = (lambda tensor: OnCuda(tensor.to("meta"))) if kind == "cuda" else (lambda tensor: tensor)
     with autocast(kind):
-        if kind == "cuda":
-            return {
-                name: dtypes(getattr(owner, name), lambda tensor: OnCuda(tensor.to("meta")))
-                for name, owner in functions(kind).items()
-            }
-        return {name: dtypes(getattr(owner, name), lambda x: x) for name, owner in functions(kind).items()}
-
-
-def ours(kind: str) -> dict[str, list[torch.dtype | None]]:
-    """What is done on virtual devices."""
-    device = "cuda" if kind == "cuda" else torch.device("lazy", 0)
-    with pretend(1) if kind == "cuda" else virtual_devices(torch.device("cpu")), autocast(kind):
-        return {
-            name: dtypes(getattr(owner, name), lambda tensor: tensor.to(device))
+        found = {
+            name: {number: result(getattr(owner, name), number, move) for number in range(len(TRIED))}
             for name, owner in functions(kind).items()
         }
+    return {name: {number: dtype for number, dtype in row.items() if dtype} for name, row in found.items()}
 
 
 def compared(kind: str) -> tuple[set[str], set[str]]:
-    """The functions with another type than PyTorch's somewhere, and those that were not tried."""
-    wrong, untried = set(), set()
-    virtual = ours(kind)
-    for name, expected in pytorchs(kind).items():
-        pairs = [pair for pair in zip(expected, virtual[name], strict=True) if None not in pair]
-        wrong |= {name} if any(one != other for one, other in pairs) else set()
-        untried |= set() if pairs else {name}
+    """The functions with another type than PyTorch's on virtual devices, and those that were not tried."""
+    expected, wrong, untried = pytorchs(kind), set(), set()
+    device = "cuda" if kind == "cuda" else torch.device("lazy", 0)
+    with pretend(1) if kind == "cuda" else virtual_devices(torch.device("cpu")), autocast(kind):
+        for name, owner in functions(kind).items():
+            function = getattr(owner, name)
+            seen = {number: result(function, number, lambda tensor: tensor.to(device)) for number in expected[name]}
+            wrong |= {name} if any(dtype not in (None, expected[name][at]) for at, dtype in seen.items()) else set()
+            untried |= set() if any(seen.values()) else {name}
     return wrong, untried
 
 

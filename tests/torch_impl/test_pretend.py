@@ -340,6 +340,7 @@ def test_a_reading_is_nan_and_noted(gpus):
     [
         ("torch.cuda.CUDAGraph", lambda: torch.cuda.CUDAGraph()),
         ("torch.cuda.make_graphed_callables", lambda: torch.cuda.make_graphed_callables(nn.Linear(2, 2), (ones(2),))),
+        ("torch.cuda.FloatTensor", lambda: torch.ones(2).type(torch.cuda.FloatTensor)),
         ("torch.cuda.caching_allocator_alloc", lambda: torch.cuda.caching_allocator_alloc(8)),
     ],
 )

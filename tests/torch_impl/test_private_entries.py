@@ -24,6 +24,7 @@ ENTRIES: dict[str, tuple[str, ...]] = {
     "torch._C._current_autograd_node": (),
     "torch._C._current_graph_task_id": (),
     "torch._C._disabled_torch_function_impl": (),
+    "torch._C._dispatch_has_kernel_for_dispatch_key": (),
     "torch._C._get_fp32_precision_getter": (),
     "torch._C._nn._parse_to": (),
     "torch._C._swap_tensor_impl": (),
