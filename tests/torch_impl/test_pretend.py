@@ -340,7 +340,6 @@ def test_a_reading_is_nan_and_noted(gpus):
     [
         ("torch.cuda.CUDAGraph", lambda: torch.cuda.CUDAGraph()),
         ("torch.cuda.make_graphed_callables", lambda: torch.cuda.make_graphed_callables(nn.Linear(2, 2), (ones(2),))),
-        ("torch.cuda.FloatTensor", lambda: torch.ones(2).type(torch.cuda.FloatTensor)),
         ("torch.cuda.caching_allocator_alloc", lambda: torch.cuda.caching_allocator_alloc(8)),
     ],
 )
@@ -349,6 +348,14 @@ def test_what_a_program_needs_and_is_not_pretended_is_refused_by_name(gpus, call
     with pytest.raises(NotPretendedError, match=f"Virtual GPUs do not imitate {call}, which fails without a GPU"):
         do()
     assert call in calls(gpus)
+
+
+def test_the_old_types_of_tensors_are_pytorch_s_and_need_a_build_with_cuda(gpus):
+    if torch.backends.cuda.is_built():
+        assert str(torch.ones(2).type(torch.cuda.FloatTensor).device) == "cuda:0"
+    else:
+        with pytest.raises(NotPretendedError, match=r"Virtual GPUs do not imitate torch\.cuda\.FloatTensor"):
+            torch.ones(2).type(torch.cuda.FloatTensor)
 
 
 def test_what_works_without_a_gpu_stays_torch_s_own(gpus):

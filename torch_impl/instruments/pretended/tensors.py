@@ -36,7 +36,7 @@ def _places(machine: Machine) -> dict[str, Any]:
 
     def kind(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if args and isinstance(args[0], Refused):
-            return args[0]()  # raises the error that says so
+            return self.to(args[0](1))  # a tensor of this type; raises if PyTorch is built without CUDA
         if args or kwargs or not isinstance(self, VirtualTensor):
             return _BASE.type(self, *args, **kwargs)
         return f"torch.{machine.called}.{_BASE.type(self).rpartition('.')[2]}"
