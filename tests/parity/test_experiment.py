@@ -186,6 +186,21 @@ def test_a_number_is_found_to_its_last_digit_and_told_with_few() -> None:
     assert found.bits >= 20 > found.before
 
 
+@pytest.mark.parametrize(("value", "expected"), [(30_000, int), (12_345.5, float)])
+def test_a_large_integer_is_searched_for_as_well(value: float, expected: type) -> None:
+    wave = SimpleNamespace(length=10_000)
+    target = seen(np.cos(X / value ** np.linspace(0, 1, X.size)))
+    search = Search(
+        lambda: np.cos(X / wave.length ** np.linspace(0, 1, X.size)),
+        target,
+        lambda knob: candidates(knob.value, (), (), {}),
+        60.0,
+    )
+    (found,) = search.found(list(knobs.attributes(Owner("", "rope", wave), {"length"}, object)))
+    assert found.changes[0][1] == pytest.approx(value, rel=1e-9)
+    assert type(found.changes[0][1]) is expected
+
+
 def test_two_changes_are_found_where_one_does_not_do() -> None:
     module = Module()
     with knob(module, "form").changed("tanh"), knob(module, "shift").changed(3):

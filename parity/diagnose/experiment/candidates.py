@@ -12,6 +12,7 @@ PUBLISHED: Final = (
     0.999, 2.0, 1.702, 0.044715, 1e4, 1e6, 5e5, math.sqrt(2), math.sqrt(0.5),
     math.sqrt(2 / math.pi), -1e4, -1e9, -math.inf, -1.0, 1.0, 0.0,
 )  # fmt: skip
+LARGE: Final = (10_000, 100_000, 500_000, 1_000_000)  # wavelengths of position encodings
 MOST_INTEGERS: Final = 12  # of the other side's that are tried
 MOST_WORDS: Final = 40
 # Functions that are written for each other, by their names in either framework.
@@ -45,8 +46,8 @@ FUNCTIONS: Final = frozenset(name for family in FAMILIES for name in family)
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a float, for which a search over all numbers makes sense."""
-    return type(value) is float
+    """Return whether a value is a number, for which a search over all numbers makes sense."""
+    return isinstance(value, (int, float)) and not isinstance(value, (bool, enum.Enum))
 
 
 def candidates(value: Any, theirs: Iterable[Any], words: Collection[str], functions: Mapping[str, Any]) -> list[Any]:
@@ -108,7 +109,8 @@ def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
 def _integers(value: int, theirs: Iterable[Any]) -> list[int]:
     numbers = [other for other in theirs if type(other) is int]
     near = [-value, value + 1, value - 1, 0, 1, -1, 2, 3, 2 * value, value // 2]
-    return [*list(dict.fromkeys(numbers))[:MOST_INTEGERS], *near]
+    large = LARGE if value >= min(LARGE) / 2 else ()
+    return [*list(dict.fromkeys(numbers))[:MOST_INTEGERS], *large, *near]
 
 
 def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:

@@ -74,7 +74,7 @@ def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob
         base: the framework's class of all modules, whose own attributes are no settings.
     """
     own, kind = vars(owner.module), type(owner.module)
-    usual, class_words = getattr(base(), "__dict__", {}), tuple(_class_words(kind, base))
+    usual, class_words = {*dir(base), *getattr(base(), "__dict__", {})}, tuple(_class_words(kind, base))
     for name, value in list(own.items()):
         if name in read and name not in usual and (is_setting(value) or isinstance(value, FUNCTIONS)):
             change = _assignment(own, name)

@@ -22,7 +22,9 @@ SPARE: Final = NEEDED + 4  # bits that a number rounded to fewer digits must lea
 ITERATIONS: Final = 12  # of the search for a number, which doubles the exact digits with each
 STARTS: Final = 3  # candidates from which a number is searched for
 FIRST: Final = 6  # changes that are tried together with all others, the most effective ones
-PERTURBED: Final = 1.37  # the factor by which a number is changed to see whether it matters at all
+SOLVED_AFTER: Final = 3  # values of a setting, before a number is searched for
+IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a setting is given up
+FURTHER: Final = 1.0  # seconds in which other explanations are looked for, when there is one
 
 Trial = tuple[Knob, Any]
 
@@ -39,6 +41,22 @@ class Found(NamedTuple):
     changes: tuple[Trial, ...]
     bits: float
     before: float
+
+
+class _Tries:
+    """The values that are tried for a setting: what each left over, and the one that reproduces the other side."""
+
+    def __init__(self, knob: Knob, values: Sequence[Any]) -> None:
+        self.knob, self.values = knob, values
+        self.trials: list[tuple[float, Any]] = []
+        self.found: Any = None
+        self.in_vain = 0
+        self.is_open = True
+
+    def is_due(self, turn: int) -> bool:
+        """Return whether to search for a number now, as the likeliest values did not do."""
+        is_late = turn == min(SOLVED_AFTER, len(self.values) - 1)
+        return is_late and self.is_open and self.found is None and is_number(self.knob.value)
 
 
 class Search:
@@ -87,37 +105,42 @@ class Search:
     ) -> Iterator[tuple[Trial, ...]]:
         """Yield, for each setting, the first value with which the other side is reproduced under the base's changes.
 
-        What comes nearer without reaching it is added to `effective`.
+        All settings are tried with their likeliest value first, then all with the next, and so on: the time may not
+        suffice for all values. What comes nearer without reaching it is added to `effective`.
         """
+        tries = [_Tries(knob, self._values(knob)) for knob in knobs]
         start = self._under(base)
-        for knob in knobs:
-            if time.process_time() > self._end:
-                return
-            if not self._matters(knob, base, start):
-                continue
-            trials: list[tuple[float, Any]] = []
-            for value in self._values(knob):
-                left = self._missed(self._under((*base, (knob, value))))
-                trials.append((left, value))
-                if self._reproduces(left):
+        for turn in range(max((len(each.values) for each in tries), default=0)):
+            for each in tries:
+                if time.process_time() > self._end:
                     break
-            trials.sort(key=lambda entry: entry[0])
-            if trials and self._reproduces(trials[0][0]):
-                yield (*base, (knob, trials[0][1]))
-            elif is_number(knob.value) and (number := self._solved(knob, base, trials)) is not None:
-                yield (*base, (knob, number))
-            elif trials and self._is_below_float32(trials[0][0]):
-                yield (*base, (knob, trials[0][1]))
-            elif trials and trials[0][0] < 0.9 * self._left:
-                effective.append((trials[0][0], (knob, trials[0][1])))
+                if turn < len(each.values):
+                    self._try(each, turn, base, start)
+                if each.is_due(turn):
+                    each.found = self._solved(each.knob, base, each.trials)
+                if each.found is not None:
+                    each.is_open = False
+                    yield (*base, (each.knob, each.found))
+                    self._end = min(self._end, time.process_time() + FURTHER)
+            tries = [each for each in tries if each.is_open]
+        for each in tries:
+            left, value = min(each.trials, key=lambda trial: trial[0], default=(np.inf, None))
+            if self._is_below_float32(left):
+                yield (*base, (each.knob, value))
+            elif left < 0.9 * self._left:
+                effective.append((left, (each.knob, value)))
 
-    def _matters(self, knob: Knob, base: tuple[Trial, ...], start: Array | None) -> bool:
-        """Return whether another number makes any difference; other settings are always tried."""
-        if not is_number(knob.value) or start is None:
-            return True
-        other = knob.value * PERTURBED or 1e-3
-        changed = self._under((*base, (knob, other)))
-        return changed is None or changed.shape != start.shape or not np.array_equal(changed, start, equal_nan=True)
+    def _try(self, tries: "_Tries", turn: int, base: tuple[Trial, ...], start: Array | None) -> None:
+        """Try the next value of a setting, and give the setting up if values do not matter or are not taken."""
+        value = tries.values[turn]
+        result = self._under((*base, (tries.knob, value)))
+        left = self._missed(result)
+        tries.trials.append((left, value))
+        if self._reproduces(left):
+            tries.found = value
+        is_same = result is not None and start is not None and _are_equal(result, start)
+        tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
+        tries.is_open = tries.in_vain < IN_VAIN
 
     def _solved(self, knob: Knob, base: tuple[Trial, ...], trials: list[tuple[float, Any]]) -> float | None:
         """Return the number with which the other side is reproduced, by Gauss and Newton's method; None if none is.
@@ -145,7 +168,14 @@ class Search:
         return None
 
     def _shortest(self, knob: Knob, base: tuple[Trial, ...], number: float) -> float:
-        """Return the number rounded to the fewest digits with which the other side is reproduced as well."""
+        """Return the number rounded to the fewest digits with which the other side is reproduced as well.
+
+        An integer stays one.
+        """
+        if isinstance(knob.value, int) and self._reproduces(
+            self._missed(self._under((*base, (knob, round(number))))), SPARE
+        ):
+            return round(number)
         for digits in range(1, DIGITS):
             rounded = float(f"{number:.{digits}g}")
             for near in (rounded, float(np.float32(rounded))):  # a framework may hold the constant in float32
@@ -189,6 +219,10 @@ class Search:
         values: Mapping[str, Seen] = {"value": self._target}
         is_match = bits_of(self._target, left) >= needed
         return is_match and is_conclusive(values, {"value": left}, {"value": self._left})
+
+
+def _are_equal(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
 def _step(here: Array | None, there: Array | None, target: Array, step: float) -> float | None:
