@@ -6,6 +6,7 @@ framework, in the standard library, or in a folder of installed packages. An ins
 """
 
 import os
+import re
 import sysconfig
 from collections.abc import Sequence
 from functools import cache
@@ -21,7 +22,7 @@ FRAMEWORKS = ("torch", "tensorflow", "keras", "numpy")
 # Parts of this project's packages that are not examined ("" is the whole package).
 # The rest of these packages, models and strategies, is treated like a user's program.
 BUILT_IN = ("torch_impl", "keras_impl")
-MACHINERY = ("doctor", "faults", "harness", "instruments", "__init__.py", "__main__.py")
+MACHINERY = ("doctor", "experiment", "faults", "harness", "instruments", "__init__.py", "__main__.py")
 OWN = {"parity": ("",), **dict.fromkeys(BUILT_IN, MACHINERY)}
 SITES = ("site-packages", "dist-packages")
 
@@ -72,6 +73,18 @@ def here() -> Homes:
 def owner(file: str) -> Owner:
     """Return to whom a file belongs in this process."""
     return _owner(file, programs())
+
+
+def is_library(file: str) -> bool:
+    """Return whether a file belongs to an installed package that is none of the frameworks."""
+    paths = (os.path.abspath(file), os.path.realpath(file))
+    return owner(file) == "installed" and not _within(paths, here().frameworks)
+
+
+def in_package(file: str) -> str:
+    """Return the path of an installed file within the folder of packages: "torchvision/models/resnet.py"."""
+    site = re.search(rf".*{re.escape(os.sep)}(?:{'|'.join(SITES)}){re.escape(os.sep)}", file)
+    return file[site.end() :] if site else file
 
 
 @cache

@@ -1,0 +1,1 @@
+"""Experiments on the live modules of a pair."""

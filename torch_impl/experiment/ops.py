@@ -1,0 +1,102 @@
+"""The ops of a module's call, in the order of their execution, with the user's lines that call them.
+
+A TorchDispatchMode sees them: below nn.functional, so that what is written in Python there is seen op by op, and above
+the kernels, so that a softmax is one op. Attention is taken apart, as fused it would hide where the scores differ.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode  # what sees every op has no public name
+
+from parity.core.arrays import Array
+from parity.diagnose.experiment.ops import Recorder, Recording
+from torch_impl.instruments import source
+from torch_impl.instruments.origins import tensors
+
+COPIES = ("clone", "_unsafe_view", "_to_copy", "lift_fresh", "detach", "alias")
+
+
+def recorded(replay: Callable[[], Any]) -> Recording:
+    """Call `replay` and return the ops that it executes.
+
+    Args:
+        replay: calls the module again and returns its outputs; in float64, without random numbers.
+    """
+    with sdpa_kernel(SDPBackend.MATH), _Ops() as ops:
+        outputs = replay()
+    return ops.recording(tensors(outputs))
+
+
+class _Ops(TorchDispatchMode):
+    """Records each op.
+
+    A tensor is told by its place in memory, as autograd makes new objects for views, and by how often that memory has
+    been written to.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorder = Recorder(self._identity, _content)
+        self._writes: dict[int, int] = defaultdict(int)
+        self._writers: dict[int, tuple[str, str, list[int]]] = {}  # the last in-place op on a storage
+
+    def recording(self, returned: list[torch.Tensor]) -> Recording:
+        """Return what was recorded."""
+        for tensor in returned:
+            self._number(tensor)
+        return self.recorder.recording(returned)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        given = tensors((args, kwargs))
+        name, line, inputs = func.overloadpacket.__name__, source.nearest(), [self._number(each) for each in given]
+        results = func(*args, **kwargs or {})
+        call = name.strip("_"), line, inputs
+        for tensor in _written(func, args, kwargs or {}):
+            self._writes[_storage(tensor)] += 1
+            self._writers[_storage(tensor)] = call
+        made = tensors(results)
+        self.recorder.add(*call, made, len(made) == 1 and _is_moved(func, name, given, made[0]))
+        return results
+
+    def _number(self, tensor: torch.Tensor) -> int:
+        """Return the number of a tensor; if other than by itself it was written to, the writer is recorded again."""
+        if not self.recorder.knows(tensor) and (writer := self._writers.get(_storage(tensor))):
+            self.recorder.add(*writer, [tensor])
+        return self.recorder.number(tensor)
+
+    def _identity(self, tensor: torch.Tensor) -> tuple:
+        storage = _storage(tensor)
+        place = storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+        return *place, self._writes[storage], tensor.is_conj()
+
+
+def _written(func: Any, args: tuple, kwargs: dict) -> list[torch.Tensor]:
+    """Return the arguments that an op writes to."""
+    schema = func._schema.arguments
+    named = {argument.name: value for argument, value in zip(schema, args, strict=False)} | kwargs
+    writes = [argument.name for argument in schema if argument.alias_info and argument.alias_info.is_write]
+    return tensors([named.get(name) for name in writes])
+
+
+def _is_moved(func: Any, name: str, given: list[torch.Tensor], made: torch.Tensor) -> bool:
+    """Return whether an op only reorders or reshapes its first input."""
+    if not given or not (func.is_view or name in COPIES):
+        return False
+    return given[0].numel() == made.numel() and given[0].dtype == made.dtype
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _content(tensor: torch.Tensor) -> Array | None:
+    tensor = tensor.detach()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    if tensor.is_floating_point():
+        tensor = tensor.double()
+    return tensor.cpu().clone().numpy()
