@@ -1,0 +1,69 @@
+"""A layer's answers to chosen inputs, in canonical axes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_impl.instruments.origins import tensors
+from parity.core.arrays import Array
+from parity.diagnose.experiment import probes
+from parity.diagnose.experiment.inputs import source
+from parity.diagnose.experiment.probes import Responses
+
+
+def inputs(args: tuple, kwargs: dict[str, Any]) -> list[Array]:
+    """Return the tensors that a call takes, in the order of its arguments."""
+    return [_array(tensor) for tensor in tensors((args, kwargs))]
+
+
+def answered(
+    call: Callable[..., Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+    canonical: Sequence[Array],
+    output: int = 0,
+    axes: Sequence[int] | None = None,
+) -> Responses:
+    """Return what a layer answers to the probes.
+
+    Args:
+        call: calls the layer, in float64.
+        args: the arguments of the call in the pair's run; tensors among them are replaced.
+        kwargs: those given by name.
+        canonical: the inputs that the probes are made of, the same for both sides.
+        output: which of the tensors that it returns.
+        axes: the order into which that tensor's axes are put; None for its own.
+    """
+    structure = (args, kwargs)
+    leaves = tf.nest.flatten(structure)
+    sources = {
+        number: found
+        for number, leaf in enumerate(leaves)
+        if isinstance(leaf, (tf.Tensor, np.ndarray)) and (found := source(_array(leaf), canonical))
+    }
+
+    def answer(probe: Sequence[Array]) -> Array:
+        changed = [
+            _like(np.transpose(probe[sources[number].number], sources[number].axes), leaf)
+            if number in sources
+            else leaf
+            for number, leaf in enumerate(leaves)
+        ]
+        arguments, named = tf.nest.pack_sequence_as(structure, changed)
+        result = _array(tensors(call(*arguments, **named))[output])
+        return result if axes is None else np.transpose(result, axes)
+
+    return probes.responses(answer, canonical)
+
+
+def _array(tensor: Any) -> Array:
+    """Return a copy of a tensor as an array; numbers with fractions in float64."""
+    array = np.array(tensor)
+    return array.astype(np.float64) if array.dtype.kind not in "iub" else array
+
+
+def _like(array: Array, tensor: Any) -> tf.Tensor:
+    """Return a tensor of an array's numbers, of the dtype of another tensor."""
+    return tf.constant(array, dtype=tensor.dtype)
