@@ -23,18 +23,15 @@ def answered(
     args: tuple,
     kwargs: dict[str, Any],
     canonical: Sequence[Array],
-    output: int = 0,
-    axes: Sequence[int] | None = None,
 ) -> Responses:
     """Return what a layer answers to the probes.
 
     Args:
-        call: calls the layer, in float64.
+        call: calls the layer, in float64, and returns the output in question as an array in canonical axes, or
+            tensors in these axes, of which the first counts.
         args: the arguments of the call in the pair's run; tensors among them are replaced.
         kwargs: those given by name.
         canonical: the inputs that the probes are made of, the same for both sides.
-        output: which of the tensors that it returns.
-        axes: the order into which that tensor's axes are put; None for its own.
     """
     structure = (args, kwargs)
     leaves = tf.nest.flatten(structure)
@@ -52,8 +49,8 @@ def answered(
             for number, leaf in enumerate(leaves)
         ]
         arguments, named = tf.nest.pack_sequence_as(structure, changed)
-        result = _array(tensors(call(*arguments, **named))[output])
-        return result if axes is None else np.transpose(result, axes)
+        result = call(*arguments, **named)
+        return result if isinstance(result, np.ndarray) else _array(tensors(result)[0])
 
     return probes.responses(answer, canonical)
 

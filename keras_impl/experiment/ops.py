@@ -22,7 +22,7 @@ def recorded(replay: Callable[[], Any]) -> Recording:
     """Call `replay` and return the ops that it executes.
 
     Args:
-        replay: calls the module again and returns its outputs; in float64, without random numbers.
+        replay: calls the module again, in float64, and returns its outputs, or arrays of their numbers.
     """
     recorder = Recorder(id, _content)
 
@@ -41,7 +41,7 @@ def recorded(replay: Callable[[], Any]) -> Recording:
         outputs = replay()
     finally:
         op_callbacks.remove_op_callback(see)
-    return recorder.recording([tensor for tensor in tensors(outputs) if isinstance(tensor, tf.Tensor)])
+    return recorder.recording(tensors(outputs))
 
 
 def _numeric(values: Any) -> list[tf.Tensor]:

@@ -136,3 +136,8 @@ def test_a_failing_replay_raises_its_own_error_and_ends_the_recording():
     with pytest.raises(ZeroDivisionError):
         recorded(lambda: 1 / 0)
     assert names(recorded(lambda: tf.constant(X) + 1.0)) == ["AddV2"]
+
+
+def test_a_replay_may_return_the_numbers_of_a_tensor():
+    recording = recorded(lambda: np.moveaxis(((by_hand(tf.constant(X)) * 1.0).numpy(), tf.constant(X) + 1.0)[0], -1, 0))
+    assert recording.calls.returned == recording.calls.ops[-2].outputs  # the last but one

@@ -161,3 +161,8 @@ def test_a_failing_replay_raises_its_own_error_and_ends_the_recording():
     with pytest.raises(ZeroDivisionError):
         recorded(lambda: 1 / 0)
     assert names(recorded(lambda: X + 1.0)) == ["add"]
+
+
+def test_a_replay_may_return_the_numbers_of_a_tensor():
+    recording = recorded(lambda: ((by_hand(X), X + 1.0)[0] * 1.0).permute(2, 0, 1).numpy())
+    assert recording.calls.returned == recording.calls.ops[-2].outputs  # the last but one

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode  # what sees every op has no public name
@@ -24,11 +25,11 @@ def recorded(replay: Callable[[], Any]) -> Recording:
     """Call `replay` and return the ops that it executes.
 
     Args:
-        replay: calls the module again and returns its outputs; in float64, without random numbers.
+        replay: calls the module again, in float64, and returns its outputs, or arrays of their numbers.
     """
     with sdpa_kernel(SDPBackend.MATH), _Ops() as ops:
         outputs = replay()
-    return ops.recording(tensors(outputs))
+    return ops.recording([outputs] if isinstance(outputs, np.ndarray) else tensors(outputs))
 
 
 class _Ops(TorchDispatchMode):
@@ -44,10 +45,11 @@ class _Ops(TorchDispatchMode):
         self._writes: dict[int, int] = defaultdict(int)
         self._writers: dict[int, tuple[str, str, list[int]]] = {}  # the last in-place op on a storage
 
-    def recording(self, returned: list[torch.Tensor]) -> Recording:
+    def recording(self, returned: list[Any]) -> Recording:
         """Return what was recorded."""
-        for tensor in returned:
-            self._number(tensor)
+        for each in returned:
+            if isinstance(each, torch.Tensor):
+                self._number(each)
         return self.recorder.recording(returned)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:

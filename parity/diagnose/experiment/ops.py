@@ -13,6 +13,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.core.errors import TraceError
+from parity.diagnose.experiment.values import Value, equal
 from parity.trace import validate
 from parity.trace.tensorfile import TensorFile, Writer
 
@@ -86,8 +87,14 @@ class Recorder:
                 self.cut |= not self._keep(number, tensor, self.room)
 
     def recording(self, returned: Sequence[Any]) -> Recording:
-        """Return what was recorded, with the tensors that the module returns."""
-        return Recording(Calls(self.ops, tuple(map(self.number, returned)), self.cut), self.arrays)
+        """Return what was recorded, with what the module returns: tensors, or arrays of their numbers."""
+        numbers = [self._find(each) if isinstance(each, np.ndarray) else self.number(each) for each in returned]
+        return Recording(Calls(self.ops, tuple(n for n in numbers if n is not None), self.cut), self.arrays)
+
+    def _find(self, array: Array) -> int | None:
+        """Return the last tensor that holds an array's numbers."""
+        value = Value(array)
+        return next((n for n in sorted(self.arrays, reverse=True) if equal(Value(self.arrays[n]), value)), None)
 
     def _new(self, tensor: Any) -> int:
         number = self._numbers[self.identity(tensor)] = len(self._seen)
