@@ -13,9 +13,10 @@ from tensorflow.python.framework import op_callbacks  # what sees every op has n
 from keras_impl.instruments import source
 from keras_impl.instruments.origins import tensors
 from parity.core.arrays import Array
-from parity.diagnose.experiment.ops import Recorder, Recording
+from parity.diagnose.experiment.ops import Kind, Recorder, Recording
 
 MOVES = ("Identity", "Reshape", "Transpose", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Snapshot")
+SELECTS = ("Split", "SplitV", "StridedSlice", "Slice", "Unpack", "Pack", "ConcatV2")
 
 
 def recorded(replay: Callable[[], Any]) -> Recording:
@@ -34,7 +35,7 @@ def recorded(replay: Callable[[], Any]) -> Recording:
         given, made = _numeric(inputs), _numeric(outputs)
         if given or not inputs:  # reading a variable takes a handle: what it returns is given, as an input is
             numbers = [recorder.number(tensor) for tensor in given]
-            recorder.add(name, source.nearest(), numbers, made, name in MOVES and bool(given))
+            recorder.add(name, source.nearest(), numbers, made, _kind(name) if given else "computed")
 
     op_callbacks.add_op_callback(see)
     try:
@@ -42,6 +43,11 @@ def recorded(replay: Callable[[], Any]) -> Recording:
     finally:
         op_callbacks.remove_op_callback(see)
     return recorder.recording(tensors(outputs))
+
+
+def _kind(name: str) -> Kind:
+    """Return whether an op computes, moves its first input as a whole, or selects or joins parts."""
+    return "moved" if name in MOVES else "selected" if name in SELECTS else "computed"
 
 
 def _numeric(values: Any) -> list[tf.Tensor]:

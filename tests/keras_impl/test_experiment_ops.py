@@ -31,7 +31,7 @@ def parting(one: Callable, other: Callable) -> Difference | None:
 
 
 def names(recording: Recording) -> list[str]:
-    return [op.name for op in recording.calls.ops if not op.moved]
+    return [op.name for op in recording.calls.ops if op.kind != "moved"]
 
 
 def by_hand(x):

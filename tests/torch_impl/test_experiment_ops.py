@@ -30,7 +30,7 @@ def parting(one: Callable, other: Callable, x: torch.Tensor = X) -> Difference |
 
 
 def names(recording: Recording) -> list[str]:
-    return [op.name for op in recording.calls.ops if not op.moved]
+    return [op.name for op in recording.calls.ops if op.kind != "moved"]
 
 
 def by_hand(x: torch.Tensor) -> torch.Tensor:

@@ -14,10 +14,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode  # what sees every op has no public name
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.ops import Recorder, Recording
+from parity.diagnose.experiment.ops import Kind, Recorder, Recording
 from torch_impl.instruments import source
 from torch_impl.instruments.origins import tensors
 
+JOINS = ("cat", "stack")
 COPIES = ("clone", "_unsafe_view", "_to_copy", "lift_fresh", "detach", "alias")
 
 
@@ -52,6 +53,11 @@ class _Ops(TorchDispatchMode):
                 self._number(each)
         return self.recorder.recording(returned)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False, or the first op would import torch._dynamo, which takes seconds."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         given = tensors((args, kwargs))
         name, line, inputs = func.overloadpacket.__name__, source.nearest(), [self._number(each) for each in given]
@@ -61,7 +67,7 @@ class _Ops(TorchDispatchMode):
             self._writes[_storage(tensor)] += 1
             self._writers[_storage(tensor)] = call
         made = tensors(results)
-        self.recorder.add(*call, made, len(made) == 1 and _is_moved(func, name, given, made[0]))
+        self.recorder.add(*call, made, _kind(func, name, given, made))
         return results
 
     def _number(self, tensor: torch.Tensor) -> int:
@@ -84,11 +90,12 @@ def _written(func: Any, args: tuple, kwargs: dict) -> list[torch.Tensor]:
     return tensors([named.get(name) for name in writes])
 
 
-def _is_moved(func: Any, name: str, given: list[torch.Tensor], made: torch.Tensor) -> bool:
-    """Return whether an op only reorders or reshapes its first input."""
-    if not given or not (func.is_view or name in COPIES):
-        return False
-    return given[0].numel() == made.numel() and given[0].dtype == made.dtype
+def _kind(func: Any, name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> Kind:
+    """Return whether an op computes, moves its first input as a whole, or selects or joins parts."""
+    if not given or not (func.is_view or name in COPIES + JOINS):
+        return "computed"
+    is_whole = len(made) == 1 and given[0].numel() == made[0].numel() and name not in JOINS
+    return "moved" if is_whole and given[0].dtype == made[0].dtype else "computed" if name in COPIES else "selected"
 
 
 def _storage(tensor: torch.Tensor) -> int:

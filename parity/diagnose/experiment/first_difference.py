@@ -6,6 +6,7 @@ those that have none either, until all that an op takes has one. An op whose own
 that is computed from it has, is another way to the same result; this walk never reaches it.
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ class Difference(NamedTuple):
 
     torch: Parting | None
     keras: Parting | None
-    apart: float | None  # the largest distance of the sorted outputs relative to the largest; None for other sizes
+    apart: float | None  # from the nearest tensor of the other side, relative to the largest; None for other sizes
     opposite_masks: bool  # what the two ops take is alike, except that one mask is the other's opposite
     cut: bool  # not all tensors were kept; a later one may have parted already
 
@@ -48,23 +49,32 @@ class _Side:
         for op in self.ops:
             for number in op.outputs:
                 self.lines[number] = op.line
-                if op.moved:
+                if op.kind == "moved":
                     self.roots[number] = self.root(op.inputs[0])
                 else:
                     self.makers[number] = op
         self.values = {number: Value(array) for number, array in recording.arrays.items()}
         self.returned = [self.root(number) for number in recording.calls.returned]
         self.matched: dict[int, set[int]] = {}  # the counterparts of a tensor
+        self.apart: set[int] = set()  # the tensors without a counterpart on which what is returned depends
 
     def root(self, number: int) -> int:
         """Return the number of the tensor that this one is a moved form of."""
         return self.roots.get(number, number)
 
     def agrees(self, number: int) -> bool:
-        """Return whether a tensor is an input, a weight, a literal or a shape, or has a counterpart."""
+        """Return whether a tensor has a counterpart, or is nothing that could have one.
+
+        The latter are inputs, weights, literals, shapes, masks, and parts of tensors that agree.
+        """
         if number not in self.makers or number in self.matched:
             return True
-        return number in self.values and (self.values[number].is_shape or self._is_literal(number))
+        value, op = self.values.get(number), self.makers[number]
+        if value is None:
+            return False
+        if value.is_shape or self._is_literal(number) or self._is_mask(number):
+            return True
+        return op.kind == "selected" and all(self.agrees(self.root(each)) for each in op.inputs)
 
     def _is_literal(self, number: int) -> bool:
         """Return whether a tensor is one number, made of such numbers alone, as by a cast."""
@@ -73,16 +83,29 @@ class _Side:
             return value is not None and value.size == 1
         return all(map(self._is_literal, map(self.root, self.makers[number].inputs)))
 
-    def parting(self) -> list[Parting]:
+    def _is_mask(self, number: int) -> bool:
+        """Return whether a tensor has two different numbers at most, made of integers or masks."""
+        value = self.values.get(number)
+        if value is None or number not in self.makers:
+            return value is not None and (value.is_integer or value.is_plain)
+        return value.is_plain and all(map(self._is_mask, map(self.root, self.makers[number].inputs)))
+
+    def partings(self) -> list[Parting]:
         """Return the ops from which on what the module returns differs, in the order of their execution."""
-        apart, open_ = set[int](), [number for number in self.returned if not self.agrees(number)]
+        open_ = [number for number in self.returned if number in self.makers and number not in self.matched]
         while open_:
             number = open_.pop()
-            if number not in apart:
-                apart.add(number)
+            if number not in self.apart:
+                self.apart.add(number)
                 open_ += [root for root in map(self.root, self.makers[number].inputs) if not self.agrees(root)]
-        first = [number for number in sorted(apart) if number in self.values and self._starts(number)]
-        return [self._parting(number) for number in first]
+        return [
+            self._parting(number) for number in sorted(self.apart) if number in self.values and self._starts(number)
+        ]
+
+    def nearest(self, output: Value) -> float:
+        """Return how far the nearest tensor without a counterpart is; infinite if there is none of this size."""
+        distances = (values.apart(self.values[number], output) for number in self.apart if number in self.values)
+        return min((distance for distance in distances if distance is not None), default=math.inf)
 
     def _starts(self, number: int) -> bool:
         """Return whether all that the maker of a tensor takes agrees."""
@@ -99,13 +122,16 @@ def first_difference(torch: Recording, keras: Recording) -> Difference | None:
     """Return where the calls part first; None if all that both return has a counterpart."""
     one, other = _Side(torch), _Side(keras)
     _match(one, other)
-    here, there = one.parting(), other.parting()
+    here, there = one.partings(), other.partings()
     if not here and not there:
         return None
     first, second = _nearest(here, there, one)
-    distance = values.apart(first.output, second.output) if first and second else None
+    distances = [side.nearest(op.output) for side, op in ((other, first), (one, second)) if op]
+    distance = min(distances)
     masks = first is not None and second is not None and _opposite(first, second, one, other)
-    return Difference(first, second, distance, masks, torch.calls.cut or keras.calls.cut)
+    return Difference(
+        first, second, distance if math.isfinite(distance) else None, masks, torch.calls.cut or keras.calls.cut
+    )
 
 
 def sentence(difference: Difference) -> str:
@@ -113,7 +139,7 @@ def sentence(difference: Difference) -> str:
     torch, keras = difference.torch, difference.keras
     parts = [f"torch {_place(torch)}, keras {_place(keras)}: what goes in agrees, what comes out does not"]
     if difference.apart is not None:
-        parts.append(f"sorted, the outputs are up to {difference.apart:.1e} of the largest value apart")
+        parts.append(f"the nearest tensors are {difference.apart:.1e} of their largest value apart")
     if difference.opposite_masks:
         parts.append("the mask is the other side's opposite")
     if torch and keras and (sources := _sources("torch", torch) + _sources("keras", keras)):

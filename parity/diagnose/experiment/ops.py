@@ -6,7 +6,7 @@ literal.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -22,6 +22,11 @@ LARGEST_GIVEN: Final = 16 * 2**20  # bytes of an input, weight or literal that i
 LARGEST_LIST: Final = 64 * 2**20  # bytes of the list of ops in a file
 
 
+# "moved": the output has the numbers of the first input, in another order or shape; "selected": the outputs are parts
+# of the inputs, or inputs put together.
+Kind = Literal["computed", "moved", "selected"]
+
+
 class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A call of a framework's op."""
 
@@ -29,7 +34,7 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     line: str  # the user's line, as "file:line"; "" if there is none
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    moved: bool = False  # the output has the numbers of the first input, in another order or shape
+    kind: Kind = "computed"
 
 
 class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,7 +46,7 @@ class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """The ops of a module's call, with their tensors; those of a `moved` op are not repeated."""
+    """The ops of a module's call, with their tensors; those of an op that only moves are not repeated."""
 
     calls: Calls
     arrays: Mapping[int, Array]
@@ -76,14 +81,14 @@ class Recorder:
             self._keep(self._new(tensor), tensor, LARGEST_GIVEN)
         return self._numbers[self.identity(tensor)]
 
-    def add(self, name: str, line: str, inputs: Sequence[int], outputs: Sequence[Any], moved: bool = False) -> None:
+    def add(self, name: str, line: str, inputs: Sequence[int], outputs: Sequence[Any], kind: Kind = "computed") -> None:
         """Record an op that has been executed, with its output tensors."""
         fresh = [tensor for tensor in outputs if not self.knows(tensor)]
         numbers = tuple(map(self._new, fresh))
         if numbers:
-            self.ops.append(Op(name, line, tuple(inputs), numbers, moved))
+            self.ops.append(Op(name, line, tuple(inputs), numbers, kind))
         for number, tensor in zip(numbers, fresh, strict=True):
-            if not moved:
+            if kind != "moved":
                 self.cut |= not self._keep(number, tensor, self.room)
 
     def recording(self, returned: Sequence[Any]) -> Recording:

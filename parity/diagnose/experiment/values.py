@@ -25,8 +25,8 @@ class Value:
         self.array = array
         self.is_mask = array.dtype == np.bool_
         self.size = array.size
-        integers = array.dtype.kind in "iu"
-        self.is_shape = integers and array.ndim <= 1 and array.size <= LONGEST_SHAPE
+        self.is_integer = array.dtype.kind in "iu"
+        self.is_shape = self.is_integer and array.ndim <= 1 and array.size <= LONGEST_SHAPE
 
     @cached_property
     def sorted(self) -> Floats:
@@ -36,7 +36,7 @@ class Value:
     @cached_property
     def is_plain(self) -> bool:
         """Return whether there are too few different numbers for an agreement to mean anything."""
-        return 1 + int(np.count_nonzero(np.diff(self.sorted))) <= FEW if self.size else True
+        return int(np.count_nonzero(self.sorted[1:] != self.sorted[:-1])) < FEW
 
     @cached_property
     def typical(self) -> float:
