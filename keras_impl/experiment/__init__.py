@@ -1,1 +1,1 @@
-"""Experiments on the live modules of a pair."""
+"""Experiments on the live modules of a user's model."""

@@ -107,11 +107,13 @@ def _judged(file: str, _programs: tuple[str, ...]) -> int:
 
 def _library_line() -> str:
     spots = (_spot(frame) for frame in _stack(sys._getframe(1)))
-    file, number = next((spot for spot in spots if _is_library(spot[0])), ("", 0))
+    file, number = next((spot for spot in spots if _is_models(spot[0], ownership.programs())), ("", 0))
     return f"{ownership.in_package(file)}:{number}" if file else ""
 
 
-_is_library = cache(ownership.is_library)
+@cache
+def _is_models(file: str, _programs: tuple[str, ...]) -> bool:
+    return ownership.is_models(file)
 
 
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:

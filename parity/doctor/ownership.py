@@ -75,16 +75,11 @@ def owner(file: str) -> Owner:
     return _owner(file, programs())
 
 
-def is_library(file: str) -> bool:
-    """Return whether a file belongs to an installed package that is none of the frameworks."""
-    paths = (os.path.abspath(file), os.path.realpath(file))
-    return owner(file) == "installed" and not _within(paths, here().frameworks)
-
-
-def in_package(file: str) -> str:
-    """Return the path of an installed file within the folder of packages: "torchvision/models/resnet.py"."""
-    site = re.search(rf".*{re.escape(os.sep)}(?:{'|'.join(SITES)}){re.escape(os.sep)}", file)
-    return file[site.end() :] if site else file
+def is_models(file: str) -> bool:
+    """Return whether a file belongs to the code of models: the user's, or a library's that is no framework."""
+    found = owner(file)
+    frameworks = here().frameworks
+    return found == "user" or (found == "installed" and not _within([file, os.path.realpath(file)], frameworks))
 
 
 @cache
@@ -123,6 +118,12 @@ def _resolved_too(paths: Sequence[str]) -> list[str]:
 def _within(paths: Sequence[str], homes: Sequence[str]) -> list[str]:
     """Return the rest of each path that is a home or lies within one."""
     return [path[len(home) :] for path in paths for home in homes if f"{path}{os.sep}".startswith(f"{home}{os.sep}")]
+
+
+def in_package(file: str) -> str:
+    """Return the path of an installed file within the folder of packages: "torchvision/models/resnet.py"."""
+    site = re.search(rf".*{re.escape(os.sep)}(?:{'|'.join(SITES)}){re.escape(os.sep)}", file)
+    return file[site.end() :] if site else file
 
 
 def _is_installed(path: str) -> bool:

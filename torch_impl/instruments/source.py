@@ -89,12 +89,14 @@ def line_of(traceback: TracebackType | None) -> str:
 
 def _library_line() -> str:
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_library(frame.f_code.co_filename):
+    while frame is not None and not _is_models(frame.f_code.co_filename, ownership.programs()):
         frame = frame.f_back
     return f"{ownership.in_package(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else ""
 
 
-_is_library = cache(ownership.is_library)
+@cache
+def _is_models(file: str, _programs: tuple[str, ...]) -> bool:
+    return ownership.is_models(file)
 
 
 def _kind(code: CodeType) -> int:

@@ -1,1 +1,1 @@
-"""Experiments on the live modules of a pair that does not match."""
+"""Experiments on live modules: which change of a setting makes one side compute what the other does."""
