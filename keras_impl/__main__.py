@@ -8,6 +8,7 @@ import gc
 import sys
 
 from parity import standalone
+from parity.diagnose.experiment import study
 from parity.pairs.vary.record import Open
 from parity.runtime import drive
 
@@ -46,5 +47,12 @@ def opener() -> Open:
     return opened
 
 
+def experimenter() -> study.Open:
+    """Return the function that builds this side's half of a pair, of which one module is called with other settings."""
+    from keras_impl.experiment.live import opened
+
+    return opened
+
+
 if __name__ == "__main__":
-    standalone.start("keras_impl", "keras", load, doctor, surveyor, opener)
+    standalone.start("keras_impl", "keras", load, doctor, surveyor, opener, experimenter)

@@ -16,10 +16,11 @@ from typing import NoReturn
 from parity import cli
 from parity.config.devices import Devices, obstacle, parse
 from parity.core.errors import MissingError, UsageError
+from parity.diagnose.experiment import study
 from parity.pairs.vary import record as variations
 from parity.runtime.drive import Side, record
 from parity.runtime.environment import not_installed
-from parity.runtime.job import DoctorJob, Job, SurveyJob, VaryJob, Work
+from parity.runtime.job import DoctorJob, ExperimentJob, Job, SurveyJob, VaryJob, Work
 from parity.runtime.serve import serve
 from parity.trace import keys
 
@@ -35,18 +36,20 @@ def start(
     doctor: Callable[[], Examine],
     surveyor: Callable[[], Survey],
     opener: Callable[[], variations.Open],
+    experimenter: Callable[[], study.Open],
 ) -> NoReturn:
     """Run a backend's `__main__`: standalone if there are command-line flags, else as a worker of the parent process.
 
     The arguments from `load` on are called only when needed, because each imports parts of a framework: `load` returns
     the backend, `doctor` the function that examines a program, `surveyor` the one that describes a pair's model, and
-    `opener` the one that builds a pair's model to be called on variations of its inputs.
+    `opener` and `experimenter` those that build a pair's model to be called on variations of its inputs, or with other
+    settings.
     """
     side = functools.cache(functools.partial(_loaded, backend, load))
     try:
         if sys.argv[1:]:
             cli.end(package, functools.partial(main, package, backend, side))
-        serve(lambda: functools.partial(_do, side(), doctor, surveyor, opener), lambda: side().settings())
+        serve(lambda: functools.partial(_do, side(), doctor, surveyor, opener, experimenter), lambda: side().settings())
     except SystemExit as end:
         # Skip the interpreter's teardown, in which process groups and their threads may wait for ever.
         sys.stdout.flush()
@@ -67,6 +70,7 @@ def _do(
     doctor: Callable[[], Examine],
     surveyor: Callable[[], Survey],
     opener: Callable[[], variations.Open],
+    experimenter: Callable[[], study.Open],
     job: Work,
 ) -> None:
     match job:
@@ -76,6 +80,8 @@ def _do(
             surveyor()(job)
         case VaryJob():
             variations.record(job, side.NAME, opener())
+        case ExperimentJob():
+            study.study(job, experimenter())
         case _:
             record(job, side)
 

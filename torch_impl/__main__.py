@@ -5,6 +5,7 @@ The functions below import late, so that --help and errors in the flags need no 
 """
 
 from parity import standalone
+from parity.diagnose.experiment import study
 from parity.pairs.vary.record import Open
 from parity.runtime import drive
 
@@ -37,5 +38,12 @@ def opener() -> Open:
     return opened
 
 
+def experimenter() -> study.Open:
+    """Return the function that builds this side's half of a pair, of which one module is called with other settings."""
+    from torch_impl.experiment.live import opened
+
+    return opened
+
+
 if __name__ == "__main__":
-    standalone.start("torch_impl", "torch", load, doctor, surveyor, opener)
+    standalone.start("torch_impl", "torch", load, doctor, surveyor, opener, experimenter)

@@ -13,6 +13,7 @@ from parity.pairs import moved, one_sided
 from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
 from parity.pairs.expect import apply_expected
+from parity.pairs.experiment import Experiment
 from parity.pairs.file import PairFile
 from parity.pairs.pair_causes import name_pair_causes, question_unfilled
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
@@ -46,7 +47,8 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         result = CaseResult(case=file.case.name, verdict="error", reason="\n".join(failures) + _rerun_hint(file))
         result.error, result.mapping = error_kind(answers.values()), prepared.context.mapping
     else:
-        result = judged(Trace(folder / "torch"), Trace(folder / "keras"))
+        traces = Trace(folder / "torch"), Trace(folder / "keras")
+        result = judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
         result.undecided = prepared.undecided
         result.not_compared += unnamed(survey.read(Path(prepared.context.survey)))
         vary(result, file, backends, folder, prepared.context, given_only=not varied)
@@ -54,8 +56,11 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
     return result
 
 
-def judged(reference: Trace, candidate: Trace) -> CaseResult:
-    """Compare two traces; if they are the two sides of one pair, apply what its file accepts."""
+def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = None) -> CaseResult:
+    """Compare two traces; if they are the two sides of one pair, apply what its file accepts.
+
+    `experiment` names causes that the traces do not tell, where the models can still be called.
+    """
     pair, mapping = reference.case.model, candidate.manifest.mapping
     if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
         return examined(reference, candidate).result
@@ -70,6 +75,8 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
         result.matched = summary(matching, traces.alone)
         result.not_compared += matching.not_compared
     name_pair_causes(result, mapping, reference, candidate)
+    if experiment:
+        experiment.name_causes(examination)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
     result.not_compared += gradients(evidence.outputs())
     apply_expected(examination, pair.expect, evidence)

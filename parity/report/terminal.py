@@ -39,7 +39,7 @@ VERDICT = max(map(len, COLOURS))  # columns of the verdict
 SECONDS = 6  # of the seconds of both sides, e.g. 12+345
 LONGEST = 32  # of the names of cases that are not known beforehand
 SHORTEST = 8  # the column of tensor names is left out if it would be narrower
-COMMON = ("id", "where", "evidence")  # the fields that all causes have; the others are the sides' values
+COMMON = ("id", "where", "evidence", "changes")  # what a cause has besides the sides' values
 MOST_LINES = 8  # layout differences that are printed at most
 
 

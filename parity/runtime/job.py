@@ -9,6 +9,7 @@ import msgspec
 
 from parity.config.schema import Case
 from parity.core.inputs import Input
+from parity.trace.experiment import Question
 from parity.trace.mapping import PairContext
 
 # The runs that a comparison needs from each side; only the reference, torch, has a witness.
@@ -121,7 +122,24 @@ class VaryJob(msgspec.Struct, frozen=True, kw_only=True, tag="vary"):
         return sum(1 for _ in Path(self.folder).rglob("*.safetensors"))
 
 
-Work = Job | DoctorJob | SurveyJob | VaryJob
+class ExperimentJob(msgspec.Struct, frozen=True, kw_only=True, tag="experiment"):
+    """A job that calls modules of one side's model of a pair with other settings (parity.diagnose.experiment)."""
+
+    case: Case
+    folder: str
+    pair: PairContext
+    questions: list[Question]
+
+    def group(self, backend: str) -> Group:
+        """Return the processes in which the backend runs the job: always one."""
+        return Group(1, self.case.devices if backend == "keras" else 0)
+
+    def progress(self) -> int:
+        """Return how many bytes of answers are written."""
+        return _written(Path(self.folder))
+
+
+Work = Job | DoctorJob | SurveyJob | VaryJob | ExperimentJob
 
 
 def _written(folder: Path) -> int:

@@ -53,7 +53,7 @@ def of_roundings() -> set[str]:
 
 def in_the_source() -> set[str]:
     """All texts of the form of an id where causes are named."""
-    folders = (ROOT / "parity" / name for name in ("diagnose", "diagnose/layers", "pairs"))
+    folders = (ROOT / "parity" / name for name in ("diagnose", "diagnose/layers", "diagnose/experiment", "pairs"))
     files = [file for folder in folders for file in folder.glob("*.py") if file.name not in OTHERS]
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
     texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}

@@ -1,0 +1,192 @@
+"""A user's model that lives, of which one layer can be called again as it was called in the first forward pass."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import math_ops  # through which TensorFlow's own functions cast their constants
+
+from keras_impl.harness import kinds
+from keras_impl.harness.pair import layers, values
+from keras_impl.harness.pair.outputs import flat
+from keras_impl.harness.pair.vary import Instance
+from keras_impl.harness.pair.vary import opened as instance
+from parity.core.arrays import Array, Floats
+from parity.diagnose.experiment.candidates import FUNCTIONS
+from parity.diagnose.experiment.knobs import Knob, Owner
+from parity.doctor import ownership
+from parity.pairs.coverage import Observer
+from parity.pairs.vary.record import reproduced
+from parity.runtime.job import ExperimentJob
+from parity.trace.experiment import Question
+
+
+class _Made(BaseException):
+    """Raised where the tensor has been made, to leave the model: what follows does not matter."""
+
+
+@contextmanager
+def opened(
+    job: ExperimentJob, at: str, weights: Mapping[str, Floats], inputs: dict[str, np.ndarray]
+) -> Iterator["Live"]:
+    """Build the model with these weights, as for a recorded run, and yield it."""
+    with instance(job, at, weights, inputs) as built:
+        yield Live(built, inputs, job.case.model.train is not None)
+
+
+def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
+    """Return GELU in the form with tanh."""
+    return keras.activations.gelu(x, approximate=True)
+
+
+class Live:
+    """A built model; `training`: whether its first pass is one of training."""
+
+    functions: Mapping[str, Callable[..., Any]] = {
+        name: getattr(keras.activations, name)
+        for name in sorted(FUNCTIONS)
+        if callable(getattr(keras.activations, name, None))
+    } | {"gelu_tanh": gelu_tanh}
+    base = keras.layers.Layer
+
+    def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool) -> None:
+        self._built, self._inputs, self._training = built, inputs, training
+        self._layers = layers.named(built.model)
+        self._observed = layers.called(built.model)
+        self._innocent: list[str] = []
+        self._paused = 0
+        self._arguments: dict[str, Any] = {}
+        self._call: Callable[[], Any] = self._whole
+        self._made: list[tf.Tensor] = []
+        self._calls: list[tuple[tuple[Any, ...], dict[str, Any], int]] = []
+        for path, layer in self._observed.items():
+            layer.call = self._watched(path, layer.call)
+
+    def take(self, question: Question, expected: Array) -> bool:
+        """Keep the call of the question's module that makes the question's tensor, and return whether it was seen.
+
+        Calling it again returns `expected`, unless the module is no function of its arguments.
+        """
+        self._tensor, self._number, self._scope = question.tensor, question.tensor.number, question.module
+        self._innocent = question.innocent
+        self._called: dict[str, None] = {}
+        if question.module and (taken := self._taken(question)):
+            self._call, self._number = taken
+            if self._is_again(expected):
+                return True
+        # The layer keeps a state, or draws random numbers: only the whole model can be called again as it was.
+        self._call, self._number = self._whole, question.tensor.number
+        return self._is_again(expected)
+
+    def replay(self) -> Array:
+        """Call the module again, and return the question's tensor in torch's axes."""
+        self._paused = 0
+        self._made.clear()
+        try:
+            returned = self._call()
+        except _Made:
+            array = values.array(self._made[self._number])
+            return array.transpose(self._tensor.axes).reshape(self._tensor.shape)
+        return dict(returned)[self._tensor.key.partition("/")[2]]
+
+    def owners(self) -> list[Owner]:
+        """Return the module and those in it that were called before the tensor was made, without the innocent ones."""
+        below = f"{self._scope}/" if self._scope else ""
+        innocent = tuple(f"{name}/" for name in self._innocent)
+        unobserved = [path for path in self._layers if path not in self._observed]
+        names = [
+            name for name in (*self._called, *unobserved) if name == self._scope or (name and name.startswith(below))
+        ]
+        guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
+        return [Owner(name, kinds.kind(self._layers[name]), self._layers[name]) for name in dict.fromkeys(guilty)]
+
+    def arguments(self) -> tuple[dict[str, Any], Owner]:
+        """Return the arguments with which the module is called again, which may be changed, and the module."""
+        is_whole = self._call == self._whole
+        module = self._layers[self._scope]
+        return {} if is_whole else self._arguments, Owner(self._scope, kinds.kind(module), module)
+
+    def precisions(self) -> list[Knob]:
+        """Return the settings of the framework itself that decide at which precision it computes.
+
+        tf.cast makes a float32 tensor of a Python number before it casts it, so that functions such as tf.nn.gelu
+        compute with float32 constants whatever their input is.
+        """
+        return [Knob("constants", "tf.cast", "", "float32", "precision", _exact_constants, ("float64",))]
+
+    def is_paused(self) -> bool:
+        """Return whether a layer that returns the same on both sides is being called."""
+        return self._paused > 0
+
+    def is_models(self, file: str) -> bool:
+        """Return whether a file belongs to the code of models, rather than to a framework, Python or this project."""
+        return ownership.is_models(file)
+
+    def _is_again(self, expected: Array) -> bool:
+        try:
+            return reproduced(self.replay(), expected)
+        except LookupError:
+            return False
+
+    def _whole(self) -> Any:
+        self._built.reset()
+        return self._built.call(self._inputs, self._training, Observer())
+
+    def _taken(self, question: Question) -> tuple[Callable[[], Any], int] | None:
+        """Return the call of the layer with its arguments, and the tensor's number within that call."""
+        self._made.clear()
+        self._calls.clear()
+        try:
+            self._whole()
+        except _Made:
+            args, kwargs, before = self._calls[-1]
+            layer = self._layers[question.module]
+            bound = inspect.signature(layer.call).bind(*args, **kwargs)
+            bound.apply_defaults()
+            self._arguments = bound.arguments
+            return lambda: layer.call(*bound.args, **bound.kwargs), self._number - before
+        return None
+
+    def _watched(self, path: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a layer's call so that it is noted, and the model left where the question's tensor is made."""
+        signature = inspect.signature(call)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._called[path] = None
+            if path == self._scope:
+                self._calls.append((args, kwargs, len(self._made)))
+            if path == self._tensor.module and self._tensor.kind == "given":
+                given = list(flat(list(signature.bind(*args, **kwargs).arguments.values())))
+                self._add(given[: self._tensor.each or None])
+            self._paused += path in self._innocent
+            try:
+                outputs = call(*args, **kwargs)
+            finally:
+                self._paused -= path in self._innocent
+            if path == self._tensor.module and self._tensor.kind == "returned":
+                self._add(list(flat(outputs)))
+            return outputs
+
+        return watched
+
+    def _add(self, tensors: list[tf.Tensor]) -> None:
+        self._made.extend(tensors)
+        if len(self._made) > self._number:
+            raise _Made
+
+
+@contextmanager
+def _exact_constants(precision: str) -> Iterator[None]:
+    """Let tf.cast take a Python number at the precision to which it is cast."""
+    cast = math_ops.cast
+
+    def exact(x: Any, dtype: Any, name: str | None = None) -> Any:
+        return tf.constant(x, dtype) if isinstance(x, float) else cast(x, dtype, name)
+
+    with mock.patch.object(math_ops, "cast", exact if precision == "float64" else cast):
+        yield

@@ -1,0 +1,128 @@
+"""The values that are tried for a setting: the other side's, the frameworks' defaults, published alternatives."""
+
+import enum
+import math
+import types
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+# Epsilons, momenta, rates, slopes and scales that the frameworks and well-known models have.
+PUBLISHED: Final = (
+    1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-12, 1.001e-5, 1e-4, 1e-2, 0.01, 0.1, 0.2, 0.3, 0.5, 0.9, 0.99,
+    0.999, 2.0, 1.702, 0.044715, 1e4, 1e6, 5e5, math.sqrt(2), math.sqrt(0.5),
+    math.sqrt(2 / math.pi), -1e4, -1e9, -math.inf, -1.0, 1.0, 0.0,
+)  # fmt: skip
+MOST_INTEGERS: Final = 12  # of the other side's that are tried
+MOST_WORDS: Final = 40
+# Functions that are written for each other, by their names in either framework.
+FAMILIES: Final = (
+    (
+        "relu", "relu6", "leaky_relu", "elu", "celu", "selu", "gelu", "silu", "swish", "mish", "sigmoid", "tanh",
+        "hard_sigmoid", "hardsigmoid", "hard_silu", "hard_swish", "hardswish", "hard_tanh", "hardtanh", "softplus",
+        "softsign", "log_sigmoid", "logsigmoid", "linear", "identity", "exponential", "exp", "tanhshrink",
+        "tanh_shrink",
+    ),
+    ("softmax", "log_softmax", "sigmoid", "softmin"),
+    ("mean", "sum", "max", "min", "amax", "amin", "prod", "median", "reduce_mean", "reduce_sum", "reduce_max"),
+    ("var", "std"),
+    ("triu", "tril"),
+    ("sin", "cos"),
+    ("maximum", "minimum"),
+    ("ceil", "floor", "round"),
+    ("sqrt", "rsqrt", "square"),
+    ("log", "log1p", "log2", "log10"),
+    ("exp", "expm1", "exp2"),
+    ("zeros", "ones", "zeros_like", "ones_like"),
+    ("max_pool1d", "avg_pool1d"),
+    ("max_pool2d", "avg_pool2d"),
+    ("max_pool3d", "avg_pool3d"),
+    ("max_pool", "average_pool", "avg_pool"),
+    ("adaptive_avg_pool1d", "adaptive_max_pool1d"),
+    ("adaptive_avg_pool2d", "adaptive_max_pool2d"),
+    ("add", "subtract", "multiply", "divide"),
+)  # fmt: skip
+FUNCTIONS: Final = frozenset(name for family in FAMILIES for name in family)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a float, for which a search over all numbers makes sense."""
+    return type(value) is float
+
+
+def candidates(value: Any, theirs: Iterable[Any], words: Collection[str], functions: Mapping[str, Any]) -> list[Any]:
+    """Return the values to try in place of a setting's, likely ones first, each once and never the present one.
+
+    Args:
+        value: the setting's present value.
+        theirs: the values of the other side's settings.
+        words: texts that the code around the setting compares with, or that the other side has.
+        functions: functions to try in place of a function, by name.
+    """
+    if isinstance(value, enum.Enum):
+        found: Iterable[Any] = type(value)
+    elif isinstance(value, bool):
+        found = [not value]
+    elif isinstance(value, float):
+        found = _floats(value, theirs)
+    elif isinstance(value, int):
+        found = _integers(value, theirs)
+    elif isinstance(value, str):
+        found = list(words)[:MOST_WORDS]
+    elif isinstance(value, (list, tuple)):
+        found = _tuples(value, theirs)
+    elif value is None:
+        found = [other for other in theirs if isinstance(other, (bool, int, float))][:MOST_INTEGERS]
+    else:
+        found = functions.values()
+    return list(_distinct(value, found))
+
+
+def alternatives(name: str) -> list[str]:
+    """Return the functions that are written in place of the one of this name."""
+    return [other for family in FAMILIES if name in family for other in family if other != name]
+
+
+def _distinct(value: Any, found: Iterable[Any]) -> Iterator[Any]:
+    seen = [_identity(value)]
+    for other in found:
+        if _identity(other) not in seen:
+            seen.append(_identity(other))
+            yield other
+
+
+def _identity(value: Any) -> Any:
+    """Return what two equal settings have in common; True and 1 are not equal."""
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
+        return id(value)
+    return type(value).__name__, repr(value)
+
+
+def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
+    numbers = [float(other) for other in theirs if isinstance(other, (int, float)) and not isinstance(other, bool)]
+    derived = [-value, 1 - value, 2 * value, value / 2, value * value]
+    derived += [1 / value] if value else []
+    derived += [math.sqrt(value)] if value > 0 else []
+    return [None, *numbers, *derived, *PUBLISHED]
+
+
+def _integers(value: int, theirs: Iterable[Any]) -> list[int]:
+    numbers = [other for other in theirs if type(other) is int]
+    near = [-value, value + 1, value - 1, 0, 1, -1, 2, 3, 2 * value, value // 2]
+    return [*list(dict.fromkeys(numbers))[:MOST_INTEGERS], *near]
+
+
+def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:
+    kind = type(value)
+    for other in theirs:
+        if isinstance(other, (list, tuple)) and len(other) == len(value):
+            yield kind(other)
+    yield kind(reversed(value))
+    if all(isinstance(entry, (list, tuple)) for entry in value):
+        for several in zip(*(_tuples(entry, ()) for entry in value), strict=False):
+            yield kind(several)
+    elif all(type(entry) is int for entry in value):
+        for fill in (0, 1, 2, -1):
+            yield kind([fill] * len(value))
+        for number, entry in enumerate(value):
+            for other in (entry + 1, entry - 1):
+                yield kind([*value[:number], other, *value[number + 1 :]])

@@ -1,0 +1,215 @@
+"""The causes that experiments have found, as entries of the report."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from parity.config.pair import UNKNOWN
+from parity.diagnose.entries import Cause
+from parity.diagnose.formula import NEEDED
+from parity.trace.experiment import Change, Found, Outcome
+
+# What both frameworks and their libraries call a setting, by the name that causes have (docs/causes.md).
+NAMES: Final = {
+    "eps": "epsilon",
+    "variance_epsilon": "epsilon",
+    "layer_norm_epsilon": "epsilon",
+    "layer_norm_eps": "epsilon",
+    "norm_eps": "epsilon",
+    "negative_slope": "slope",
+    "approximate": "form",
+    "max_value": "cap",
+    "p": "rate",
+    "key_dim": "key_dim",
+    "padding_idx": "padding_idx",
+    "strides": "stride",
+    "dilation_rate": "dilation",
+    "n_head": "num_heads",
+    "n_heads": "num_heads",
+    "num_attention_heads": "num_heads",
+    "attention_scale": "scale",
+    "scaling": "scale",
+    "attn_mask": "mask",
+    "attention_mask": "mask",
+    "use_causal_mask": "mask",
+    "is_causal": "mask",
+    "key_padding_mask": "mask",
+    "padding_mask": "mask",
+}
+KINDS: Final = {"leaky_relu": "relu", "activation": "activation"}
+MOST_TIES: Final = 3  # other explanations that the evidence lists
+ACTIVATIONS: Final = ("activation", "act", "act_fn", "activation_fn", "activation_function", "intermediate_act_fn")
+GELU: Final = "gelu"
+FUNCTION: Final = "activation.kind"
+PRECISION: Final = "constant.precision"
+# The kinds of settings, those first that users know by a name.
+KNOWN: Final = (
+    "argument",
+    "attribute",
+    "precision",
+    "default",
+    "callable",
+    "variable",
+    "constant",
+    "function",
+    "operator",
+)
+# What a change in the code is called.
+IN_CODE: Final = {
+    "constant": "code.constant",
+    "variable": "code.constant",
+    "function": "code.function",
+    "operator": "code.operator",
+    "precision": PRECISION,
+}
+
+
+def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[str, str] = ("", "")) -> list[Cause]:
+    """Return the causes at a module: the fewest changes with which a side reproduces the other, told for both sides.
+
+    Returns an empty list if no change was found on either side.
+
+    Args:
+        where: torch's path of the module.
+        kind: its kind.
+        torch: what torch's side has found.
+        keras: what Keras's side has found.
+        paths: torch's and Keras's path of the module that was called again.
+    """
+    torch, keras = (_of_kind(outcome, path, kind) for outcome, path in zip((torch, keras), paths, strict=True))
+    sizes = [len(found.changes) for outcome in (torch, keras) for found in outcome.found]
+    if not sizes:
+        return []
+    mine, theirs = (_fewest(outcome, min(sizes)) for outcome in (torch, keras))
+    if len((mine or theirs)[0].changes) > 1:
+        side, found = ("torch", mine[0]) if mine else ("keras", theirs[0])
+        return [_entry(where, side, change, None, found, []) for change in found.changes]
+    return [_both(where, mine, theirs)]
+
+
+def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) -> list[Cause]:
+    """Return the report's causes with those of a module in place of the unknown one there.
+
+    A change that is a cause already, as it explains a module before this one, is not told again.
+    """
+    told = [entry["changes"] for entry in entries if "changes" in entry]
+    result: list[Cause] = []
+    for entry in entries:
+        if entry["id"] == UNKNOWN and entry["where"] == where:
+            result += [cause for cause in named if cause["changes"] not in told]
+        else:
+            result.append(entry)
+    return result
+
+
+def _of_kind(outcome: Outcome, path: str, kind: str) -> Outcome:
+    """Return an outcome in which settings of the module itself are those of its kind in torch: kinds have one name."""
+
+    def renamed(change: Change) -> Change:
+        return replace(change, of=kind) if path and change.path == path else change
+
+    found = [replace(each, changes=[renamed(change) for change in each.changes]) for each in outcome.found]
+    return replace(outcome, found=found)
+
+
+def _fewest(outcome: Outcome, size: int) -> list[Found]:
+    return [found for found in outcome.found if len(found.changes) == size]
+
+
+def _both(where: str, mine: list[Found], theirs: list[Found]) -> Cause:
+    """Return the entry of a single change, with what was found on the other side where the two are one setting."""
+    for found in theirs:
+        for other in mine:
+            if _are_one(other.changes[0], found.changes[0]):
+                return _entry(where, "keras", found.changes[0], other.changes[0], found, [*mine, *theirs])
+    sides = [("keras", found) for found in theirs] + [("torch", found) for found in mine]
+    side, best = min(sides, key=lambda entry: KNOWN.index(entry[1].changes[0].kind))
+    return _entry(where, side, best.changes[0], None, best, [*mine, *theirs])
+
+
+def _are_one(torch: Change, keras: Change) -> bool:
+    """Return whether changes on both sides are of one setting: each takes the value that the other has."""
+    return bool(torch.before == keras.after and torch.after == keras.before)
+
+
+def _entry(where: str, side: str, change: Change, other: Change | None, found: Found, ties: Sequence[Found]) -> Cause:
+    """Return the entry of a change that was found on a side.
+
+    `other` is the same change on the other side, if it was found there, and `ties` are all that explain as much.
+    """
+    changes = [{"side": side, **_fields(change)}]
+    changes += [{"side": _other(side), **_fields(other)}] if other else []
+    further = [tie for tie in ties if tie.changes[0] not in (change, other)]
+    values = {side: change.before, _other(side): other.before if other else change.after}
+    if _is_rounded(change):
+        values = {side: "float64", _other(side): "float32"}
+    return {
+        "id": _id(change, other),
+        "where": where,
+        **{name: values[name] for name in ("torch", "keras")},
+        "evidence": _evidence(side, change, found, further),
+        "changes": changes,
+    }
+
+
+def _is_rounded(change: Change) -> bool:
+    """Return whether the other side has the same constant, but for what float32 keeps of it."""
+    return change.kind == "attribute" and bool(change.before == change.after)
+
+
+def _id(change: Change, other: Change | None) -> str:
+    """Return the id of a cause: the kind of module and the setting, by the side that has a name for it."""
+    if _is_rounded(change):
+        return PRECISION
+    named = next((each for each in (change, other) if each and each.of), None)
+    if named:
+        kind = _snake(named.of)
+        kind = re.sub(r"_?[123]d$", "", KINDS.get(kind, kind))
+        if named.name in ACTIVATIONS:
+            is_form = str(named.before).startswith(GELU) and str(named.after).startswith(GELU)
+            return f"{GELU}.form" if is_form else FUNCTION
+        return f"{kind}.{NAMES.get(named.name, named.name)}"
+    default = next((each for each in (change, other) if each and each.kind == "default"), None)
+    if default:
+        return f"{_snake(default.owner.rpartition('.')[2])}.{NAMES.get(default.name, default.name)}"
+    return IN_CODE[change.kind]
+
+
+def _evidence(side: str, change: Change, found: Found, ties: Sequence[Found]) -> str:
+    place = f" ({change.source})" if change.source else ""
+    reached = f"to {found.bits:.0f} bits" if found.bits >= NEEDED else "as far as float32 can tell"
+    text = (
+        f"called again with {_told(change)}{place}, {side} returns what {_other(side)} does {reached}; "
+        f"as it is, to {found.before:.0f} bits"
+    )
+    told = list(dict.fromkeys(_told(tie.changes[0]) for tie in ties))
+    return f"{text}; so it does with {' or '.join(told[:MOST_TIES])}" if told else text
+
+
+def _told(change: Change) -> str:
+    """Return a change in words: "LeakyReLU.negative_slope 0.3 -> 0.01", "1.7 -> 1.702 in Act.call"."""
+    if change.kind in ("argument", "attribute", "default", "callable"):
+        return f"{change.owner}.{change.name} {_shown(change.before)} -> {_shown(change.after)}"
+    name = f"{change.name} " if change.kind == "variable" else ""
+    return f"{name}{_shown(change.before)} -> {_shown(change.after)} in {change.owner}"
+
+
+def _other(side: str) -> str:
+    return "torch" if side == "keras" else "keras"
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _fields(change: Change) -> dict[str, Any]:
+    return dict(msgspec.structs.asdict(change))
+
+
+def _snake(name: str) -> str:
+    """Return a class's name as causes have it: LeakyReLU is leaky_relu."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])", "_", name)
+    return name.lower().replace("re_lu", "relu")

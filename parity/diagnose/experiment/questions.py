@@ -1,0 +1,142 @@
+"""Which modules of a pair are asked for what they do differently, and about which tensor."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from parity.config.pair import UNKNOWN
+from parity.core.names import MODEL
+from parity.diagnose.place import around, number, plain
+from parity.results import CaseResult
+from parity.trace import keys
+from parity.trace.experiment import Question, Tensor
+from parity.trace.manifest import Trace
+from parity.trace.mapping import Match, Matching
+from parity.trace.survey import Survey
+from parity.verdict.traces import Unequal
+
+MOST: Final = 3  # modules that are asked
+
+
+class Guilty(NamedTuple):
+    """A module with an unknown cause, in torch's names, and the first tensor that differs there."""
+
+    where: str
+    first: Unequal
+
+
+def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, str]) -> list[Guilty]:
+    """Return the modules whose difference in the first forward pass no formula explains."""
+    places_of = [(tensor, _place(tensor, places)) for tensor in unequal if _is_forward(tensor)]
+    found = []
+    for where in dict.fromkeys(str(cause["where"]) for cause in result.causes if cause["id"] == UNKNOWN):
+        tensors = [tensor for tensor, place in places_of if plain(where) in (plain(place), plain(tensor.name))]
+        if tensors:
+            found.append(Guilty(where, tensors[0]))
+    return found[:MOST]
+
+
+def _is_forward(tensor: Unequal) -> bool:
+    return tensor.step == 0 and tensor.kind in ("input", "activation")
+
+
+def _place(tensor: Unequal, places: Mapping[str, str]) -> str:
+    return places.get(keys.key(tensor.kind, plain(tensor.name)), plain(tensor.name))
+
+
+class Asked:
+    """Makes the questions to both sides of a pair.
+
+    Args:
+        torch: torch's survey.
+        matching: which tensors correspond.
+        unequal: all tensors that differ.
+        traces: the recordings, torch's first.
+    """
+
+    def __init__(self, torch: Survey, matching: Matching, unequal: Sequence[Unequal], traces: tuple[Trace, Trace]):
+        self._torch, self._matching = torch, matching
+        self._owners = {seen.key: seen.module for seen in torch.outputs}
+        self._shapes = {seen.key: seen.shape for seen in torch.outputs}
+        self._differ = {plain(tensor.name) for tensor in unequal if tensor.kind == "activation"}
+        self._folders = [str(trace.folder) for trace in traces]
+
+    def questions(self, asked: Guilty) -> tuple[Question, Question] | None:
+        """Return the question to torch and the question to Keras; None where a tensor cannot be found on a side."""
+        tensor = asked.first
+        name = tensor.name
+        if tensor.kind == "activation" and name.startswith(MODEL):
+            key = keys.key(tensor.kind, name)
+            torch = Tensor(key=key, module="", kind="output")
+            keras: Tensor | None = torch
+        elif tensor.kind == "activation":
+            torch, keras = self._returned(name)
+        else:
+            torch, keras = self._given(name)
+        if keras is None:
+            return None
+        scope = self._scope(plain(asked.where), torch.module)
+        layer = self._layer(scope, keras.module)
+        mine, theirs = self._folders
+        return (
+            Question(module=scope, tensor=torch, innocent=self._innocent("torch"), own=mine, other=theirs),
+            Question(module=layer, tensor=keras, innocent=self._innocent("keras"), own=theirs, other=mine),
+        )
+
+    def _returned(self, name: str) -> tuple[Tensor, Tensor | None]:
+        """Return where both sides find a tensor that a module returns."""
+        key, shape = keys.key("activation", name), list(self._shapes.get(name, ()))
+        mine = Tensor(key=key, module=plain(name), kind="returned", number=number(name), shape=shape)
+        match = next((match for match in self._matching.matches if match.torch == name), None)
+        if match is None:
+            return mine, None
+        return mine, Tensor(
+            key=key,
+            module=plain(match.keras),
+            kind="returned",
+            number=number(match.keras),
+            axes=match.axes,
+            shape=shape,
+        )
+
+    def _given(self, name: str) -> tuple[Tensor, Tensor | None]:
+        """Return where both sides find a tensor that a module is given."""
+        module, key = plain(name), keys.key("input", name)
+        mine = Tensor(key=key, module=module, kind="given", number=number(name))
+        shapes = self._torch.arguments.get(module, [])
+        match = next((match for match in self._of(module) if match.inputs is not None), None)
+        if match is None or not shapes:
+            return mine, None
+        shape = list(shapes[number(name) % len(shapes)])
+        return mine, Tensor(
+            key=key,
+            module=plain(match.keras),
+            kind="given",
+            number=number(name),
+            each=len(shapes),
+            axes=match.inputs,
+            shape=shape,
+        )
+
+    def _of(self, module: str) -> list[Match]:
+        """Return the matches of what a module of torch returns."""
+        return [match for match in self._matching.matches if self._owners.get(match.torch) == module]
+
+    def _scope(self, where: str, inner: str) -> str:
+        """Return torch's path of the module in which to look: it must be around the one that has the tensor."""
+        scope = "" if where == MODEL else where
+        return scope if inner == scope or f"{inner}.".startswith(f"{scope}.") else ""
+
+    def _layer(self, scope: str, inner: str) -> str:
+        """Return the path of the layer of Keras that corresponds to a module and is around the one with the tensor."""
+        while scope:
+            for match in self._of(scope):
+                path = plain(match.keras)
+                if f"{inner}/".startswith(f"{path}/"):
+                    return path
+            scope = around(scope, list(self._owners.values()))
+        return ""
+
+    def _innocent(self, side: str) -> list[str]:
+        """Return a side's modules that return the same as the other's."""
+        equal = [match for match in self._matching.matches if plain(match.torch) not in self._differ]
+        return sorted({plain(match.torch if side == "torch" else match.keras) for match in equal})

@@ -1,0 +1,204 @@
+"""Search for the fewest changes of settings under which a live module computes what the other side has recorded."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from parity.core.arrays import Array
+from parity.diagnose.experiment.candidates import is_number
+from parity.diagnose.experiment.knobs import Knob
+from parity.diagnose.formula import NEEDED, bits_of, is_conclusive
+from parity.diagnose.observation import Seen
+
+DIGITS: Final = 17  # that identify a float64
+# Bits to which a likely value has to reproduce the other side where no value does it to those of a match: what is left
+# is then smaller than float32 can see. It is another difference, such as a constant that a framework holds in float32.
+SUBPRECISION: Final = 2.0
+VANISHED: Final = 2.0**-12  # the part of the difference that may be left then; no wrong value comes so near by chance
+SPARE: Final = NEEDED + 4  # bits that a number rounded to fewer digits must leave
+ITERATIONS: Final = 12  # of the search for a number, which doubles the exact digits with each
+STARTS: Final = 3  # candidates from which a number is searched for
+FIRST: Final = 6  # changes that are tried together with all others, the most effective ones
+PERTURBED: Final = 1.37  # the factor by which a number is changed to see whether it matters at all
+
+Trial = tuple[Knob, Any]
+
+
+class Found(NamedTuple):
+    """Changes that reproduce the other side.
+
+    Attributes:
+        changes: settings, with the value that each must have.
+        bits: to how many bits the other side is reproduced with them.
+        before: to how many bits it is without them.
+    """
+
+    changes: tuple[Trial, ...]
+    bits: float
+    before: float
+
+
+class Search:
+    """A search on one module.
+
+    Args:
+        call: calls the module and returns what it is to reproduce the other side's value with.
+        target: the other side's value, and its noise.
+        values: gives the values to try for a setting.
+        seconds: how much time of a processor each part of the search may take.
+    """
+
+    def __init__(
+        self, call: Callable[[], Array], target: Seen, values: Callable[[Knob], Sequence[Any]], seconds: float
+    ) -> None:
+        self._call, self._target, self._values = call, target, values
+        self._seconds = seconds
+        self._end = time.process_time() + seconds
+        self._unchanged = self._under(())
+        self._left = self._missed(self._unchanged)
+        self.before = bits_of(target, self._left)
+
+    def found(self, knobs: Sequence[Knob], joint: Sequence[Knob] = ()) -> list[Found]:
+        """Return the sets of changes of the smallest size that reproduce the other side, none if there are none.
+
+        Args:
+            knobs: the settings.
+            joint: changes of several settings alike, to be tried where none alone does it.
+        """
+        effective: list[tuple[float, Trial]] = []
+        for group in (knobs, joint):
+            self._end = time.process_time() + self._seconds
+            if found := [self._found(trials) for trials in self._singles(group, (), effective)]:
+                return found
+        self._end = time.process_time() + self._seconds
+        effective.sort(key=lambda entry: entry[0])
+        for _, first in effective[:FIRST]:
+            others = [knob for knob in knobs if knob is not first[0]]
+            found += [self._found(trials) for trials in self._singles(others, (first,), [])]
+            if found:
+                return found
+        return []
+
+    def _singles(
+        self, knobs: Sequence[Knob], base: tuple[Trial, ...], effective: list[tuple[float, Trial]]
+    ) -> Iterator[tuple[Trial, ...]]:
+        """Yield, for each setting, the first value with which the other side is reproduced under the base's changes.
+
+        What comes nearer without reaching it is added to `effective`.
+        """
+        start = self._under(base)
+        for knob in knobs:
+            if time.process_time() > self._end:
+                return
+            if not self._matters(knob, base, start):
+                continue
+            trials: list[tuple[float, Any]] = []
+            for value in self._values(knob):
+                left = self._missed(self._under((*base, (knob, value))))
+                trials.append((left, value))
+                if self._reproduces(left):
+                    break
+            trials.sort(key=lambda entry: entry[0])
+            if trials and self._reproduces(trials[0][0]):
+                yield (*base, (knob, trials[0][1]))
+            elif is_number(knob.value) and (number := self._solved(knob, base, trials)) is not None:
+                yield (*base, (knob, number))
+            elif trials and self._is_below_float32(trials[0][0]):
+                yield (*base, (knob, trials[0][1]))
+            elif trials and trials[0][0] < 0.9 * self._left:
+                effective.append((trials[0][0], (knob, trials[0][1])))
+
+    def _matters(self, knob: Knob, base: tuple[Trial, ...], start: Array | None) -> bool:
+        """Return whether another number makes any difference; other settings are always tried."""
+        if not is_number(knob.value) or start is None:
+            return True
+        other = knob.value * PERTURBED or 1e-3
+        changed = self._under((*base, (knob, other)))
+        return changed is None or changed.shape != start.shape or not np.array_equal(changed, start, equal_nan=True)
+
+    def _solved(self, knob: Knob, base: tuple[Trial, ...], trials: list[tuple[float, Any]]) -> float | None:
+        """Return the number with which the other side is reproduced, by Gauss and Newton's method; None if none is.
+
+        It has the fewest digits that do.
+        """
+        near = [value for left, value in trials if np.isfinite(left) and isinstance(value, (int, float))]
+        for start in (knob.value, *near[:STARTS]):
+            number = self._newton(knob, base, float(start))
+            if number is not None:
+                return self._shortest(knob, base, number)
+        return None
+
+    def _newton(self, knob: Knob, base: tuple[Trial, ...], number: float) -> float | None:
+        for _ in range(ITERATIONS):
+            here = self._under((*base, (knob, number)))
+            if self._reproduces(self._missed(here)):
+                return number
+            step = 1e-5 * abs(number) or 1e-7
+            there = self._under((*base, (knob, number + step)))
+            move = _step(here, there, self._target.value, step)
+            if move is None or time.process_time() > self._end:
+                return None
+            number += move
+        return None
+
+    def _shortest(self, knob: Knob, base: tuple[Trial, ...], number: float) -> float:
+        """Return the number rounded to the fewest digits with which the other side is reproduced as well."""
+        for digits in range(1, DIGITS):
+            rounded = float(f"{number:.{digits}g}")
+            for near in (rounded, float(np.float32(rounded))):  # a framework may hold the constant in float32
+                if self._reproduces(self._missed(self._under((*base, (knob, near)))), SPARE):
+                    return near
+        return number
+
+    def _found(self, trials: tuple[Trial, ...]) -> Found:
+        return Found(trials, bits_of(self._target, self._missed(self._under(trials))), self.before)
+
+    def _under(self, trials: Sequence[Trial]) -> Array | None:
+        """Return what the module computes under changes; None if it fails, or gives no float where one is expected."""
+        try:
+            with ExitStack() as stack, np.errstate(all="ignore"):
+                for knob, value in trials:
+                    stack.enter_context(knob.changed(value))
+                return self._call()
+        except MemoryError:
+            raise
+        except Exception:  # a value that the code does not take
+            return None
+
+    def _missed(self, value: Array | None) -> float:
+        """Return by how much a value misses the other side's, infinity if it is of another shape."""
+        target = self._target.value
+        if value is None or value.shape != target.shape:
+            return np.inf
+        with np.errstate(all="ignore"):
+            apart = np.abs(np.subtract(value, target, dtype=np.float64))
+        alike = value == target
+        if value.dtype.kind == target.dtype.kind == "f":
+            alike |= np.isnan(value) & np.isnan(target)
+        return float(np.nan_to_num(np.where(alike, 0.0, apart), nan=np.inf).max(initial=0.0))
+
+    def _is_below_float32(self, left: float) -> bool:
+        """Return whether float32 cannot see what is left, which is far less than what it was."""
+        return bits_of(self._target, left) >= SUBPRECISION and left <= self._left * VANISHED
+
+    def _reproduces(self, left: float, needed: float = NEEDED) -> bool:
+        """Return whether a value is reproduced to the bits that a match needs, and 20 bits of the difference vanish."""
+        values: Mapping[str, Seen] = {"value": self._target}
+        is_match = bits_of(self._target, left) >= needed
+        return is_match and is_conclusive(values, {"value": left}, {"value": self._left})
+
+
+def _step(here: Array | None, there: Array | None, target: Array, step: float) -> float | None:
+    """Return by how much to change a number so that, to first order, the values come nearest to the target."""
+    if here is None or there is None or not here.shape == there.shape == target.shape:
+        return None
+    with np.errstate(all="ignore"):
+        slope = (np.float64(there) - here).ravel() / step
+        rest = np.subtract(target, here, dtype=np.float64).ravel()
+    known = np.isfinite(slope) & np.isfinite(rest)
+    square = float(slope[known] @ slope[known])
+    move = float(slope[known] @ rest[known]) / square if square else np.nan
+    return move if np.isfinite(move) and move else None

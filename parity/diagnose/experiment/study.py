@@ -1,0 +1,174 @@
+"""One backend's half of an experiment: calls a module of the living model with other settings."""
+
+import enum
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from parity.core import precision
+from parity.core.arrays import Array, Floats
+from parity.core.errors import BackendError, UsageError
+from parity.data.pairs import PairData
+from parity.diagnose.experiment import knobs
+from parity.diagnose.experiment.candidates import FUNCTIONS, alternatives, candidates
+from parity.diagnose.experiment.executed import Executed, executed
+from parity.diagnose.experiment.knobs import Knob, Owner
+from parity.diagnose.experiment.search import Found, Search
+from parity.diagnose.observation import Seen, seen
+from parity.runtime.job import ExperimentJob
+from parity.trace import experiment, keys, survey
+from parity.trace.experiment import Change, Outcome, Question
+from parity.trace.manifest import Trace
+
+# For each part of the search in one module: one change, one change of several layers alike, two changes.
+SECONDS: Final = 4.0
+
+
+class Live(Protocol):
+    """A built model with its weights, of which one module can be called again as in the first forward pass."""
+
+    functions: Mapping[str, Callable[..., Any]]
+    base: type
+
+    def take(self, question: Question, expected: Array) -> bool:
+        """Keep the call of the question's module that makes the question's tensor, and return whether it was seen.
+
+        Calling it again returns `expected`, unless the module is no function of its arguments.
+        """
+
+    def replay(self) -> Array:
+        """Call the module again, and return the question's tensor in torch's axes."""
+
+    def owners(self) -> list[Owner]:
+        """Return the module and those in it that were called before the tensor was made, without the innocent ones."""
+
+    def arguments(self) -> tuple[dict[str, Any], Owner]:
+        """Return the arguments with which the module is called again, which may be changed, and the module."""
+
+    def precisions(self) -> list[Knob]:
+        """Return the settings of the framework itself that decide at which precision it computes."""
+
+    def is_paused(self) -> bool:
+        """Return whether a module that returns the same on both sides is being called."""
+
+    def is_models(self, file: str) -> bool:
+        """Return whether a file belongs to the code of models, rather than to a framework, Python or this project."""
+
+
+Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], AbstractContextManager[Live]]
+
+
+def study(job: ExperimentJob, open_: Open) -> None:
+    """Answer the questions of a job, into its folder."""
+    folder = Path(job.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    initial = survey.Initial(Path(job.pair.survey))
+    given = PairData(job.case, job.pair.search).step(0)
+    outcomes = []
+    for question in job.questions:
+        with open_(job, precision.HIGH, initial, given) as live:
+            outcomes.append(_answer(question, live))
+    experiment.write(folder, outcomes)
+
+
+def _answer(question: Question, live: Live) -> Outcome:
+    expected, target = _recorded(question.own, question.tensor.key), _recorded(question.other, question.tensor.key)
+    if expected is None or target is None:
+        return Outcome(problem="the tensor was not recorded")
+    try:
+        if not live.take(question, expected.value):
+            return Outcome(problem="the module does not make the tensor when it is called again")
+    except (UsageError, BackendError) as error:
+        return Outcome(problem=str(error))
+    run, read = executed(live.replay, live.is_models, live.is_paused)
+    all_knobs = list(_knobs(live, run, read))
+    settings = [_plain(knob.value) for knob in all_knobs]
+    if question.settings is None:
+        return Outcome(settings=settings)
+    words = [text for text in question.settings if isinstance(text, str)]
+    around = [word for each in run for word in knobs.words(each.function.__code__)]
+    search = Search(
+        live.replay,
+        target,
+        lambda knob: _values(knob, question.settings or [], [*words, *knob.words, *around], live.functions),
+        SECONDS,
+    )
+    found = [_told(each) for each in search.found(all_knobs, list(knobs.joint(all_knobs)))]
+    return Outcome(settings=settings, found=found, tried=len(all_knobs))
+
+
+def _recorded(folder: str, key: str) -> Seen | None:
+    """Return a tensor of the first step, in float64, with its noise at the run precision."""
+    trace, stem = Trace(Path(folder)), keys.step_file(0)
+    high, low = (trace.open(run, stem).get(key) for run in ("high", "low"))
+    return None if high is None else seen(high, low)
+
+
+def _knobs(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterator[Knob]:
+    """Yield all settings of the module, those with a name of their own first."""
+    yield from live.precisions()
+    yield from knobs.arguments(*live.arguments())
+    for owner in live.owners():
+        yield from knobs.attributes(owner, read, live.base)
+    for each in run:
+        yield from knobs.defaults(each)
+    own = [each for each in run if each.is_models]
+    for find in (knobs.variables, knobs.constants):
+        for each in own:
+            yield from find(each)
+    for each in own:
+        yield from knobs.functions(each, FUNCTIONS)
+    for each in own:
+        yield from knobs.operators(each)
+
+
+def _values(
+    knob: Knob, theirs: Sequence[Any], words: Sequence[str], functions: Mapping[str, Callable[..., Any]]
+) -> Sequence[Any]:
+    if knob.value == knobs.AS_GIVEN or knob.kind == "precision":
+        return list(knob.words)
+    if knob.kind == "function":
+        return alternatives(knob.name)
+    if knob.kind == "operator":
+        return [sign for sign in (knobs.BINARY if knob.value in knobs.BINARY else knobs.COMPARED) if sign != knob.value]
+    return candidates(knob.value, theirs, dict.fromkeys(words), functions)
+
+
+def _told(found: Found) -> experiment.Found:
+    changes = [
+        Change(
+            name=knob.name,
+            owner=knob.owner,
+            source=knob.source,
+            kind=knob.kind,
+            path=knob.path,
+            of=knob.of,
+            before=_plain(knob.value),
+            after=_plain(value),
+        )
+        for knob, value in found.changes
+    ]
+    return experiment.Found(changes=changes, bits=found.bits, before=found.before)
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as JSON can hold it: functions and enums by their names, infinities as text."""
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, float):
+        return _digits(value) if math.isfinite(value) else repr(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def _digits(value: float) -> float:
+    """Return the decimal number that a constant was written as, where it is one that was rounded to float32."""
+    short = float(f"{value:.7g}")
+    return short if float(np.float32(short)) == value else value

@@ -1,0 +1,110 @@
+"""Structs of an experiment on a live module: what a backend is asked, and what it answers."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+FILE = "outcomes.json"  # in the folder of the job
+
+
+class Tensor(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor of a model's first forward pass, as one side finds it, and as both traces record it.
+
+    Attributes:
+        key: its key in both traces.
+        module: the side's own path of the module that returns it or is given it, "" for the whole model.
+        kind: whether the module returns it, is given it, or whether it is an output of the whole model.
+        number: its number among the tensors that the module returns or is given in the pass; for an output of the whole
+            model it is found by its key.
+        each: how many of the tensors that the module is given count at each call; 0 for all.
+        axes: the side's axes in torch's order, None where they are torch's own.
+        shape: its shape in the traces.
+    """
+
+    key: str
+    module: str
+    kind: Literal["returned", "given", "output"]
+    number: int = 0
+    each: int = 0
+    axes: list[int] | None = None
+    shape: list[int] = []
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of one side: which changes in a module make a tensor what the other side has recorded.
+
+    Attributes:
+        module: the side's own path of the module in which to look, "" for the whole model.
+        tensor: the first tensor that differs.
+        innocent: the side's own paths of modules that return the same on both sides: nothing is changed in them.
+        own: the folder of the side's own trace.
+        other: the folder of the other side's trace.
+        settings: the values of the other side's settings; None to be told this side's settings only.
+    """
+
+    module: str
+    tensor: Tensor
+    innocent: list[str]
+    own: str
+    other: str
+    settings: list[Any] | None = None
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting and the value with which the other side is reproduced.
+
+    Attributes:
+        name: the argument's or attribute's name, or the constant as it is written.
+        owner: the class or function that has it.
+        source: "file:line", or "".
+        kind: argument (of the call), attribute, callable (an attribute that is a function), default, variable,
+            constant, function (the name of one that is called), operator, or precision (of the framework).
+        path: the path of the module that has it, where it is in a module.
+        of: the kind of the module that has it (kinds.py), "" where it is in no module but in the code.
+        before: its value.
+        after: the value with which the other side is reproduced.
+    """
+
+    name: str
+    owner: str
+    source: str
+    kind: str
+    path: str
+    of: str
+    before: Any
+    after: Any
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes that reproduce the other side to `bits` bits, where it is `before` bits without them."""
+
+    changes: list[Change]
+    bits: float
+    before: float
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a question.
+
+    Attributes:
+        settings: the values of all settings in the module, as texts, numbers and lists.
+        found: the sets of changes that reproduce the other side.
+        tried: how many settings were tried.
+        problem: why the module could not be called again as it was, or "".
+    """
+
+    settings: list[Any] = []
+    found: list[Found] = []
+    tried: int = 0
+    problem: str = ""
+
+
+def write(folder: Path, outcomes: list[Outcome]) -> None:
+    """Write the answers to all questions of a job."""
+    (folder / FILE).write_bytes(msgspec.json.encode(outcomes))
+
+
+def read(folder: Path) -> list[Outcome]:
+    """Read the answers to all questions of a job."""
+    return msgspec.json.decode((folder / FILE).read_bytes(), type=list[Outcome])

@@ -1,0 +1,342 @@
+"""Experiments: knobs are found in modules and in code, and the search finds the change that reproduces a value."""
+
+import enum
+import math
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from parity.diagnose.experiment import knobs
+from parity.diagnose.experiment.candidates import alternatives, candidates
+from parity.diagnose.experiment.causes import causes, with_causes
+from parity.diagnose.experiment.executed import Executed, executed
+from parity.diagnose.experiment.knobs import Knob, Owner
+from parity.diagnose.experiment.search import Search
+from parity.diagnose.observation import seen
+from parity.trace.experiment import Change, Found, Outcome
+
+X = np.linspace(-3.0, 3.0, 41)
+EPSILON = 1e-3
+
+
+class Form(enum.Enum):
+    """An enumeration that a module may have."""
+
+    EXACT = 1
+    TANH = 2
+
+
+class Module:
+    """A module as people write it: settings in attributes, constants in its code and in its file."""
+
+    def __init__(self, slope: float = 0.1, form: str = "exact", shift: int = 2) -> None:
+        if form not in ("exact", "tanh"):
+            raise ValueError(form)
+        self.slope, self.form, self.shift, self.kind = slope, form, shift, Form.EXACT
+        self.function = np.tanh
+        self.unread = 0.5
+
+    def call(self, x: np.ndarray) -> np.ndarray:
+        y = np.where(x > 0, x, self.slope * x)
+        y = y * 1.702 if self.form == "exact" else np.tanh(y)
+        y = np.roll(y, self.shift)
+        return helper(y) + EPSILON if self.kind is Form.EXACT else y
+
+
+def helper(x: np.ndarray, power: float = 2.0) -> np.ndarray:
+    return np.maximum(np.sign(x) * np.abs(x) ** power, -4.0)
+
+
+def run_of(module: Module) -> tuple[list[Executed], set[str]]:
+    return executed(lambda: module.call(X), lambda file: file == __file__, lambda: False)
+
+
+def all_knobs(module: Module) -> list[Knob]:
+    run, read = run_of(module)
+    found = list(knobs.attributes(Owner("", "module", module), read, object))
+    for each in run:
+        found += [*knobs.defaults(each), *knobs.variables(each), *knobs.constants(each), *knobs.operators(each)]
+        found += knobs.functions(each, ("maximum", "abs"))
+    return found
+
+
+def search(module: Module, target: np.ndarray, theirs: tuple = ()) -> Search:
+    words = ("exact", "tanh")
+    return Search(
+        lambda: module.call(X),
+        seen(target),
+        lambda knob: (
+            [sign for sign in knobs.COMPARED if sign != knob.value]
+            if knob.kind == "operator" and knob.value in knobs.COMPARED
+            else [sign for sign in knobs.BINARY if sign != knob.value]
+            if knob.kind == "operator"
+            else alternatives(knob.name)
+            if knob.kind == "function"
+            else candidates(knob.value, theirs, words, {})
+        ),
+        seconds=60.0,
+    )
+
+
+def knob(module: Module, name: str) -> Knob:
+    return next(each for each in all_knobs(module) if each.name == name)
+
+
+def test_what_runs_is_known_with_the_names_that_it_reads() -> None:
+    run, read = run_of(Module())
+    assert [each.name for each in run if each.is_models][-2:] == ["Module.call", "helper"]
+    assert {"slope", "form", "shift", "EPSILON"} <= read
+    assert "unread" not in read
+    assert sys.getprofile() is None
+
+
+def test_what_a_paused_module_runs_is_left_out() -> None:
+    run, _ = executed(lambda: Module().call(X), lambda file: file == __file__, lambda: True)
+    assert run == []
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("slope", "attribute"),
+        ("form", "attribute"),
+        ("shift", "attribute"),
+        ("kind", "attribute"),
+        ("power", "default"),
+        ("EPSILON", "variable"),
+        ("1.702", "constant"),
+        ("abs", "function"),
+        ("**", "operator"),
+        (">", "operator"),
+    ],
+)
+def test_a_knob_changes_the_result_and_is_put_back(name: str, kind: str) -> None:
+    module = Module()
+    found = knob(module, name)
+    before = module.call(X)
+    other = {"slope": 0.7, "form": "tanh", "shift": 1, "kind": Form.TANH, "power": 3.0, "EPSILON": 0.5, "1.702": 1.0}
+    other |= {"abs": "square", "**": "*", ">": "<"}
+    with found.changed(other[name]):
+        assert not np.array_equal(module.call(X), before)
+    assert found.kind == kind
+    np.testing.assert_array_equal(module.call(X), before)
+
+
+def test_a_knob_is_put_back_after_an_error() -> None:
+    module = Module()
+    with pytest.raises(KeyError), knob(module, "1.702").changed("nonsense"):
+        raise KeyError
+    assert knob(module, "1.702").value == 1.702
+
+
+def test_constants_have_their_line() -> None:
+    source = knob(Module(), "1.702").source
+    file, _, line = source.rpartition(":")
+    assert file == __file__
+    with open(file) as lines:
+        assert "1.702" in lines.read().splitlines()[int(line) - 1]
+
+
+def test_an_attribute_that_the_code_does_not_read_is_no_knob() -> None:
+    assert not [each for each in all_knobs(Module()) if each.name == "unread"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("slope", 0.37),
+        ("form", "tanh"),
+        ("shift", 3),
+        ("kind", Form.TANH),
+        ("power", 3.0),
+        ("EPSILON", 1e-6),
+        ("1.702", 1.7),
+    ],
+)
+def test_the_one_change_is_found_with_its_value(name: str, value: object) -> None:
+    module = Module()
+    with knob(module, name).changed(value):
+        target = module.call(X)
+    found = search(module, target).found(all_knobs(module))
+    changes = {each.changes[0][0].name: each.changes[0][1] for each in found}
+    assert all(len(each.changes) == 1 for each in found)
+    if isinstance(value, float):
+        assert changes[name] == pytest.approx(value, rel=1e-9)
+    else:
+        assert changes[name] == value
+
+
+@pytest.mark.parametrize(("name", "value"), [("**", "*"), (">", "<"), ("maximum", "minimum")])
+def test_an_operator_or_a_function_is_found(name: str, value: str) -> None:
+    module = Module()
+    with knob(module, name).changed(value):
+        target = module.call(X)
+    found = search(module, target).found(all_knobs(module))
+    assert (name, value) in [(each.changes[0][0].name, each.changes[0][1]) for each in found]
+
+
+def test_a_number_is_found_to_its_last_digit_and_told_with_few() -> None:
+    module = Module()
+    with knob(module, "slope").changed(0.3333):
+        target = module.call(X)
+    (found,) = (each for each in search(module, target).found(all_knobs(module)) if each.changes[0][0].name == "slope")
+    assert found.changes[0][1] == 0.3333
+    assert found.bits >= 20 > found.before
+
+
+def test_two_changes_are_found_where_one_does_not_do() -> None:
+    module = Module()
+    with knob(module, "form").changed("tanh"), knob(module, "shift").changed(3):
+        target = module.call(X)
+    found = search(module, target).found(all_knobs(module))
+    assert {frozenset((each.name, value) for each, value in one.changes) for one in found} >= {
+        frozenset({("form", "tanh"), ("shift", 3)})
+    }
+
+
+def test_nothing_is_found_for_what_no_setting_makes() -> None:
+    module = Module()
+    assert search(module, np.cos(7 * X)).found(all_knobs(module)) == []
+
+
+def test_an_approximation_is_no_explanation() -> None:
+    """A change that comes near, but leaves a difference that float32 sees, names nothing."""
+    module = Module()
+    with knob(module, "slope").changed(0.3):
+        target = module.call(X) + 1e-5 * np.sin(9 * X)
+    assert search(module, target).found(all_knobs(module)) == []
+
+
+def test_a_change_that_ends_in_an_error_is_passed_over() -> None:
+    module = Module()
+    with knob(module, "shift").changed(1):
+        target = module.call(X)
+    found = search(module, target, theirs=("x", None, (1, 2, 3))).found(all_knobs(module))
+    assert ("shift", 1) in [(each.changes[0][0].name, each.changes[0][1]) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(True, [False]), (Form.EXACT, [Form.TANH]), ("same", ["valid"]), (None, [3, 0.5])],
+)
+def test_candidates_of_each_kind(value: object, expected: list) -> None:
+    found = candidates(value, [3, 0.5, "valid"], ["same", "valid"], {})
+    assert [each for each in expected if each not in found] == []
+    assert value not in [each for each in found if type(each) is type(value)]
+
+
+def test_candidates_are_given_once_and_the_other_sides_come_first() -> None:
+    found = candidates(1e-3, [1e-6, 1e-6], [], {})
+    assert found[:2] == [None, 1e-6]
+    assert len(found) == len({repr(each) for each in found})
+    assert candidates((1, 2), [[3, 4], (5,)], [], {})[0] == (3, 4)
+    assert math.inf not in found
+
+
+def change(side_of: str = "", **fields: object) -> Change:
+    usual = {"name": "eps", "owner": "LlamaNorm", "source": "", "kind": "attribute", "of": "rms_norm", "path": "norm"}
+    return Change(**{**usual, "before": 1e-6, "after": 1e-5, **fields})
+
+
+def outcome(*changes: Change) -> Outcome:
+    return Outcome(found=[Found(changes=[each], bits=30.0, before=0.0) for each in changes])
+
+
+def test_one_setting_found_on_both_sides_is_one_cause() -> None:
+    torch = change()
+    keras = change(name="epsilon", owner="Norm", of="rms_norm", before=1e-5, after=1e-6)
+    (cause,) = causes("norm", "rms_norm", outcome(torch), outcome(keras))
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("rms_norm.epsilon", 1e-6, 1e-5)
+    assert "Norm.epsilon 1e-05 -> 1e-06, keras returns what torch does to 30 bits" in cause["evidence"]
+    assert len(cause["changes"]) == 2
+
+
+def test_what_one_side_alone_can_tell_is_told_for_both() -> None:
+    (cause,) = causes("norm", "rms_norm", outcome(change()), outcome())
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("rms_norm.epsilon", 1e-6, 1e-5)
+    assert causes("norm", "rms_norm", outcome(), outcome()) == []
+
+
+def test_other_explanations_are_listed_as_ties() -> None:
+    second = change(name="scale", before=1.0, after=2.0)
+    (cause,) = causes("norm", "rms_norm", outcome(), outcome(change(), second))
+    assert "so it does with LlamaNorm.scale 1.0 -> 2.0" in cause["evidence"]
+
+
+def test_a_constant_that_differs_only_by_float32_is_one_of_precision() -> None:
+    (cause,) = causes("act", "gelu", outcome(change(name="slope", before=0.3, after=0.3)), outcome())
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("constant.precision", "float64", "float32")
+
+
+def test_a_constant_in_the_code_is_told_with_its_line() -> None:
+    inside = change(
+        name="1.702", owner="Act.call", source="act.py:7", kind="constant", of="", path="", before=1.702, after=1.7
+    )
+    (cause,) = causes("act", "gelu", outcome(), outcome(inside))
+    assert cause["id"] == "code.constant"
+    assert "1.702 -> 1.7 in Act.call (act.py:7)" in cause["evidence"]
+
+
+def test_named_causes_stand_in_the_place_of_the_unknown_one() -> None:
+    entries = [{"id": "unknown", "where": "a"}, {"id": "unknown", "where": "b"}, {"id": "linear.bias", "where": "c"}]
+    named = [{"id": "relu.slope", "where": "a", "changes": [1]}]
+    assert with_causes(entries, "a", named) == [*named, *entries[1:]]
+
+
+def test_the_owner_of_an_attribute_is_named_by_its_kind() -> None:
+    (found,) = knobs.attributes(Owner("a", "leaky", SimpleNamespace(slope=0.1)), {"slope"}, object)
+    assert (found.of, found.owner, found.name) == ("leaky", "SimpleNamespace", "slope")
+
+
+def test_a_setting_that_several_modules_have_alike_is_changed_in_all_of_them() -> None:
+    cells = [SimpleNamespace(slope=0.1), SimpleNamespace(slope=0.1), SimpleNamespace(slope=0.2)]
+    found = [
+        each
+        for number, cell in enumerate(cells)
+        for each in knobs.attributes(Owner(str(number), "cell", cell), {"slope"}, object)
+    ]
+    (together,) = knobs.joint(found)
+    with together.changed(0.7):
+        assert [cell.slope for cell in cells] == [0.7, 0.7, 0.2]
+    assert [cell.slope for cell in cells] == [0.1, 0.1, 0.2]
+    target = seen(np.array([0.5, 0.5, 0.2]))
+    search = Search(
+        lambda: np.array([cell.slope for cell in cells], float),
+        target,
+        lambda knob: candidates(knob.value, (), (), {}),
+        60.0,
+    )
+    (both,) = search.found(found, [together])
+    assert (both.changes[0][0].owner, both.changes[0][1]) == ("SimpleNamespace (2 of them)", 0.5)
+
+
+def test_the_kind_of_the_place_names_a_setting_of_the_module_itself() -> None:
+    keras = change(owner="Qwen3LayerNorm", of="Qwen3LayerNorm", path="blocks/norm", before=1e-5, after=1e-6)
+    (cause,) = causes("norm", "rms_norm", outcome(), outcome(keras), ("norm", "blocks/norm"))
+    assert cause["id"] == "rms_norm.epsilon"
+    (cause,) = causes("norm", "rms_norm", outcome(), outcome(keras), ("blocks", "blocks"))
+    assert cause["id"] == "qwen3_layer_norm.epsilon"
+
+
+def test_masks_can_be_inverted_and_left_out_of_the_call() -> None:
+    mask = np.array([True, False])
+    given = {"x": X, "mask": mask, "scale": None}
+    found = {knob.name: knob for knob in knobs.arguments(given, Owner("attn", "attention", Module()))}
+    assert set(found) == {"mask", "scale"}
+    for how, expected in ((knobs.INVERTED, [False, True]), (knobs.AS_GIVEN, [True, False])):
+        with found["mask"].changed(how):
+            assert list(given["mask"]) == expected
+    with found["mask"].changed(knobs.LEFT_OUT):
+        assert given["mask"] is None
+    assert given["mask"] is mask
+    inverted = change(name="attn_mask", kind="argument", of="attention", before=knobs.AS_GIVEN, after=knobs.INVERTED)
+    (cause,) = causes("attn", "attention", outcome(inverted), outcome())
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.mask", "as given", "inverted")
+
+
+def test_a_change_that_is_told_already_is_not_told_for_what_follows() -> None:
+    told = {"id": "relu.slope", "where": "a", "changes": [1]}
+    entries = [told, {"id": "unknown", "where": "b"}]
+    assert with_causes(entries, "b", [{"id": "relu.slope", "where": "b", "changes": [1]}]) == [told]
