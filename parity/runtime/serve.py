@@ -85,8 +85,11 @@ def _is_full(error: BaseException | None) -> bool:
     """Return whether a full disk caused the error.
 
     Its chain of causes is searched, because tensors are recorded inside calls of the user's code, which may wrap it.
+    TensorFlow keeps no more than the text of an error within a graph.
     """
     while error and not (isinstance(error, OSError) and error.errno in FULL):
+        if any(f"OSError: [Errno {number}]" in str(error) for number in FULL):
+            return True
         error = error.__cause__
     return error is not None
 

@@ -312,7 +312,15 @@ def test_the_timeout_is_a_flag(interpreter, tmp_path):
     assert case["verdict"] == "error" and "no answer within 0.5 s" in case["reason"]
 
 
-@pytest.mark.parametrize(("error", "said"), [("OSError(28, 'No space')", True), ("ValueError('28')", False)])
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("OSError(28, 'No space')", True),
+        ("ValueError('28')", False),
+        ("RuntimeError('Graph execution error: ...\\nOSError: [Errno 28] No space left on device')", True),
+        ("RuntimeError('OSError: [Errno 2] No such file')", False),
+    ],
+)
 @pytest.mark.parametrize("caught", [False, True])
 def test_a_full_disk_is_told_as_that(interpreter, job, tmp_path, error, said, caught):
     """Also where it was met within the user's own code, which a recorder listens to."""
