@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.entries import Cause
-from parity.diagnose.experiment.causes import causes, with_causes
+from parity.diagnose.experiment.causes import causes, with_causes, with_descriptions
+from parity.diagnose.experiment.description import description
 from parity.diagnose.experiment.questions import Asked, guilty
 from parity.diagnose.place import plain
 from parity.pairs.file import PairFile
@@ -50,12 +51,14 @@ class Experiment(NamedTuple):
             # What makes the difference may lie around the module, where its inputs cannot be compared.
             wider = {where: _wider(both_sides) for where, both_sides in questions.items() if where not in named}
             named |= self._named({where: wide for where, wide in wider.items() if wide != questions[where]})
+            described = self._described({where: asked for where, asked in questions.items() if where not in named})
         except BackendError as error:
             reason = f"the modules whose cause is unknown could not be called again: {error}"
             examined.result.not_compared.append(reason)
             return
         for where, found in named.items():
             examined.result.causes = with_causes(examined.result.causes, where, found)
+        examined.result.causes = with_descriptions(examined.result.causes, described)
 
     def _named(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, list[Cause]]:
         """Return the causes that are found, by the place for which they are asked."""
@@ -78,22 +81,46 @@ class Experiment(NamedTuple):
 
     def _answers(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, tuple[Outcome, Outcome]]:
         """Return both sides' answers to each question. Raises BackendError if a side fails."""
-        folders = [self.folder / "experiments" / backend.name for backend in self.backends]
+        self._ask([[both_sides[side] for both_sides in questions.values()] for side in (0, 1)])
+        torch, keras = (experiment.read(self._folder(side)) for side in (0, 1))
+        return dict(zip(questions, zip(torch, keras, strict=True), strict=True))
+
+    def _described(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, str]:
+        """Return what both sides do in words, where no change was found that explains the difference."""
+        if not questions:
+            return {}
+        folders = [[str(self._folder(side) / str(number)) for number in range(len(questions))] for side in (0, 1)]
+        torch = [
+            replace(asked[0], description=mine) for asked, mine in zip(questions.values(), folders[0], strict=True)
+        ]
+        keras = [
+            replace(asked[1], description=theirs, inputs=mine)
+            for asked, mine, theirs in zip(questions.values(), *folders, strict=True)
+        ]
+        self._ask([torch, []])  # torch first, as Keras gets torch's inputs
+        self._ask([[], keras])
+        words = (description(Path(mine), Path(theirs)) for mine, theirs in zip(*folders, strict=True))
+        return dict(zip(questions, words, strict=True))
+
+    def _ask(self, questions: Sequence[Sequence[Question]]) -> None:
+        """Let the sides answer their questions; a side without any is not asked. Raises BackendError if one fails."""
         contexts = replace(self.context, mapping=None, matching=None), self.context
         jobs = {
             backend: ExperimentJob(
                 case=self.file.case,
-                folder=str(folders[side].absolute()),
+                folder=str(self._folder(side)),
                 pair=contexts[side],
-                questions=[both_sides[side] for both_sides in questions.values()],
+                questions=list(questions[side]),
             )
             for side, backend in enumerate(self.backends)
+            if questions[side]
         }
         for answer in both(jobs).values():
             if answer.status != "done":
                 raise BackendError(answer.message)
-        torch, keras = map(experiment.read, folders)
-        return dict(zip(questions, zip(torch, keras, strict=True), strict=True))
+
+    def _folder(self, side: int) -> Path:
+        return (self.folder / "experiments" / self.backends[side].name).absolute()
 
 
 def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:
