@@ -257,6 +257,17 @@ def test_parts_may_be_taken_early_or_late() -> None:
     assert names(parting(whole_then_parts, chain(double, part_first))) == ("centre", "double")
 
 
+def test_a_mask_that_only_one_side_has_is_no_place_of_its_own() -> None:
+    def causal(t: Tape, x: Array) -> Array:
+        positions = t("arange", lambda: np.arange(6))
+        rows = t("rows", lambda n: n[:3, None] + 0, positions)
+        mask = t("less_equal", np.less_equal, positions, rows)
+        return fused_softmax(t, t("hide", lambda m, x: np.where(m, -1e9, x), mask, matmul(t, x)))
+
+    assert names(parting(chain(matmul, fused_softmax), causal)) == ("softmax", "hide")
+    assert names(parting(causal, chain(matmul, fused_softmax))) == ("hide", "softmax")
+
+
 def test_a_mask_made_of_numbers_is_judged_where_it_is_used() -> None:
     def added(t: Tape, x: Array, polarity: bool) -> Array:
         mask = t("less", lambda n: (n < 4) == polarity, LENGTHS)

@@ -27,7 +27,7 @@ def describe(torch: Responses, keras: Responses) -> str:
     common, differing = _properties(torch, keras)
     if related := relation(torch, keras):
         return "; ".join([*common, related])
-    return "; ".join([*common, *differing, *_extent(torch, keras)])
+    return "; ".join(differing or [*common, *_extent(torch, keras)])
 
 
 def _properties(torch: Responses, keras: Responses) -> tuple[list[str], list[str]]:

@@ -72,7 +72,7 @@ class _Side:
         value, op = self.values.get(number), self.makers[number]
         if value is None:
             return False
-        if value.is_shape or self._is_literal(number) or self._is_mask(number):
+        if value.is_shape or self._is_literal(number) or (value.is_plain and self._is_mask(number)):
             return True
         return op.kind == "selected" and all(self.agrees(self.root(each)) for each in op.inputs)
 
@@ -84,11 +84,11 @@ class _Side:
         return all(map(self._is_literal, map(self.root, self.makers[number].inputs)))
 
     def _is_mask(self, number: int) -> bool:
-        """Return whether a tensor has two different numbers at most, made of integers or masks."""
+        """Return whether a tensor is made of integers and masks alone, and is one."""
         value = self.values.get(number)
-        if value is None or number not in self.makers:
-            return value is not None and (value.is_integer or value.is_plain)
-        return value.is_plain and all(map(self._is_mask, map(self.root, self.makers[number].inputs)))
+        if value is None or not (value.is_integer or value.is_plain):
+            return False
+        return number not in self.makers or all(map(self._is_mask, map(self.root, self.makers[number].inputs)))
 
     def partings(self) -> list[Parting]:
         """Return the ops from which on what the module returns differs, in the order of their execution."""
