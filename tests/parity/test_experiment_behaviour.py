@@ -330,6 +330,14 @@ def test_probes_are_the_same_for_both_sides_and_bounded() -> None:
     )
 
 
+def test_a_slow_module_is_asked_less_but_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter(np.arange(0.0, 1e6, 3.0))
+    monkeypatch.setattr(probes.time, "process_time", lambda: next(seconds))
+    one, other = (responses(lambda inputs, s=s: leaky(s)(inputs[0]), [X]) for s in (0.1, 0.2))
+    assert set(one.outputs) == {"given", "again", "last"}
+    assert "outputs differ, most at" in describe(one, other)
+
+
 def test_responses_are_read_as_they_were_written(tmp_path: Path) -> None:
     one, other = (responses(lambda inputs, s=s: leaky(s)(inputs[0]), [X]) for s in (0.1, 0.2))
     probes.write(one, tmp_path)

@@ -7,12 +7,11 @@ that is computed from it has, is another way to the same result; this walk never
 """
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from parity.diagnose.experiment import values
-from parity.diagnose.experiment.ops import Op, Recording
-from parity.diagnose.experiment.values import Value
+from parity.diagnose.experiment.ops import Recording
+from parity.diagnose.experiment.values import Table, Value
 
 
 class Parting(NamedTuple):
@@ -43,73 +42,62 @@ class _Side:
 
     def __init__(self, recording: Recording) -> None:
         self.ops = recording.calls.ops
-        self.roots: dict[int, int] = {}
-        self.makers: dict[int, Op] = {}
-        self.lines: dict[int, str] = {}  # the line that made or last moved a tensor
-        for op in self.ops:
-            for number in op.outputs:
-                self.lines[number] = op.line
-                if op.kind == "moved":
-                    self.roots[number] = self.root(op.inputs[0])
-                else:
-                    self.makers[number] = op
         self.values = {number: Value(array) for number, array in recording.arrays.items()}
-        self.returned = [self.root(number) for number in recording.calls.returned]
+        self.makers = {number: op for op in self.ops if op.kind != "moved" for number in op.outputs}
+        self.lines = {number: op.line for op in self.ops for number in op.outputs}  # of what made or moved a tensor
+        self._roots: dict[int, int] = {}
+        for op in self.ops:
+            if op.kind == "moved":
+                self._roots[op.outputs[0]] = self.root(op.inputs[0])
+        self._returned = [self.root(number) for number in recording.calls.returned]
         self.matched: dict[int, set[int]] = {}  # the counterparts of a tensor
-        self.apart: set[int] = set()  # the tensors without a counterpart on which what is returned depends
+        self._agreed: set[int] = set()
+        self._apart: set[int] = set()  # the tensors without a counterpart on which what is returned depends
 
     def root(self, number: int) -> int:
         """Return the number of the tensor that this one is a moved form of."""
-        return self.roots.get(number, number)
+        return self._roots.get(number, number)
 
-    def agrees(self, number: int) -> bool:
-        """Return whether a tensor has a counterpart, or is nothing that could have one.
-
-        The latter are inputs, weights, literals, shapes, masks, and parts of tensors that agree.
-        """
-        if number not in self.makers or number in self.matched:
-            return True
-        value, op = self.values.get(number), self.makers[number]
-        if value is None:
-            return False
-        if value.is_shape or self._is_literal(number) or (value.is_plain and self._is_mask(number)):
-            return True
-        return op.kind == "selected" and all(self.agrees(self.root(each)) for each in op.inputs)
-
-    def _is_literal(self, number: int) -> bool:
-        """Return whether a tensor is one number, made of such numbers alone, as by a cast."""
-        value = self.values.get(number)
-        if value is None or value.size != 1 or number not in self.makers:
-            return value is not None and value.size == 1
-        return all(map(self._is_literal, map(self.root, self.makers[number].inputs)))
-
-    def _is_mask(self, number: int) -> bool:
-        """Return whether a tensor is made of integers and masks alone, and is one."""
-        value = self.values.get(number)
-        if value is None or not (value.is_integer or value.is_plain):
-            return False
-        return number not in self.makers or all(map(self._is_mask, map(self.root, self.makers[number].inputs)))
+    def inputs(self, number: int) -> list[int]:
+        """Return what the maker of a tensor takes."""
+        return list(map(self.root, self.makers[number].inputs))
 
     def partings(self) -> list[Parting]:
         """Return the ops from which on what the module returns differs, in the order of their execution."""
-        open_ = [number for number in self.returned if number in self.makers and number not in self.matched]
+        self._agree()
+        open_ = [number for number in self._returned if number in self.makers and number not in self.matched]
         while open_:
             number = open_.pop()
-            if number not in self.apart:
-                self.apart.add(number)
-                open_ += [root for root in map(self.root, self.makers[number].inputs) if not self.agrees(root)]
-        return [
-            self._parting(number) for number in sorted(self.apart) if number in self.values and self._starts(number)
-        ]
+            if number not in self._apart:
+                self._apart.add(number)
+                open_ += [each for each in self.inputs(number) if each not in self._agreed]
+        first = [number for number in sorted(self._apart) if self._agreed.issuperset(self.inputs(number))]
+        return [self._parting(number) for number in first if number in self.values]
 
     def nearest(self, output: Value) -> float:
         """Return how far the nearest tensor without a counterpart is; infinite if there is none of this size."""
-        distances = (values.apart(self.values[number], output) for number in self.apart if number in self.values)
+        distances = (values.apart(self.values[number], output) for number in self._apart if number in self.values)
         return min((distance for distance in distances if distance is not None), default=math.inf)
 
-    def _starts(self, number: int) -> bool:
-        """Return whether all that the maker of a tensor takes agrees."""
-        return all(self.agrees(self.root(each)) for each in self.makers[number].inputs)
+    def _agree(self) -> None:
+        """Note which tensors have a counterpart, or are nothing that could have one.
+
+        The latter are inputs, weights, literals, shapes, masks, and parts of tensors that agree.
+        """
+        given = self.values.keys() - self.makers.keys()
+        literals = {number for number in given if self.values[number].size == 1}
+        masks = {number for number in given if self.values[number].is_integer or self.values[number].is_plain}
+        self._agreed |= {each for op in self.ops for each in map(self.root, op.inputs)} - self.makers.keys()
+        for number, op in self.makers.items():
+            inputs, value = self.inputs(number), self.values.get(number)
+            if value is not None and value.size == 1 and literals.issuperset(inputs):
+                literals.add(number)
+            if value is not None and masks.issuperset(inputs) and (value.is_integer or value.is_plain):
+                masks.add(number)
+            is_part = op.kind == "selected" and self._agreed.issuperset(inputs)
+            is_none = value is not None and (value.is_shape or (number in masks and value.is_plain))
+            if number in self.matched or number in literals or is_part or is_none:
+                self._agreed.add(number)
 
     def _parting(self, number: int) -> Parting:
         op = self.makers[number]
@@ -162,16 +150,12 @@ def _sources(side: str, parting: Parting) -> list[str]:
 
 def _match(one: _Side, other: _Side) -> None:
     """Note which tensors have which counterparts."""
-    for number, partner in _equal(one, other):
-        one.matched.setdefault(number, set()).add(partner)
-        other.matched.setdefault(partner, set()).add(number)
-
-
-def _equal(one: _Side, other: _Side) -> Iterator[tuple[int, int]]:
+    table = Table(other.values)
     for number, value in one.values.items():
-        for partner, candidate in other.values.items():
-            if values.equal(value, candidate) and _tells(number in one.makers, partner in other.makers, value):
-                yield number, partner
+        for partner in table.equals(value):
+            if _tells(number in one.makers, partner in other.makers, value):
+                one.matched.setdefault(number, set()).add(partner)
+                other.matched.setdefault(partner, set()).add(number)
 
 
 def _tells(made: bool, made_there: bool, value: Value) -> bool:

@@ -5,6 +5,7 @@ equally often, as an expanded tensor does; of two masks one may be the other's o
 first, so that few tensors have to be sorted.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
 
@@ -80,11 +81,35 @@ def apart(one: Value, other: Value) -> float | None:
     return float(distances.max() / largest) if distances.size and largest else None
 
 
+class Table:
+    """Many tensors, of which those that may equal another one are found at once."""
+
+    def __init__(self, numbered: Mapping[int, Value]) -> None:
+        self._values = list(numbered.items())
+        self._signs = np.array([value.signs for _, value in self._values]).reshape(-1, 4)
+        self._typical = np.array([value.typical for _, value in self._values])
+        self._sizes = np.array([value.size for _, value in self._values])
+        self._masks = np.array([value.is_mask for _, value in self._values], np.bool_)
+
+    def equals(self, value: Value) -> list[int]:
+        """Return the numbers of the tensors that hold the same numbers as this one."""
+        likely = _near_signs(self._signs, value.signs, np.maximum(self._typical, value.typical))
+        sizes = np.maximum(self._sizes, 1)
+        likely &= (sizes % max(value.size, 1) == 0) | (max(value.size, 1) % sizes == 0)
+        likely |= self._masks & value.is_mask
+        candidates = (self._values[index] for index in np.flatnonzero(likely))
+        return [number for number, candidate in candidates if equal(value, candidate)]
+
+
+def _near_signs(one: Floats, other: Floats, typical: Floats) -> Array:
+    """Return for which rows the means and extremes agree to rounding."""
+    bound = 16 * RELATIVE * (one[..., :1] + typical[..., None] + np.abs(one))
+    return np.asarray(np.all(np.abs(one - other) <= bound, axis=-1))
+
+
 def _alike(one: Value, other: Value) -> bool:
     typical = max(one.typical, other.typical)
-    with np.errstate(invalid="ignore"):
-        far = np.abs(one.signs - other.signs) > 16 * RELATIVE * (one.signs[0] + typical + np.abs(one.signs))
-    if far.any():
+    if not _near_signs(one.signs, other.signs, np.array(typical)):
         return False
     few, many = sorted((one, other), key=lambda value: value.size)
     here, there = few.sorted[:, None], many.sorted.reshape(few.size, -1)
