@@ -336,7 +336,18 @@ def test_masks_can_be_inverted_and_left_out_of_the_call() -> None:
     assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.mask", "as given", "inverted")
 
 
+def test_another_function_is_likelier_than_a_number_that_switches_it_off() -> None:
+    off = change(name="alpha", owner="ELU", of="elu", before=1.0, after=0.0)
+    function = change(name="activation", owner="Dense", of="linear", kind="callable", before="relu", after="elu")
+    (cause,) = causes("act", "elu", outcome(off), outcome(function))
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("activation.kind", "elu", "relu")
+
+
 def test_a_change_that_is_told_already_is_not_told_for_what_follows() -> None:
     told = {"id": "relu.slope", "where": "a", "changes": [1]}
     entries = [told, {"id": "unknown", "where": "b"}]
     assert with_causes(entries, "b", [{"id": "relu.slope", "where": "b", "changes": [1]}]) == [told]
+    twice = [{"id": "unknown", "where": "b"}, {"id": "unknown", "where": "b"}]
+    assert with_causes(twice, "b", [{"id": "relu.cap", "where": "b", "changes": [2]}]) == [
+        {"id": "relu.cap", "where": "b", "changes": [2]}
+    ]

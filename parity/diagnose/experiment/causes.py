@@ -39,7 +39,8 @@ NAMES: Final = {
     "key_padding_mask": "mask",
     "padding_mask": "mask",
 }
-KINDS: Final = {"leaky_relu": "relu", "activation": "activation"}
+KINDS: Final = {"leaky_relu": "relu"}
+IDS: Final = {"max_pool.pool_mode": "pool.kind", "average_pool.pool_mode": "pool.kind"}
 MOST_TIES: Final = 3  # other explanations that the evidence lists
 ACTIVATIONS: Final = ("activation", "act", "act_fn", "activation_fn", "activation_function", "intermediate_act_fn")
 GELU: Final = "gelu"
@@ -57,6 +58,7 @@ KNOWN: Final = (
     "function",
     "operator",
 )
+SWITCHES: Final = (0.0, 1.0, -1.0)  # numbers that switch a term off or on
 # What a change in the code is called.
 IN_CODE: Final = {
     "constant": "code.constant",
@@ -100,6 +102,7 @@ def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) ->
     for entry in entries:
         if entry["id"] == UNKNOWN and entry["where"] == where:
             result += [cause for cause in named if cause["changes"] not in told]
+            told += [cause["changes"] for cause in named]
         else:
             result.append(entry)
     return result
@@ -134,8 +137,14 @@ def _both(where: str, mine: list[Found], theirs: list[Found]) -> Cause:
             if _are_one(other.changes[0], found.changes[0]):
                 return _entry(where, "keras", found.changes[0], other.changes[0], found, [*mine, *theirs])
     sides = [("keras", found) for found in theirs] + [("torch", found) for found in mine]
-    side, best = min(sides, key=lambda entry: KNOWN.index(entry[1].changes[0].kind))
+    side, best = min(sides, key=lambda entry: _unlikely(entry[1].changes[0]))
     return _entry(where, side, best.changes[0], None, best, [*mine, *theirs])
+
+
+def _unlikely(change: Change) -> tuple[bool, int]:
+    """Return a sort key of changes: last come numbers that switch something off, as an ELU with alpha 0 is a ReLU."""
+    switches_off = isinstance(change.after, float) and change.after in SWITCHES
+    return switches_off, KNOWN.index(change.kind)
 
 
 def _are_one(torch: Change, keras: Change) -> bool:
@@ -179,7 +188,8 @@ def _id(change: Change, other: Change | None) -> str:
         if named.name in ACTIVATIONS:
             is_form = str(named.before).startswith(GELU) and str(named.after).startswith(GELU)
             return f"{GELU}.form" if is_form else FUNCTION
-        return f"{kind}.{NAMES.get(named.name, named.name)}"
+        name = f"{kind}.{NAMES.get(named.name, named.name)}"
+        return IDS.get(name, name)
     default = next((each for each in (change, other) if each and each.kind == "default"), None)
     if default:
         return f"{_snake(default.owner.rpartition('.')[2])}.{NAMES.get(default.name, default.name)}"

@@ -101,6 +101,7 @@ def _answer(question: Question, live: Live) -> Outcome:
     run, read = executed(live.replay, live.is_models, live.is_paused)
     all_knobs = list(_knobs(live, run, read))
     settings = [_plain(knob.value) for knob in all_knobs]
+    settings += [type(owner.module).__name__.lower() for owner in live.owners()]  # ELU has the function elu
     if question.settings is None:
         return Outcome(settings=settings)
     words = [text for text in question.settings if isinstance(text, str)]
@@ -158,7 +159,8 @@ def _values(
         return alternatives(knob.name)
     if knob.kind == "operator":
         return [sign for sign in (knobs.BINARY if knob.value in knobs.BINARY else knobs.COMPARED) if sign != knob.value]
-    return candidates(knob.value, theirs, dict.fromkeys(words), functions)
+    known = {name: functions[name] for name in theirs if isinstance(name, str) and name in functions}
+    return candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
 
 
 def _told(found: Found) -> experiment.Found:
