@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.core.arrays import Array
@@ -179,6 +179,30 @@ def test_ways_that_differ_before_the_fault_are_passed_over() -> None:
         f"the nearest tensors are {found.apart:.1e} of their largest value apart; "
         "what goes in was made at div:4 (torch), softmax:5 (keras)"
     )
+
+
+STEPS = st.lists(st.sampled_from([*SAME.values(), (relu,), (scaled,)]), min_size=1, max_size=6)
+
+
+@settings(deadline=None)
+@given(STEPS, st.randoms(use_true_random=False))
+def test_a_port_written_in_other_ways_is_no_difference(steps: list[tuple[Any, ...]], choice: Any) -> None:
+    one, other = (chain(*map(choice.choice, steps)) for _ in range(2))
+    assert parting(one, other) is None
+
+
+@settings(deadline=None)
+@given(STEPS, st.randoms(use_true_random=False), st.integers(0, 5))
+def test_an_op_more_is_found_wherever_it_stands(steps: list[tuple[Any, ...]], choice: Any, at: int) -> None:
+    def extra(t: Tape, x: Array) -> Array:
+        return t("extra", lambda x: 1.5 * x + 0.125, x)
+
+    one, other = ([choice.choice(ways) for ways in steps] for _ in range(2))
+    at = min(at, len(steps))
+    found = parting(chain(*one[:at], extra, *one[at:]), chain(*other))
+    assert found is not None and found.torch is not None and found.torch.name == "extra"
+    found = parting(chain(*one), chain(*other[:at], extra, *other[at:]))
+    assert found is not None and found.keras is not None and found.keras.name == "extra"
 
 
 def masked(t: Tape, x: Array, allowed: Array, fill: float = -np.inf) -> Array:
