@@ -17,6 +17,7 @@ from parity.diagnose.experiment.values import Value, equal
 from parity.trace import validate
 from parity.trace.tensorfile import TensorFile, Writer
 
+FILE: Final = "ops"  # in a folder, with the suffixes .json and .safetensors
 LARGEST: Final = 256 * 2**20  # bytes of recorded tensors; later ones are not kept
 LARGEST_GIVEN: Final = 16 * 2**20  # bytes of an input, weight or literal that is kept
 LARGEST_LIST: Final = 64 * 2**20  # bytes of the list of ops in a file
@@ -121,16 +122,16 @@ class Recorder:
 def write(recording: Recording, folder: Path) -> None:
     """Write a recording to the files ops.json and ops.safetensors of a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    writer = Writer(folder / "ops.safetensors", 100 * len(recording.arrays))
+    writer = Writer(folder / f"{FILE}.safetensors", 100 * len(recording.arrays))
     for number, array in recording.arrays.items():
         writer.add(str(number), np.ascontiguousarray(array).reshape(array.shape))
     writer.close()
-    (folder / "ops.json").write_bytes(msgspec.json.encode(recording.calls))
+    (folder / f"{FILE}.json").write_bytes(msgspec.json.encode(recording.calls))
 
 
 def read(folder: Path) -> Recording:
     """Read a recording from a folder; the tensors stay on disk until they are used. Raises TraceError."""
-    path, tensors = folder / "ops.json", TensorFile(folder / "ops.safetensors")
+    path, tensors = folder / f"{FILE}.json", TensorFile(folder / f"{FILE}.safetensors")
     try:
         calls = validate.decoded(validate.whole(path, LARGEST_LIST), Calls)
         arrays = {int(key): array for key, array in tensors.items()}

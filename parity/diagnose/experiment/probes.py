@@ -17,6 +17,7 @@ from parity.core import random
 from parity.core.arrays import Array, Floats
 from parity.trace.tensorfile import TensorFile, Writer
 
+FILE: Final = "responses"  # in a folder, with the suffix .safetensors
 SEED: Final = 0
 POINTS: Final = 800  # of a curve, in as many calls as they take
 SECONDS: Final = 8.0  # of the processor, after which no further probe is begun but the last
@@ -128,7 +129,7 @@ def middle(length: int) -> int:
 def write(table: Responses, folder: Path) -> None:
     """Write the inputs and responses to a file of a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    writer = Writer(folder / "responses.safetensors", 100 * len(table.outputs))
+    writer = Writer(folder / f"{FILE}.safetensors", 100 * len(table.outputs))
     for number, array in enumerate(table.inputs):
         writer.add(f"input/{number}", array)
     for name, array in table.outputs.items():
@@ -138,7 +139,7 @@ def write(table: Responses, folder: Path) -> None:
 
 def read(folder: Path) -> Responses:
     """Read what was written; the arrays stay on disk until they are used. Raises TraceError."""
-    tensors = TensorFile(folder / "responses.safetensors")
+    tensors = TensorFile(folder / f"{FILE}.safetensors")
     inputs = [array for key, array in tensors.items() if key.startswith("input/")]
     outputs = {key.removeprefix("output/"): array for key, array in tensors.items() if key.startswith("output/")}
     return Responses(inputs, outputs)
