@@ -102,7 +102,7 @@ def answer(process: "subprocess.Popen[str]", folder: Path) -> Any:
 
 def load(side: str) -> Callable[[Job], None]:
     """Import the framework and its harness; what runs a job bare."""
-    harness = importlib.import_module(f"{side}_impl.harness.run")
+    harness: Any = importlib.import_module(f"{side}_impl.__main__").load()
     harness.Probe = Unprobed
 
     def run(job: Job) -> None:

@@ -13,6 +13,7 @@ Exits 0 if all is as expected, 1 if not, 3 if nothing could be run.
 
 import argparse
 import fnmatch
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -32,6 +33,7 @@ from parity.config import cases, strategies
 from parity.config.devices import Devices, Kind, obstacle, parse
 from parity.config.schema import Case
 from parity.runtime.backend import PACKAGES, Backend, running
+from parity.runtime.environment import EXTRAS
 from parity.runtime.hardware import COUNT, crowded
 from parity.runtime.job import Answer, Job
 from parity.runtime.runner import both
@@ -172,6 +174,10 @@ def _record(check: Check, backends: list[Backend], out: Path) -> dict[str, Answe
 
 def _gpus(backend: str) -> int | None:
     """Return how many GPUs a framework sees; None if it is not installed."""
+    if importlib.util.find_spec(EXTRAS[backend]) is None:
+        return None
+    if shutil.which("nvidia-smi") is None:  # without a driver there is none; to ask the framework takes seconds
+        return 0
     ended = subprocess.run([sys.executable, "-c", COUNT[backend]], capture_output=True, text=True)
     return int(ended.stdout.split()[-1]) if ended.returncode == 0 else None
 

@@ -1,6 +1,7 @@
 """Both backends, kept alive for the whole session; these tests import no framework into their own process."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,11 +18,17 @@ from parity.trace.manifest import Trace
 
 pytest_plugins = ["sides"]
 
+# The tests start hundreds of processes. Where this is set, each of them compiles all that it imports of the project.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 Compare = Callable[..., CaseResult]
 
 TESTS = Path(__file__).parent
 # What takes longest, the longest first.
-LONG = ("test_pairs.py", "test_strategies.py", "test_catalogue.py", "test_doctor_programs.py", "test_documents.py")
+LONG = (
+    "soundness/test_soundness.py", "test_pairs.py", "test_strategies.py", "test_documents.py",
+    "test_doctor_programs.py", "soundness/test_truth.py", "test_catalogue.py", "parity/test_packages.py",
+)  # fmt: skip
 # Of files that take minutes the default run has only those tests whose names have one of these parts: something of
 # everything that the file is about. The others are marked slow.
 SAMPLES = {
@@ -29,7 +36,7 @@ SAMPLES = {
     "test_catalogue.py": (),
     "test_doctor_cases.py": ("simple_block/single]", "two_linear/send_recv]"),
     "test_doctor_installed.py": ("keras_places",),
-    "test_doctor_programs.py": ("torch-lopsided", "-loss_by_hand", "both_receive"),
+    "test_doctor_programs.py": ("torch-lopsided", "torch-loss_by_hand", "clean[keras-loss_by_hand", "both_receive"),
     "test_gpu.py": ("without_a_gpu",),
     "test_honest.py": ("simple_block", "clipping", "class", "micro-batches"),
     "test_isolation.py": ("imports_no_framework", "report/terminal"),
@@ -37,7 +44,7 @@ SAMPLES = {
     "test_pair_behind.py": ("[inference", "mse-scaled"),
     "test_pair_constants.py": ("[order]", "[table_trained]", "at_random", "at_one", "users_loads", "no_difference"),
     "test_pair_commands.py": ("a_mistake_in_the_file", "refused", "accept_wants", "flags_make_a_pair"),
-    "test_pairs.py": ("[mlp", "[attention]", "[attention-", "[convmap", "[dropout", "[lstm_trained", "[tied"),
+    "test_pairs.py": ("[mlp", "[attention]", "[attention-epsilon=1", "[convmap]", "[dropout]", "[lstm_t", "[tied]"),
     "test_pairs_telling.py": ("Glu-pair.keras_kwargs.exchanged=True]", "held=False]", "Scores", "only_order"),
     "test_processes.py": ("rank.raises",),
     "test_recorded.py": (),

@@ -99,6 +99,7 @@ PROGRAMS = [
     Faulty("torch", "sqrt_at_zero", "finite.backward", "(model)", X),
     Faulty("torch", "residual_in_place", "autograd.in_place", "0", IMAGES, mended=True),
     Faulty("torch", "wrong_features", "step.raised", "out", ["x=float32[2,3,8,8]"]),
+    Faulty("torch", "graphed", "gpu.not_pretended", "", X),
     Faulty("torch", "ddp_cpu_input", "input.device", "0", X, devices=2, ranks=2),
     Faulty("torch", "ddp_unused_head", "learning.unused_ddp", "old_head", X, devices=2, ranks=2, placed=False),
     Faulty(
@@ -184,6 +185,7 @@ PROGRAMS = [
 CLEAN = [
     Clean("torch", "data_parallel", LABELLED, devices=2),
     Clean("torch", "mixed_precision", ["ids=int64[8,12]<100", "labels=int64[8]<5"]),
+    Clean("torch", "prefetched", LABELLED),
     Clean("torch", "adversarial", X),
     Clean("torch", "logged_sometimes", LABELLED),
     Clean("torch", "careful", LABELLED),

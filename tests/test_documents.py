@@ -40,7 +40,7 @@ IN_CI = ("pip install", "pytest", "ruff", "mypy")
 LONGEST_README = 150
 # What keeps a command short without changing what it shows.
 SHORT = {
-    "python -m parity.compare": ["--case=simple_block/single", "--case=two_linear/*"],
+    "python -m parity.compare": ["--case=two_linear/single", "--case=two_linear/data_parallel"],
     "python -m parity.compare --case=transformer/single --precision=bfloat16 --seed=1": [
         "--set", "model.vocabulary=50", "--set", "model.d_model=16", "--set", "model.feed_forward=16",
         "--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1",

@@ -48,6 +48,7 @@ def test_a_package_imports_no_framework_of_the_other_side(package):
 def test_a_planted_import_is_seen(tmp_path, package, file, module):
     for name in FORBIDDEN:
         shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / f"{module}.py").touch()  # in the framework's place: it is seen by its name
     with (tmp_path / package / file).open("a") as source:
         source.write(f"import {module}\n")
     assert module in imported(package, tmp_path)

@@ -15,6 +15,7 @@ import pytest
 from judged import passes_strict
 from pairs_table import FAULTS, PAIRS, PUBLISHED, PUBLISHED_FAULTS, Faithful, Planted
 
+from parity.config.pair import INTERNAL_ERROR
 from parity.pairs import file
 from parity.pairs.compare import compared
 from parity.results import CaseResult
@@ -75,6 +76,7 @@ def check_planted(row: Planted, result: CaseResult) -> None:
         fnmatchcase(place, glob) for place in places(result)[:2] for glob in row.where
     ), result
     assert not row.cause or row.cause in [cause["id"] for cause in result.causes], result
+    assert INTERNAL_ERROR not in [cause["id"] for cause in result.causes], result
 
 
 @pytest.mark.parametrize("row", named(PAIRS))

@@ -12,6 +12,11 @@ TINY_TRANSFORMER = {
     },
     "data": {"source": "synthetic", "batch": 6, "length": 5},
 }  # fmt: skip
+ONE_LAYER = {
+    "steps": 2,
+    "model": {**TINY_TRANSFORMER["model"], "encoder_layers": 1, "decoder_layers": 1},
+    "data": {"source": "synthetic", "batch": 8, "length": 5},
+}
 
 # case, number of devices, changes: sizes that the devices divide, and sizes that they do not
 ROWS = [
@@ -34,7 +39,7 @@ ROWS = [
     ("transformer/branch_parallel", 3, TINY_TRANSFORMER),
     ("transformer/tensor_parallel", 3, TINY_TRANSFORMER),
     ("transformer/send_recv", 4, TINY_TRANSFORMER),
-    ("transformer/hybrid", 4, {**TINY_TRANSFORMER, "data": {"source": "synthetic", "batch": 8, "length": 5}}),
+    ("transformer/hybrid", 4, ONE_LAYER),
     ("simple_block/ddp", 8, SMALL),
 ]
 

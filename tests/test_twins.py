@@ -51,10 +51,7 @@ EXCEPTIONS = {
     "strategies/hybrid.py": {
         "place": "PipelineStage is told shapes and the axis of the samples",
     },
-    "doctor/pretend.py": {
-        "pretend": "torch's virtual devices can compute on a GPU too",
-        "on_cpu": "TensorFlow's logical devices are as fast as the CPU",
-    },
+    "doctor/pretend.py": {"on_cpu": "TensorFlow's logical devices are as fast as the CPU"},
     "harness/pair/branches.py": {
         "observed": "a torch mode is told the module by hooks; Keras's layers are wrapped by the caller",
         "embeddings": "a torch mode sees the function behind an embedding; Keras's is seen as a layer",

@@ -163,7 +163,8 @@ def _values_per_sample(case: schema.Case) -> int:
             return case.model.out_channels * case.data.size**2
         case schema.LinearStack():
             return case.model.width
-    return getattr(case.model, "outputs", 1) if case.loss.kind == "mse" else 1
+    outputs = getattr(case.model, "outputs", 1)  # of a pair, the names of its outputs
+    return outputs if case.loss.kind == "mse" and isinstance(outputs, int) else 1
 
 
 def _equal_replica_weights(gradient: Gradient, settings: Settings) -> Iterator[float]:

@@ -1,18 +1,19 @@
 """Ask the living models of a pair what they do differently, where the recorded traces do not tell."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from parity.core.errors import BackendError
+from parity.core.names import MODEL
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.entries import Cause
 from parity.diagnose.experiment.causes import causes, with_causes, with_descriptions
 from parity.diagnose.experiment.description import description
-from parity.diagnose.experiment.questions import Asked, guilty
-from parity.diagnose.place import plain
+from parity.diagnose.experiment.questions import Asked, Guilty, guilty
+from parity.diagnose.place import around, plain
 from parity.pairs.file import PairFile
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
@@ -41,17 +42,14 @@ class Experiment(NamedTuple):
 
     def name_causes(self, examined: Examined) -> None:
         """Replace the unknown causes of a result by those that experiments find."""
-        unknown = guilty(examined.result, examined.unequal, examined.places)
         if self.context.matching is None:
             return
         asked = Asked(survey.read(Path(self.context.survey)), self.context.matching, examined.unequal, self.traces)
-        questions = {one.where: both_sides for one in unknown if (both_sides := asked.questions(one))}
+        unknown = guilty(examined.result, examined.unequal, examined.places)
         try:
-            named = self._named(questions)
-            # What makes the difference may lie around the module, where its inputs cannot be compared.
-            wider = {where: _wider(both_sides) for where, both_sides in questions.items() if where not in named}
-            named |= self._named({where: wide for where, wide in wider.items() if wide != questions[where]})
-            described = self._described({where: asked for where, asked in questions.items() if where not in named})
+            named = self._searched(asked, {one.where: one for one in unknown})
+            left = {one.where: one for one in unknown if one.where not in named}
+            described = self._described(_asked(asked, left, plain))
         except BackendError as error:
             reason = f"the modules whose cause is unknown could not be called again: {error}"
             examined.result.not_compared.append(reason)
@@ -59,6 +57,24 @@ class Experiment(NamedTuple):
         for where, found in named.items():
             examined.result.causes = with_causes(examined.result.causes, where, found)
         examined.result.causes = with_descriptions(examined.result.causes, described)
+
+    def _searched(self, asked: Asked, unknown: dict[str, Guilty]) -> dict[str, list[Cause]]:
+        """Return the causes that are found by the places for which they are asked.
+
+        What makes a difference may lie around a module, where its inputs cannot be compared: so where nothing is found,
+        the module around it is asked, and at last the whole model.
+        """
+        named: dict[str, list[Cause]] = {}
+        told: dict[str, tuple[Question, Question]] = {}
+        for place in (plain, self._around, lambda where: MODEL):
+            questions = _asked(asked, {where: one for where, one in unknown.items() if where not in named}, place)
+            named |= self._named({where: new for where, new in questions.items() if new != told.get(where)})
+            told |= questions
+        return named
+
+    def _around(self, where: str) -> str:
+        """Return the recorded module around a module; the whole model if there is none."""
+        return around(plain(where), self.traces[0].manifest.modules) or MODEL
 
     def _named(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, list[Cause]]:
         """Return the causes that are found, by the place for which they are asked."""
@@ -123,12 +139,14 @@ class Experiment(NamedTuple):
         return (self.folder / "experiments" / self.backends[side].name).absolute()
 
 
+def _asked(
+    asked: Asked, unknown: Mapping[str, Guilty], place: Callable[[str], str]
+) -> dict[str, tuple[Question, Question]]:
+    """Return the questions about modules, each asked of the place that `place` returns for it."""
+    questions = {where: asked.questions(one._replace(where=place(where))) for where, one in unknown.items()}
+    return {where: both_sides for where, both_sides in questions.items() if both_sides}
+
+
 def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:
     """Return the questions with the settings that the other side has."""
     return replace(questions[0], settings=keras.settings), replace(questions[1], settings=torch.settings)
-
-
-def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:
-    """Return the questions with the whole model as the place in which to look."""
-    torch, keras = questions
-    return replace(torch, module=""), replace(keras, module="")

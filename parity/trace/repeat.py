@@ -63,6 +63,8 @@ def _difference(before: Array, now: Array) -> float:
         return BEYOND
     largest = 0.0
     for old, new in blocks(before, np.ascontiguousarray(now)):
+        if np.array_equal(old, new):  # nearly always; with equal_nan it takes four times as long
+            continue
         if not np.array_equal(old, new, equal_nan=old.dtype.kind == "f"):
             with np.errstate(all="ignore"):
                 difference = float(np.abs(old.astype(np.float64) - new.astype(np.float64)).max())

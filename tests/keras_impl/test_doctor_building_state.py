@@ -40,13 +40,13 @@ def own_step(model: keras.Model, noisy: bool = True) -> Step:
 
 def traced_step(model: keras.Model) -> Step:
     """Traced twice where it makes variables: numbers drawn in Python would be others then."""
-    return tf.function(own_step(model, noisy=False))
+    return tf.function(own_step(model, noisy=False), autograph=False)
 
 
 def traced_noisy_step(model: keras.Model) -> Step:
     step = own_step(model)
     step()
-    return tf.function(step)
+    return tf.function(step, autograph=False)
 
 
 def built_step(model: keras.Model) -> Step:
@@ -56,7 +56,7 @@ def built_step(model: keras.Model) -> Step:
 
 
 def compiled_step(model: keras.Model) -> Step:
-    model.compile(keras.optimizers.Adam(0.1), "mse", metrics=["mae"])
+    model.compile(keras.optimizers.Adam(0.1), "mse", metrics=["mae"], jit_compile=False)
     return lambda: model.train_on_batch(X, Y)
 
 

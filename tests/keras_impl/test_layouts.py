@@ -9,11 +9,11 @@ from parity.trace.layout import Transfer
 FLOAT = 8  # bytes
 SIZES = {"steps": 1, "model": {"inputs": 10, "hidden": 20, "outputs": 5}, "data": {"batch": 6}}
 HIDDEN = 6 * 20 * FLOAT  # an activation between linear1 and linear2
-RESIDUAL = {"steps": 1, "model": {"out_channels": 4}, "data": {"batch": 2, "size": 8}}
-IMAGE = 2 * 8 * 8 * FLOAT  # for each channel
+RESIDUAL = {"steps": 2, "model": {"out_channels": 4}, "data": {"batch": 4, "size": 8}}  # test_strategies.py records it
+IMAGE = 4 * 8 * 8 * FLOAT  # for each channel
 TRANSFORMER = {
     "steps": 1,
-    "model": {"vocabulary": 20, "d_model": 8, "heads": 2, "feed_forward": 10},
+    "model": {"vocabulary": 20, "d_model": 8, "heads": 2, "feed_forward": 10, "encoder_layers": 1},
     "data": {"source": "synthetic", "batch": 4, "length": 5},
 }
 WORDS = 4 * 5 * 8 * FLOAT  # a sequence of embedded words
@@ -52,9 +52,12 @@ def test_replicas_hold_copies_and_reduce_the_gradients(record, strategy, devices
 
 def test_ddp_broadcasts_the_buffers(record):
     buffers = 2 * 3 * 4 * FLOAT  # mean and variance of three batch norms
-    assert layout(record, "residual_block", strategy="ddp", **RESIDUAL).collectives["broadcast"] == buffers
-    alone = layout(record, "residual_block", strategy="ddp", local_buffers=True, **RESIDUAL)
-    assert alone.collectives.keys() == {"all_reduce"}
+    shared, alone = (
+        layout(record, "residual_block", strategy="ddp", devices=2, local_buffers=local, **RESIDUAL).collectives
+        for local in (False, True)
+    )
+    assert shared["broadcast"] == buffers
+    assert alone.keys() == {"all_reduce"}
 
 
 def test_round_robin_moves_the_activations_to_and_fro(record):
@@ -102,9 +105,9 @@ def test_projections_run_beside_each_other(record):
     assert found.compute[attention] == found.backward[attention] == [0, 1, 2]
     assert found.parameters[f"{attention}.in_proj_weight"] == [0, 1, 2]
     assert found.parameters[f"{attention}.out_proj.weight"] == [0]
-    # Six attention layers; what both of the decoder's take from the encoder goes to a device only once.
-    ways = [("activation", 0, i, 5 * WORDS) for i in (1, 2)] + [("activation", i, 0, 6 * WORDS) for i in (1, 2)]
-    ways += [("gradient", 0, i, 6 * WORDS) for i in (1, 2)] + [("gradient", i, 0, 6 * WORDS) for i in (1, 2)]
+    # Five attention layers; what both of the decoder's take from the encoder goes to a device only once.
+    ways = [("activation", 0, i, 4 * WORDS) for i in (1, 2)] + [("activation", i, 0, 5 * WORDS) for i in (1, 2)]
+    ways += [("gradient", 0, i, 5 * WORDS) for i in (1, 2)] + [("gradient", i, 0, 5 * WORDS) for i in (1, 2)]
     assert found.transfers == moved(*ways)
 
 

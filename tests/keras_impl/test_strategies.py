@@ -19,10 +19,12 @@ STACK = {"model": {"layers": 6, "width": 8}, "data": {"source": "synthetic", "ba
 BLOCK = {"data": {"batch": 7}}
 RESIDUAL = {"model": {"out_channels": 4}, "data": {"batch": 4, "size": 8}}
 TRANSFORMER = {
-    "model": {"vocabulary": 20, "d_model": 8, "heads": 2, "feed_forward": 10},
+    "model": {
+        "vocabulary": 20, "d_model": 8, "heads": 2, "feed_forward": 10, "encoder_layers": 1, "decoder_layers": 1
+    },
     "data": {"source": "synthetic", "batch": 4, "length": 5},
     "optimizer": {"momentum": 0.9},
-}
+}  # fmt: skip
 UNDROPPED = TRANSFORMER | {"model": TRANSFORMER["model"] | {"dropout": 0.0}}  # each replica draws masks of its own
 COUNTS = (1, 2, 3, 4)
 

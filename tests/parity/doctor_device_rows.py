@@ -22,6 +22,7 @@ from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.model import Module
 from parity.doctor.evidence.ops import Call, Soft
+from parity.doctor.evidence.pretended import NotPretended
 
 KIB = 256  # float32 numbers
 SPLIT = [weight("encoder.weight"), weight("decoder.weight", "cuda:1")]
@@ -113,7 +114,23 @@ def softly(**fields: Any) -> Evidence:
     return evidence("keras", steps=[step("GPU:0", **({"soft": [op]} | fields))])
 
 
+def not_pretended(*calls: str) -> Evidence:
+    """Calls of one kind, at line 3 and the following."""
+    noted = [
+        NotPretended(call=call, source=f"train.py:{at}", instead="it does nothing") for at, call in enumerate(calls, 3)
+    ]
+    return evidence(not_pretended=noted)
+
+
+def refused(exception: str) -> Evidence:
+    """A step that waited for the device and then failed."""
+    broken = failed("Virtual GPUs do not imitate torch.cuda.graph.", "", at=place("", "train.py:12"))
+    broken.exception = exception
+    return evidence(steps=[step(failure=broken, copies=waits("item").steps[0].copies)])
+
+
 DEVICE_ROWS: list[Row] = [
+    (not_pretended("Stream"), "gpu.not_pretended", "note", "", "train.py:3", "", not_pretended()),
     (one_device("cuda:0"), "placement.one_device", "warning", MODEL, "model.py:4", "i % 2", one_device("cuda:1")),
     (lopsided(9), "placement.lopsided", "warning", MODEL, "model.py:4", '.to("cuda:1")', lopsided(5)),
     (

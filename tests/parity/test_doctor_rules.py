@@ -9,7 +9,9 @@ from doctor_device_rows import (
     between,
     hidden,
     mismatch,
+    not_pretended,
     one_device,
+    refused,
     slots,
     stray,
     waits,
@@ -36,6 +38,7 @@ from parity.doctor import rules
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.functions import Retrace
 from parity.doctor.evidence.ops import Call, Failure
+from parity.doctor.evidence.pretended import NotPretended
 from parity.doctor.evidence.ranks import Collective
 from parity.doctor.rules import words
 
@@ -128,6 +131,24 @@ def test_a_cast_that_keras_makes_is_not_the_user_s() -> None:
 
 
 # Devices
+
+
+def test_calls_that_are_not_pretended_are_one_note_for_each_consequence() -> None:
+    seen = not_pretended("torch.cuda.Stream", "torch.cuda.Event")
+    seen.not_pretended.insert(1, NotPretended(call="torch.cuda.utilization", source="train.py:8", instead="it is nan"))
+    first, second = rules.findings([seen])
+    assert second.message == "Virtual GPUs do not imitate torch.cuda.utilization: it is nan."
+    assert first.message == (
+        "Virtual GPUs do not imitate torch.cuda.Stream (also torch.cuda.Event at train.py:4): it does nothing."
+    )
+
+
+def test_a_call_that_is_refused_ends_the_step_and_not_what_was_seen_before() -> None:
+    error, warning = rules.findings([refused("NotPretendedError")])
+    assert (error.id, error.severity, error.source) == ("gpu.not_pretended", "error", "train.py:12")
+    assert error.message.startswith("Virtual GPUs do not imitate torch.cuda.graph. The step ends here")
+    assert warning.id == "sync.item"
+    assert {finding.id for finding in rules.findings([refused("RuntimeError")])} == {"step.raised", "sync.item"}
 
 
 def test_a_hidden_module_explains_the_failure() -> None:

@@ -114,11 +114,7 @@ def test_the_other_checks_are_the_real_ones():
     pairs = [[(one, one)], [(one, one + 1e-3)], [(one, one), (one, one + 2e-5)], [(one, one[:2])], []]
     objects = [False, True, True, True, False]
     assert other_checks.say(pairs, "") == {"np.allclose": objects, "assert_close": objects, "polygraphy": objects}
-
-
-def test_no_framework_comes_with_the_other_checks():
-    other_checks.say([OUTPUTS], "")
-    assert not {"torch", "tensorflow", "keras", "polygraphy"} & sys.modules.keys()
+    assert not {"torch", "tensorflow", "keras", "polygraphy"} & sys.modules.keys()  # they ran in another process
 
 
 def test_an_interpreter_without_torch_is_said():

@@ -12,7 +12,7 @@ from parity.core import random
 from parity.core.errors import UsageError
 from torch_impl.dropout import Key, dropout, keep, number
 from torch_impl.harness.masks import Masks
-from torch_impl.instruments.virtual_devices import virtual_devices
+from torch_impl.instruments.virtual_replicas import virtual_devices
 
 WORDS = random.mask_key(3, "a.b", 1)
 SHAPES = [(), (7,), (5, 4, 12), (2, 3, 5, 5)]

@@ -10,6 +10,7 @@ from torch import nn
 
 from parity.core import random
 from parity.core.errors import BackendError, UsageError
+from torch_impl.harness import masks
 
 X6 = {"x": {"shape": [4, 6]}}
 IDS = {"ids": {"shape": [2, 5], "dtype": "int64", "range": [0, 10]}}
@@ -192,6 +193,16 @@ def test_dropout_takes_the_shared_masks_by_order(tmp_path):
     assert np.array_equal(trace.step(2)["activation/first"], trace.step(0)["input/input"])  # an evaluation drops none
     assert nn.functional.dropout(torch.ones(1000), 0.5).sum() not in (0, 1000)  # what was replaced is back
     assert pair_helpers.drop is nn.functional.dropout
+
+
+def test_the_loaded_files_are_searched_once_per_run(tmp_path, monkeypatch):
+    """However many steps there are: the files are thousands."""
+    trained, searches, search = case("Dropping", X6, train={}), [], masks._loaded
+    surveyed(trained, tmp_path)
+    monkeypatch.setattr(masks, "_loaded", lambda: searches.append(1) or search())
+    assert trained.steps == 2
+    recorded(trained, tmp_path)
+    assert len(searches) == 2  # in the low and in the high run
 
 
 def test_dropout_that_cannot_be_shared_is_refused_in_training_alone(tmp_path):

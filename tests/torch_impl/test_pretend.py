@@ -11,13 +11,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from torch_impl.doctor.pretend import pretend
 from torch_impl.instruments.pretended.devices import name
+from torch_impl.instruments.pretended.unpretended import NotPretendedError
 from torch_impl.instruments.values import real
 
 
 @pytest.fixture(autouse=True, scope="module")
 def gpus():
-    with pretend(2):
-        yield
+    with pretend(2) as not_pretended:
+        yield not_pretended
 
 
 def ones(*shape, device="cuda", **settings):
@@ -286,14 +287,80 @@ def test_torch_cuda_tells_of_the_devices():
     assert torch.cuda.is_bf16_supported()
 
 
-def test_streams_events_and_ranges_can_be_used():
-    stream, start, end = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+def calls(gpus):
+    return {noted.call for noted in gpus}
+
+
+def test_what_every_script_calls_is_no_news(gpus):
+    gpus.clear()
+    for function in (torch.cuda.synchronize, torch.cuda.empty_cache, torch.cuda.reset_peak_memory_stats):
+        function()
+    with torch.cuda.nvtx.range("work"):
+        torch.cuda.memory.max_memory_allocated()
+        torch.cuda.random.manual_seed_all(0)
+    nn.DataParallel(nn.Linear(2, 2).cuda())(ones(4, 2))  # which uses streams by itself
+    assert not gpus
+
+
+def test_streams_and_events_are_passed_over_and_noted(gpus):
+    gpus.clear()
+    stream, start, end = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True), torch.Event("cuda")
     start.record()
-    with torch.cuda.stream(stream), torch.cuda.nvtx.range("work"):
+    with torch.cuda.stream(stream):
         x = ones(2) * 2
     x.record_stream(stream)
     torch.cuda.current_stream().wait_stream(stream)
     end.record()
-    for function in (torch.cuda.synchronize, torch.cuda.empty_cache, torch.cuda.reset_peak_memory_stats):
-        function()
-    assert start.elapsed_time(end) > 0
+    assert f"{start.elapsed_time(end):.1f} ms" == "nan ms"
+    assert end.query()
+    assert isinstance(stream, torch.cuda.Stream)
+    assert x.tolist() == [2.0, 2.0]
+    asked = {"torch.cuda.Stream", "torch.cuda.Event", "torch.Event", "torch.cuda.stream", "torch.cuda.current_stream"}
+    assert calls(gpus) == asked
+    assert all("missing wait" in noted.instead and "test_pretend.py:" in noted.source for noted in gpus)
+
+
+def test_a_line_is_noted_once(gpus):
+    gpus.clear()
+    for _ in range(3):
+        torch.cuda.Stream()
+    assert len(gpus) == 1
+
+
+def test_a_reading_is_nan_and_noted(gpus):
+    gpus.clear()
+    stats = torch.cuda.memory_stats()
+    assert np.isnan([stats["active.all.peak"], stats.get("other"), torch.cuda.utilization() / 2]).all()
+    assert list(stats.items()) == []
+    assert calls(gpus) == {"torch.cuda.memory_stats", "torch.cuda.utilization"}
+
+
+@pytest.mark.parametrize(
+    ("call", "do"),
+    [
+        ("torch.cuda.CUDAGraph", lambda: torch.cuda.CUDAGraph()),
+        ("torch.cuda.make_graphed_callables", lambda: torch.cuda.make_graphed_callables(nn.Linear(2, 2), (ones(2),))),
+        ("torch.cuda.caching_allocator_alloc", lambda: torch.cuda.caching_allocator_alloc(8)),
+    ],
+)
+def test_what_a_program_needs_and_is_not_pretended_is_refused_by_name(gpus, call, do):
+    gpus.clear()
+    with pytest.raises(NotPretendedError, match=f"Virtual GPUs do not imitate {call}, which fails without a GPU"):
+        do()
+    assert call in calls(gpus)
+
+
+def test_the_old_types_of_tensors_are_pytorch_s_and_need_a_build_with_cuda(gpus):
+    if torch.backends.cuda.is_built():
+        assert str(torch.ones(2).type(torch.cuda.FloatTensor).device) == "cuda:0"
+    else:
+        with pytest.raises(NotPretendedError, match=r"Virtual GPUs do not imitate torch\.cuda\.FloatTensor"):
+            torch.ones(2).type(torch.cuda.FloatTensor)
+
+
+def test_what_works_without_a_gpu_stays_torch_s_own(gpus):
+    gpus.clear()
+    assert torch.cuda.is_tf32_supported()
+    assert [str(part.device) for part in torch.cuda.comm.scatter(ones(4), [0, 1])] == ["cuda:0", "cuda:1"]
+    assert not isinstance(1, torch.cuda.CUDAGraph)
+    assert not gpus

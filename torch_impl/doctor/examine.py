@@ -106,7 +106,7 @@ def _machine(job: DoctorJob) -> Iterator[Evidence]:
             evidence.devices, evidence.physical = ["cpu"] * job.devices, ["CPU (process)"] * job.devices
         elif job.virtual:
             evidence.physical = ["CPU (virtual)"] * job.devices
-            stack.enter_context(pretend(job.devices))
+            evidence.not_pretended = stack.enter_context(pretend(job.devices))
         else:
             evidence.physical = [torch.cuda.get_device_name(i) for i in range(job.devices)]
         if rank.of > 1:

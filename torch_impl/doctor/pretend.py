@@ -6,29 +6,32 @@ instruments/pretended/, and are restored when the context ends.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
 
-from torch_impl.instruments.pretended import batch_norm, casts, devices, libraries, runtime, tensors
+from parity.doctor.evidence.pretended import NotPretended
+from torch_impl.instruments.pretended import batch_norm, devices, libraries, runtime, tensors
 from torch_impl.instruments.pretended.devices import CALLED
-from torch_impl.instruments.virtual_devices import TYPE, Machine, virtual_devices
+from torch_impl.instruments.virtual_devices import TYPE, Machine
+from torch_impl.instruments.virtual_replicas import virtual_devices
 
 CPU = torch.device("cpu")
 MISSING = object()
 
 
 @contextmanager
-def pretend(count: int, physical: torch.device = CPU) -> Iterator[None]:
-    """Provide `count` devices "cuda:i" within the block; `physical` computes for them."""
-    if physical.type == CALLED:
-        torch.cuda.init()  # must happen now: the program's own call is replaced by one that does nothing
-    machine = Machine(physical, CALLED, count)
+def pretend(count: int) -> Iterator[list[NotPretended]]:
+    """Provide `count` devices "cuda:i" within the block.
+
+    Yields a list that will hold the program's calls that are not imitated.
+    """
+    machine = Machine(CPU, CALLED, count)
     with virtual_devices(machine):
         torch.zeros(())  # this imports torch._dynamo, which must see PyTorch before it is patched
         with _patched(machine):
-            yield
+            yield machine.not_pretended
 
 
 @contextmanager
@@ -52,8 +55,15 @@ def _patched(machine: Machine) -> Iterator[None]:
         for owner, name, value in list(_patches(machine)):
             stack.callback(_put_back, owner, name, vars(owner).get(name, MISSING))
             setattr(owner, name, value)
-        stack.callback(torch.set_default_device, None)
+        stack.callback(_forget_default_device)
         yield
+
+
+def _forget_default_device() -> None:
+    """Make the CPU the default again if the program has chosen another device."""
+    with suppress(AttributeError):  # torch 2.9 raises it if None has been set before
+        if torch.get_default_device() != CPU:
+            torch.set_default_device(None)
 
 
 def _patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
@@ -61,7 +71,6 @@ def _patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
     yield from tensors.patches(machine)
     yield from runtime.patches(machine)
     yield from libraries.patches(machine)
-    yield from casts.patches()
     yield from batch_norm.patches()
 
 

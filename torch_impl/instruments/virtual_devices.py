@@ -5,16 +5,14 @@ tensors do. Autograd, modules and optimizers work on it unchanged. `lazy` is a d
 backend of a plain build uses.
 """
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import torch
-from torch.nn import Module, functional
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from parity.doctor.evidence.pretended import NotPretended
 
 TYPE = "lazy"
 COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
@@ -29,10 +27,6 @@ ON_HOST = {
     torch.ops.aten._pad_packed_sequence.default: 1,
 }
 RESULT_ON_HOST = {torch.ops.aten._pack_padded_sequence.default: 1, torch.ops.aten._pad_packed_sequence.default: 1}
-# The functions that torch.autocast casts to the lower precision and to float32, as far as the models here use them
-# (docs.pytorch.org/docs/stable/amp.html, op eligibility).
-LOWER = ("linear", "conv2d", "scaled_dot_product_attention")
-FLOAT32 = {"cpu": ("mse_loss", "cross_entropy"), "cuda": ("mse_loss", "cross_entropy", "layer_norm")}
 _DATA, _DEVICE = torch._C.TensorBase.data, torch._C.TensorBase.device
 
 
@@ -71,6 +65,7 @@ class Machine:
     called: str = TYPE
     count: int | None = None
     current: int = 0
+    not_pretended: list[NotPretended] = field(default_factory=list)  # what the program called that is not imitated
 
     def place(self, device: torch.device) -> torch.device:
         """Return the virtual device for a device that the program names; any other device unchanged.
@@ -106,37 +101,6 @@ class VirtualDevices(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         return _compute(func, args, kwargs or {})
-
-
-@contextmanager
-def virtual_devices(physical: torch.device | Machine) -> Iterator[None]:
-    """Provide virtual devices `lazy:i`, as many as are used, within the block; nn.DataParallel runs on them.
-
-    nn.DataParallel itself is unchanged. Replaced are the CUDA parts that it uses: the type of available devices, the
-    copying functions in C++ (which a CPU build lacks), and the threads that give each replica a stream of its own.
-    torch.autocast ignores virtual tensors, so its casts are made here, except for pretended GPUs, where
-    pretended/casts.py makes them.
-    """
-    machine = physical if isinstance(physical, Machine) else Machine(physical)
-    module = sys.modules["torch.nn.parallel.data_parallel"]  # torch.nn.parallel's attribute is a function
-    patches = [
-        mock.patch.object(torch.Tensor, "data", property(_DATA.__get__, set_data)),
-        mock.patch.object(module, "_get_available_device_type", lambda: TYPE),
-        mock.patch.object(module, "parallel_apply", _one_after_the_other),
-        mock.patch.object(torch.cuda.nccl, "is_available", lambda tensors: False),
-        mock.patch.object(torch._C, "_scatter", _scatter, create=True),
-        mock.patch.object(torch._C, "_gather", _gather, create=True),
-        mock.patch.object(torch._C, "_broadcast_coalesced", _broadcast, create=True),
-    ]
-    kind = machine.physical.type
-    for name in (*LOWER, *FLOAT32[kind]) if machine.called == TYPE else ():
-        cast = _autocast(getattr(functional, name), kind, lower=name in LOWER)
-        patches.append(mock.patch.object(functional, name, cast))
-    with ExitStack() as stack:
-        for patch in patches:
-            stack.enter_context(patch)
-        stack.enter_context(VirtualDevices(machine))
-        yield
 
 
 def _compute(func: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
@@ -213,22 +177,6 @@ def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
     return function(value)
 
 
-def _autocast(function: Callable[..., Any], kind: str, lower: bool) -> Callable[..., Any]:
-    """Wrap a function so that its arguments are cast as torch.autocast would, where that is on."""
-
-    def cast(*args: Any, **kwargs: Any) -> Any:
-        if not torch.is_autocast_enabled(kind):
-            return function(*args, **kwargs)
-        dtype = torch.get_autocast_dtype(kind) if lower else torch.float32
-
-        def to(value: Any) -> Any:
-            return value.to(dtype) if isinstance(value, VirtualTensor) and value.is_floating_point() else value
-
-        return function(*map(to, args), **{name: to(value) for name, value in kwargs.items()})
-
-    return cast
-
-
 def _common_device(tensors: Iterable[torch.Tensor]) -> torch.device:
     """Return the device of all tensors; scalars on the CPU may be combined with any device.
 
@@ -241,28 +189,3 @@ def _common_device(tensors: Iterable[torch.Tensor]) -> torch.device:
             f"Expected all tensors to be on the same device, but found at least two devices, {first} and {second}!"
         )
     return devices[0] if devices else torch.device("cpu")
-
-
-def _at(index: int) -> torch.device:
-    return torch.device("cpu") if index == -1 else torch.device(TYPE, index)
-
-
-def _scatter(
-    tensor: torch.Tensor, devices: list[int], sizes: list[int] | None, dim: int, streams: Any
-) -> list[torch.Tensor]:
-    parts = tensor.chunk(len(devices), dim) if sizes is None else tensor.split(sizes, dim)
-    return [part.to(_at(device)) for part, device in zip(parts, devices, strict=False)]
-
-
-def _gather(tensors: Sequence[torch.Tensor], dim: int, destination: int) -> torch.Tensor:
-    return torch.cat([tensor.to(_at(destination)) for tensor in tensors], dim)
-
-
-def _broadcast(tensors: Sequence[torch.Tensor], devices: list[int], buffer_size: int) -> list[list[torch.Tensor]]:
-    return [[tensor.detach().to(_at(device)) for tensor in tensors] for device in devices]
-
-
-def _one_after_the_other(
-    modules: Sequence[Module], inputs: Sequence[tuple], kwargs: Sequence[dict], devices: Sequence[int]
-) -> list[Any]:
-    return [module(*args, **named) for module, args, named in zip(modules, inputs, kwargs, strict=True)]

@@ -12,6 +12,7 @@ from parity.doctor.evidence.common import Fact
 from parity.doctor.evidence.functions import Eager, Retrace
 from parity.doctor.evidence.model import Module, Move, Weight
 from parity.doctor.evidence.ops import Broadcast, Call, Copy, Failure, InPlace, NotFinite, Soft
+from parity.doctor.evidence.pretended import NotPretended
 from parity.doctor.evidence.training import Backward, Cut, Event, Gradient, Held, LossCall, Optimizer
 
 
@@ -78,6 +79,7 @@ class Evidence(Fact):
         moved: whether the model was built on the host and put on the first device by the doctor.
         later: what a step raised that was no longer observed.
         changed: whether all steps together changed any parameter that is to be trained; None if that is not known.
+        not_pretended: calls that virtual GPUs do not imitate, each once for each line.
         profile: the file to which the profile was written.
     """
 
@@ -98,5 +100,6 @@ class Evidence(Fact):
     changed: bool | None = None
     retraces: list[Retrace] = []
     eager: list[Eager] = []
+    not_pretended: list[NotPretended] = []
     times: list[Time] = []
     profile: str = ""

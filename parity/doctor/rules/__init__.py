@@ -17,6 +17,7 @@ from parity.doctor.rules import (
     losses,
     modes,
     placement,
+    pretended,
     shapes,
     strays,
     syncs,
@@ -30,6 +31,7 @@ __all__ = ["IDS", "findings", "hanging"]
 
 RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     failures.failed,
+    pretended.not_pretended,
     strays.hidden,
     strays.placed,
     strays.optimizer_state,

@@ -8,7 +8,7 @@ from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Tensor
 from parity.doctor.evidence.ops import Failure, InPlace
 from parity.doctor.finding import Finding
-from parity.doctor.rules import dtypes, learning, mismatches, words
+from parity.doctor.rules import dtypes, learning, mismatches, pretended, words
 from parity.doctor.rules.facts import FLOATS, INTEGERS, is_input, make_finding, module
 
 Explanation = Callable[[Evidence, Step, Failure], Finding | None]
@@ -174,6 +174,7 @@ def _doubles(evidence: Evidence, doubles: list[Tensor], failure: Failure) -> Fin
 
 
 EXPLANATIONS: tuple[Explanation, ...] = (
+    pretended.ended,
     in_place,
     ids_range,
     no_gradients,

@@ -12,6 +12,7 @@ IDS = {
     "finite.forward": "the first NaN or infinity, in the forward pass or the loss",
     "function.eager": "a part of a tf.function runs in Python",
     "function.retraced": "a tf.function is traced again and again",
+    "gpu.not_pretended": "virtual GPUs do not imitate a call of the program",
     "input.copied_again": "an input is copied to the same device several times in a step",
     "input.device": "an input is on another device than the model",
     "input.not_contiguous": "a large batch goes to a GPU and is not contiguous",

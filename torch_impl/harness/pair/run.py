@@ -86,15 +86,15 @@ class _Course:
         self.model.train()
         optimizer = self._optimizer()
         masks = Masks(self.case.seed, 0, ordered=True)
-        for step in range(self.case.steps):
-            with masks.drawn(self.model):
+        with masks.drawn(self.model):  # around all steps, because it looks through every loaded file
+            for step in range(self.case.steps):
                 self._gradients(step)
-            with user_errors("the optimizer's step fails"):
-                optimizer.step()
-            self.probe.state(optimizer)
-            self.recorder.next_step()
-            masks.on_step()
-            self.model.zero_grad()
+                with user_errors("the optimizer's step fails"):
+                    optimizer.step()
+                self.probe.state(optimizer)
+                self.recorder.next_step()
+                masks.on_step()
+                self.model.zero_grad()
 
     def _gradients(self, step: int) -> None:
         """Run the forward pass, loss and backward pass of one step."""

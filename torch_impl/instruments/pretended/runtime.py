@@ -1,10 +1,10 @@
-"""Replaces torch.cuda and torch.accelerator for virtual devices: their number, the current one, streams, memory.
+"""Replaces what every training script calls of torch.cuda and torch.accelerator: devices, seeds, waiting, memory.
 
-Work on a virtual device is complete when its call returns, so there is nothing to wait for. Random numbers come from
-the CPU's generator, which the seeding functions of torch.cuda leave alone.
+Work on a virtual device is complete when its call returns, so there is nothing to wait for, and no memory of a GPU is
+in use. Random numbers come from the CPU's generator, which the seeding functions of torch.cuda leave alone. What is not
+replaced here, unpretended.py passes over or refuses.
 """
 
-import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from torch_impl.instruments.pretended import unpretended
 from torch_impl.instruments.pretended.devices import located
 from torch_impl.instruments.virtual_devices import Machine
 
@@ -20,7 +21,7 @@ MEMORY = 80 * 2**30
 NOTHING = """
     _lazy_init empty_cache init ipc_collect manual_seed manual_seed_all reset_accumulated_memory_stats
     reset_max_memory_allocated reset_max_memory_cached reset_peak_memory_stats seed seed_all
-    set_per_process_memory_fraction set_rng_state set_rng_state_all set_stream set_sync_debug_mode synchronize
+    set_per_process_memory_fraction set_rng_state set_rng_state_all set_sync_debug_mode synchronize
 """
 VALUES = {
     "can_device_access_peer": True,
@@ -39,66 +40,7 @@ VALUES = {
     "memory_allocated": 0,
     "memory_cached": 0,
     "memory_reserved": 0,
-    "memory_stats": {},
-    "memory_summary": "",
 }
-
-
-class Stream:
-    """A stream whose work is always complete."""
-
-    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any):
-        self.device, self.priority = device, priority
-
-    def __enter__(self) -> "Stream":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        pass
-
-    def query(self) -> bool:
-        """Return whether its work is complete: always."""
-        return True
-
-    def is_capturing(self) -> bool:
-        """Return whether it is capturing a graph: never."""
-        return False
-
-    def record_event(self, event: "Event | None" = None) -> "Event":
-        """Return an event that has happened."""
-        event = event or Event()
-        event.record()
-        return event
-
-    def synchronize(self, *args: Any) -> None:
-        """Return at once, as there is nothing to wait for."""
-
-    wait_event = wait_stream = synchronize
-
-
-class Event:
-    """A point in time."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        self._seconds = 0.0
-
-    def record(self, stream: Any = None) -> None:
-        """Make it happen now."""
-        self._seconds = time.perf_counter()
-
-    def elapsed_time(self, end: "Event") -> float:
-        """Return the milliseconds from this event to `end`."""
-        return (end._seconds - self._seconds) * 1000
-
-    def query(self) -> bool:
-        """Return whether it has happened: always."""
-        return True
-
-    def wait(self, stream: Any = None) -> None:
-        """Return at once, as there is nothing to wait for."""
-
-    def synchronize(self) -> None:
-        """Return at once, as there is nothing to wait for."""
 
 
 def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
@@ -106,18 +48,17 @@ def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
     values = {name: _always(None) for name in NOTHING.split()} | {
         name: _always(value) for name, value in VALUES.items()
     }
-    values |= _devices(machine) | _streams(machine) | _randomness(machine)
-    for name, value in values.items():
-        yield torch.cuda, name, value
+    values |= _devices(machine) | _randomness(machine)
+    for module in (torch.cuda, torch.cuda.memory, torch.cuda.random):
+        for name in values.keys() & vars(module).keys():
+            yield module, name, values[name]
     for name, value in {**values, **_accelerator(machine)}.items():
         if hasattr(torch.accelerator, name):
             yield torch.accelerator, name, value
-    yield torch, "Stream", Stream
-    yield torch, "Event", Event
+    yield from unpretended.patches(machine, set(values))
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         yield torch.cuda.nvtx, name, _always(0)
     yield torch.cuda.nvtx, "range", lambda *args, **kwargs: nullcontext()
-    yield torch.cuda, "memory", SimpleNamespace(**vars(torch.cuda.memory) | values)
     yield torch.backends.cudnn, "is_acceptable", _always(False)
 
 
@@ -159,34 +100,8 @@ def _devices(machine: Machine) -> dict[str, Any]:
     }
 
 
-def _streams(machine: Machine) -> dict[str, Any]:
-    def stream(device: Any = None) -> Stream:
-        return Stream(torch.device(machine.called, machine.current))
-
-    def within(stream: Stream | None) -> Any:
-        return nullcontext(stream)
-
-    return {
-        "Event": Event,
-        "Stream": Stream,
-        "StreamContext": within,
-        "current_stream": stream,
-        "default_stream": stream,
-        "stream": within,
-    }
-
-
 def _randomness(machine: Machine) -> dict[str, Any]:
-    """Return the functions for random numbers, of the CPU's generator or that of the physical GPU."""
-    if machine.physical.type == "cuda":
-        generator = torch.cuda.default_generators[machine.physical.index or 0]
-        return {
-            "get_rng_state": lambda device=None: generator.get_state(),
-            "manual_seed": generator.manual_seed,
-            "manual_seed_all": generator.manual_seed,
-            "set_rng_state": lambda state, device=None: generator.set_state(state),
-            "synchronize": lambda device=None: torch._C._cuda_synchronize(),
-        }
+    """Return the functions for random numbers, which are the CPU's."""
     return {
         "get_rng_state": lambda device=None: torch.get_rng_state(),
         "get_rng_state_all": lambda: [torch.get_rng_state()] * (machine.count or 1),

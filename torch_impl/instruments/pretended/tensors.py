@@ -14,6 +14,7 @@ from torch.nn import Parameter
 from torch.nn.parameter import UninitializedTensorMixin
 
 from torch_impl.instruments.pretended.devices import located
+from torch_impl.instruments.pretended.unpretended import Refused
 from torch_impl.instruments.virtual_devices import Machine, VirtualTensor, place, set_data
 
 _Tensor = torch.Tensor
@@ -34,6 +35,8 @@ def _places(machine: Machine) -> dict[str, Any]:
     """Return the attributes that report where a tensor is."""
 
     def kind(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], Refused):
+            return self.to(args[0](1))  # a tensor of this type; raises if PyTorch is built without CUDA
         if args or kwargs or not isinstance(self, VirtualTensor):
             return _BASE.type(self, *args, **kwargs)
         return f"torch.{machine.called}.{_BASE.type(self).rpartition('.')[2]}"
