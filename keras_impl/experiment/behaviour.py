@@ -15,7 +15,7 @@ from parity.diagnose.experiment.probes import Responses
 
 def inputs(args: tuple, kwargs: dict[str, Any]) -> list[Array]:
     """Return the tensors that a call takes, in the order of its arguments."""
-    return [_array(tensor) for tensor in tensors((args, kwargs))]
+    return [_array(tensor) for tensor in tensors((args, kwargs)) if _holds_numbers(tensor)]
 
 
 def answered(
@@ -38,7 +38,9 @@ def answered(
     sources = {
         number: found
         for number, leaf in enumerate(leaves)
-        if isinstance(leaf, (tf.Tensor, np.ndarray)) and (found := source(_array(leaf), canonical))
+        if isinstance(leaf, (tf.Tensor, np.ndarray))
+        and _holds_numbers(leaf)
+        and (found := source(_array(leaf), canonical))
     }
 
     def answer(probe: Sequence[Array]) -> Array:
@@ -55,10 +57,16 @@ def answered(
     return probes.responses(answer, canonical)
 
 
+def _holds_numbers(tensor: Any) -> bool:
+    """Return whether a tensor holds real numbers or truth values, rather than complex numbers or texts."""
+    dtype = tf.as_dtype(tensor.dtype)
+    return dtype.is_floating or dtype.is_integer or dtype.is_bool
+
+
 def _array(tensor: Any) -> Array:
-    """Return a copy of a tensor as an array; numbers with fractions in float64."""
-    array = np.array(tensor)
-    return array.astype(np.float64) if array.dtype.kind not in "iub" else array
+    """Return a copy of a tensor as an array of float64, int64 or bool."""
+    dtype = tf.as_dtype(tensor.dtype)
+    return np.array(tensor).astype(np.float64 if dtype.is_floating else np.bool_ if dtype.is_bool else np.int64)
 
 
 def _like(array: Array, tensor: Any) -> tf.Tensor:

@@ -7,6 +7,7 @@ made of.
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_callbacks  # what sees every op has no public name
 
@@ -64,4 +65,5 @@ def _content(tensor: tf.Tensor) -> Array | None:
     array = tensor.numpy()
     if tensor.dtype.is_complex:
         array = array.view(array.real.dtype)
-    return array.astype("float64" if array.dtype.kind not in "iub" else array.dtype)
+    kinds = {"b": np.bool_, "i": np.int64, "u": np.int64}
+    return array.astype(kinds.get(array.dtype.kind, np.float64))

@@ -48,15 +48,14 @@ class Experiment(NamedTuple):
         unknown = guilty(examined.result, examined.unequal, examined.places)
         try:
             named = self._searched(asked, {one.where: one for one in unknown})
+            for where, found in named.items():
+                examined.result.causes = with_causes(examined.result.causes, where, found)
             left = {one.where: one for one in unknown if one.where not in named}
             described = self._described(_asked(asked, left, plain))
+            examined.result.causes = with_descriptions(examined.result.causes, described)
         except BackendError as error:
             reason = f"the modules whose cause is unknown could not be called again: {error}"
             examined.result.not_compared.append(reason)
-            return
-        for where, found in named.items():
-            examined.result.causes = with_causes(examined.result.causes, where, found)
-        examined.result.causes = with_descriptions(examined.result.causes, described)
 
     def _searched(self, asked: Asked, unknown: dict[str, Guilty]) -> dict[str, list[Cause]]:
         """Return the causes that are found by the places for which they are asked.

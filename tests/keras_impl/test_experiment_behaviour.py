@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 from keras_impl.experiment.behaviour import answered, inputs
+from parity.diagnose.experiment import probes
 from parity.diagnose.experiment.behaviour import describe
 from parity.diagnose.experiment.probes import Responses
 
@@ -67,3 +68,14 @@ def test_inputs_are_found_in_the_arguments_whatever_their_axes_and_names():
     own = answered(last, (tf.constant(IMAGES),), {"scale": 1.0}, canonical)
     one = answered(lambda x: ops.leaky_relu(x, 0.01), tuple(map(tf.constant, canonical)), {}, canonical)
     assert "torch 0.01 x below zero, keras 0.3 x" in describe(one, own)
+
+
+def test_integers_of_any_size_and_texts_are_no_obstacle(tmp_path):
+    def rows(x, ids, text):
+        return ops.take(x, ops.cast(ids, "int32"), 0)
+
+    args = X, np.array([0, 1], np.int16), np.array(["a"])
+    assert [array.dtype.name for array in inputs(args, {})] == ["float64", "int64"]
+    probes.write(answers(rows, *args), tmp_path)
+    words = describe(probes.read(tmp_path), answers(lambda *given: rows(*given) * 2.0, *args))
+    assert words == "both act on each element alone; torch x, keras 2 x"

@@ -342,3 +342,4 @@ def test_responses_are_read_as_they_were_written(tmp_path: Path) -> None:
     one, other = (responses(lambda inputs, s=s: leaky(s)(inputs[0]), [X]) for s in (0.1, 0.2))
     probes.write(one, tmp_path)
     assert describe(probes.read(tmp_path), other) == describe(one, other)
+    assert np.array_equal(probes.inputs(tmp_path)[0], X) and probes.inputs(tmp_path / "none") == []

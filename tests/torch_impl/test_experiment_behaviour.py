@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from parity.diagnose.experiment import probes
 from parity.diagnose.experiment.behaviour import describe
 from parity.diagnose.experiment.probes import Responses
 from torch_impl.experiment.behaviour import answered, inputs
@@ -77,3 +78,14 @@ def test_inputs_are_found_in_the_arguments_whatever_their_axes_and_names():
     one = answered(nn.LeakyReLU(), (IMAGES,), {}, canonical)
     assert "torch 0.01 x below zero, keras 0.3 x" in describe(one, own)
     np.testing.assert_array_equal(own.outputs["given"], functional.leaky_relu(IMAGES, 0.3).numpy())
+
+
+def test_integers_of_any_size_and_complex_numbers_are_no_obstacle(tmp_path):
+    def rows(x, ids, turn):
+        return x[ids.long()] * turn.real
+
+    args = X, torch.tensor([0, 1], dtype=torch.int16), torch.ones(8, dtype=torch.complex128)
+    assert [array.dtype.name for array in inputs(args, {})] == ["float64", "int64"]
+    probes.write(answers(rows, *args), tmp_path)
+    words = describe(probes.read(tmp_path), answers(lambda *given: rows(*given) * 2.0, *args))
+    assert words == "both act on each element alone; torch x, keras 2 x"

@@ -19,7 +19,7 @@ from torch_impl.instruments.origins import tensors
 
 def inputs(args: tuple, kwargs: dict[str, Any]) -> list[Array]:
     """Return the tensors that a call takes, in the order of its arguments."""
-    return [_array(tensor) for tensor in tensors((args, kwargs))]
+    return [_array(tensor) for tensor in tensors((args, kwargs)) if not tensor.is_complex()]
 
 
 def answered(
@@ -41,7 +41,7 @@ def answered(
     sources = {
         number: found
         for number, leaf in enumerate(leaves)
-        if isinstance(leaf, torch.Tensor) and (found := source(_array(leaf), canonical))
+        if isinstance(leaf, torch.Tensor) and not leaf.is_complex() and (found := source(_array(leaf), canonical))
     }
 
     def answer(probe: Sequence[Array]) -> Array:
@@ -60,9 +60,9 @@ def answered(
 
 
 def _array(tensor: torch.Tensor) -> Array:
-    """Return a copy of a tensor as an array; numbers with fractions in float64."""
-    tensor = tensor.detach().cpu()
-    return (tensor.double() if tensor.is_floating_point() else tensor).clone().numpy()
+    """Return a copy of a tensor as an array of float64, int64 or bool."""
+    kind = torch.float64 if tensor.is_floating_point() else torch.bool if tensor.dtype == torch.bool else torch.int64
+    return tensor.detach().cpu().to(kind, copy=True).numpy()
 
 
 def _like(array: Array, tensor: torch.Tensor) -> torch.Tensor:

@@ -106,6 +106,6 @@ def _content(tensor: torch.Tensor) -> Array | None:
     tensor = tensor.detach()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
-    if tensor.is_floating_point():
-        tensor = tensor.double()
+    if tensor.dtype != torch.bool:
+        tensor = tensor.double() if tensor.is_floating_point() else tensor.long()
     return tensor.cpu().clone().numpy()

@@ -143,3 +143,8 @@ def read(folder: Path) -> Responses:
     inputs = [array for key, array in tensors.items() if key.startswith("input/")]
     outputs = {key.removeprefix("output/"): array for key, array in tensors.items() if key.startswith("output/")}
     return Responses(inputs, outputs)
+
+
+def inputs(folder: Path) -> Inputs:
+    """Return the inputs of responses in a folder; none if there are no responses."""
+    return read(folder).inputs if (folder / f"{FILE}.safetensors").exists() else []

@@ -120,7 +120,7 @@ def _describe(question: Question, live: Live) -> None:
     """Write what the module executes, and what it answers to the probes."""
     folder = Path(question.description)
     ops.write(live.recorded(), folder)
-    inputs = probes.read(Path(question.inputs)).inputs if question.inputs else live.inputs()
+    inputs = probes.inputs(Path(question.inputs)) if question.inputs else live.inputs()
     if inputs and live.arguments()[0]:
         probes.write(live.answered(inputs), folder)
 
