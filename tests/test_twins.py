@@ -161,6 +161,7 @@ CALLED = {
     "Calls.__init__",
     "Calls.watched",
     "line_of",
+    "nearest",
     "rank",
     "tensors",
 }

@@ -1,7 +1,7 @@
 """A user's model that lives, of which one layer can be called again as it was called in the first forward pass."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -11,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import math_ops  # through which TensorFlow's own functions cast their constants
 
+from keras_impl.experiment.behaviour import answered, inputs
+from keras_impl.experiment.ops import recorded
 from keras_impl.harness import kinds
 from keras_impl.harness.pair import layers, values
 from keras_impl.harness.pair.outputs import flat
@@ -19,6 +21,8 @@ from keras_impl.harness.pair.vary import opened as instance
 from parity.core.arrays import Array, Floats
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
+from parity.diagnose.experiment.ops import Recording
+from parity.diagnose.experiment.probes import Responses
 from parity.doctor import ownership
 from parity.pairs.coverage import Observer
 from parity.pairs.vary.record import reproduced
@@ -110,6 +114,28 @@ class Live:
         is_whole = self._call == self._whole
         module = self._layers[self._scope]
         return {} if is_whole else self._arguments, Owner(self._scope, kinds.kind(module), module)
+
+    def recorded(self) -> Recording:
+        """Return the ops that the layer executes when it is called again."""
+        return recorded(self.replay)
+
+    def inputs(self) -> list[Array]:
+        """Return the tensors that the layer is called again with; none if only the whole model can be."""
+        return inputs((), self.arguments()[0])
+
+    def answered(self, canonical: Sequence[Array]) -> Responses:
+        """Return what the layer answers to the probes that are made of these inputs."""
+        arguments = self.arguments()[0]
+        before = dict(arguments)
+
+        def call(**changed: Any) -> Array:
+            arguments.update(changed)
+            return self.replay()
+
+        try:
+            return answered(call, (), before, canonical)
+        finally:
+            arguments.update(before)
 
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes.

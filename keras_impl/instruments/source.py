@@ -43,6 +43,11 @@ def line(owner: object = None) -> str:
     return text(*_spot(frame_)) if frame_ else ""
 
 
+def nearest() -> str:
+    """Return the user's line that is running; if there is none, that of an installed package that is no framework."""
+    return line() or _library_line()
+
+
 def frame(owner: object = None) -> FrameType | None:
     """Return the frame of the user's line that is running."""
     users = (candidate for candidate in _stack(sys._getframe(1)) if kind(_spot(candidate)[0]) == USER)
@@ -98,6 +103,17 @@ def _judged(file: str, _programs: tuple[str, ...]) -> int:
         return USER if owner == "user" else PASSED
     packages = [file.removeprefix(above) for above in ABOVE if file.startswith(above)]
     return PASSED if any(package.startswith(PASSING) for package in packages) else LIBRARY
+
+
+def _library_line() -> str:
+    spots = (_spot(frame) for frame in _stack(sys._getframe(1)))
+    file, number = next((spot for spot in spots if _is_models(spot[0], ownership.programs())), ("", 0))
+    return f"{ownership.in_package(file)}:{number}" if file else ""
+
+
+@cache
+def _is_models(file: str, _programs: tuple[str, ...]) -> bool:
+    return ownership.is_models(file)
 
 
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:

@@ -6,6 +6,7 @@ framework, in the standard library, or in a folder of installed packages. An ins
 """
 
 import os
+import re
 import sysconfig
 from collections.abc import Sequence
 from functools import cache
@@ -117,6 +118,12 @@ def _resolved_too(paths: Sequence[str]) -> list[str]:
 def _within(paths: Sequence[str], homes: Sequence[str]) -> list[str]:
     """Return the rest of each path that is a home or lies within one."""
     return [path[len(home) :] for path in paths for home in homes if f"{path}{os.sep}".startswith(f"{home}{os.sep}")]
+
+
+def in_package(file: str) -> str:
+    """Return the path of an installed file within the folder of packages: "torchvision/models/resnet.py"."""
+    site = re.search(rf".*{re.escape(os.sep)}(?:{'|'.join(SITES)}){re.escape(os.sep)}", file)
+    return file[site.end() :] if site else file
 
 
 def _is_installed(path: str) -> bool:

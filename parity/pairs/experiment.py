@@ -1,6 +1,6 @@
 """Ask the living models of a pair what they do differently, where the recorded traces do not tell."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +10,8 @@ from parity.core.errors import BackendError
 from parity.core.names import MODEL
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.entries import Cause
-from parity.diagnose.experiment.causes import causes, with_causes
+from parity.diagnose.experiment.causes import causes, with_causes, with_descriptions
+from parity.diagnose.experiment.description import description
 from parity.diagnose.experiment.questions import Asked, Guilty, guilty
 from parity.diagnose.place import around, plain
 from parity.pairs.file import PairFile
@@ -47,12 +48,14 @@ class Experiment(NamedTuple):
         unknown = guilty(examined.result, examined.unequal, examined.places)
         try:
             named = self._searched(asked, {one.where: one for one in unknown})
+            for where, found in named.items():
+                examined.result.causes = with_causes(examined.result.causes, where, found)
+            left = {one.where: one for one in unknown if one.where not in named}
+            described = self._described(_asked(asked, left, plain))
+            examined.result.causes = with_descriptions(examined.result.causes, described)
         except BackendError as error:
             reason = f"the modules whose cause is unknown could not be called again: {error}"
             examined.result.not_compared.append(reason)
-            return
-        for where, found in named.items():
-            examined.result.causes = with_causes(examined.result.causes, where, found)
 
     def _searched(self, asked: Asked, unknown: dict[str, Guilty]) -> dict[str, list[Cause]]:
         """Return the causes that are found by the places for which they are asked.
@@ -63,11 +66,7 @@ class Experiment(NamedTuple):
         named: dict[str, list[Cause]] = {}
         told: dict[str, tuple[Question, Question]] = {}
         for place in (plain, self._around, lambda where: MODEL):
-            questions = {
-                where: both_sides
-                for where, one in unknown.items()
-                if where not in named and (both_sides := asked.questions(one._replace(where=place(where))))
-            }
+            questions = _asked(asked, {where: one for where, one in unknown.items() if where not in named}, place)
             named |= self._named({where: new for where, new in questions.items() if new != told.get(where)})
             told |= questions
         return named
@@ -97,22 +96,54 @@ class Experiment(NamedTuple):
 
     def _answers(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, tuple[Outcome, Outcome]]:
         """Return both sides' answers to each question. Raises BackendError if a side fails."""
-        folders = [self.folder / "experiments" / backend.name for backend in self.backends]
+        self._ask([[both_sides[side] for both_sides in questions.values()] for side in (0, 1)])
+        torch, keras = (experiment.read(self._folder(side)) for side in (0, 1))
+        return dict(zip(questions, zip(torch, keras, strict=True), strict=True))
+
+    def _described(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, str]:
+        """Return what both sides do in words, where no change was found that explains the difference."""
+        if not questions:
+            return {}
+        folders = [[str(self._folder(side) / str(number)) for number in range(len(questions))] for side in (0, 1)]
+        torch = [
+            replace(asked[0], description=mine) for asked, mine in zip(questions.values(), folders[0], strict=True)
+        ]
+        keras = [
+            replace(asked[1], description=theirs, inputs=mine)
+            for asked, mine, theirs in zip(questions.values(), *folders, strict=True)
+        ]
+        self._ask([torch, []])  # torch first, as Keras gets torch's inputs
+        self._ask([[], keras])
+        words = (description(Path(mine), Path(theirs)) for mine, theirs in zip(*folders, strict=True))
+        return dict(zip(questions, words, strict=True))
+
+    def _ask(self, questions: Sequence[Sequence[Question]]) -> None:
+        """Let the sides answer their questions; a side without any is not asked. Raises BackendError if one fails."""
         contexts = replace(self.context, mapping=None, matching=None), self.context
         jobs = {
             backend: ExperimentJob(
                 case=self.file.case,
-                folder=str(folders[side].absolute()),
+                folder=str(self._folder(side)),
                 pair=contexts[side],
-                questions=[both_sides[side] for both_sides in questions.values()],
+                questions=list(questions[side]),
             )
             for side, backend in enumerate(self.backends)
+            if questions[side]
         }
         for answer in both(jobs).values():
             if answer.status != "done":
                 raise BackendError(answer.message)
-        torch, keras = map(experiment.read, folders)
-        return dict(zip(questions, zip(torch, keras, strict=True), strict=True))
+
+    def _folder(self, side: int) -> Path:
+        return (self.folder / "experiments" / self.backends[side].name).absolute()
+
+
+def _asked(
+    asked: Asked, unknown: Mapping[str, Guilty], place: Callable[[str], str]
+) -> dict[str, tuple[Question, Question]]:
+    """Return the questions about modules, each asked of the place that `place` returns for it."""
+    questions = {where: asked.questions(one._replace(where=place(where))) for where, one in unknown.items()}
+    return {where: both_sides for where, both_sides in questions.items() if both_sides}
 
 
 def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:

@@ -65,6 +65,16 @@ def test_all_but_what_teaches_is_this_project_s_own(package: str) -> None:
     assert {owner for name, owner in owners.items() if name not in teaching} == {"own"}
 
 
+def test_the_code_of_models_is_the_users_and_that_of_libraries_but_not_a_frameworks() -> None:
+    assert ownership.is_models(__file__) and ownership.is_models(msgspec.__file__)
+    assert not any(map(ownership.is_models, (numpy.__file__, json.__file__, parity.__file__)))
+
+
+@pytest.mark.parametrize(("file", "told"), [(f"{SITE}/einops/einops.py", "einops/einops.py"), ("/a/b.py", "/a/b.py")])
+def test_the_file_of_a_package_is_told_from_its_folder_on(file: str, told: str) -> None:
+    assert ownership.in_package(file) == told
+
+
 def test_a_path_is_also_compared_resolved(tmp_path: Path) -> None:
     os.symlink(Path(parity.__file__).parent, tmp_path / "linked")
     assert ownership.owner(str(tmp_path / "linked" / "errors.py")) == "own"

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -15,11 +15,15 @@ from torch.utils import _pytree as pytree
 from parity.core.arrays import Array, Floats
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
+from parity.diagnose.experiment.ops import Recording
+from parity.diagnose.experiment.probes import Responses
 from parity.doctor import ownership
 from parity.pairs.coverage import Observer
 from parity.pairs.vary.record import reproduced
 from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import Question
+from torch_impl.experiment.behaviour import answered, inputs
+from torch_impl.experiment.ops import recorded
 from torch_impl.harness import kinds
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.probe import observed
@@ -104,6 +108,28 @@ class Live:
         is_whole = self._call == self._whole
         module = self._modules[self._scope]
         return {} if is_whole else self._arguments, Owner(self._scope, kinds.kind(module), module)
+
+    def recorded(self) -> Recording:
+        """Return the ops that the module executes when it is called again."""
+        return recorded(self.replay)
+
+    def inputs(self) -> list[Array]:
+        """Return the tensors that the module is called again with; none if only the whole model can be."""
+        return inputs((), self.arguments()[0])
+
+    def answered(self, canonical: Sequence[Array]) -> Responses:
+        """Return what the module answers to the probes that are made of these inputs."""
+        arguments = self.arguments()[0]
+        before = dict(arguments)
+
+        def call(**changed: Any) -> Array:
+            arguments.update(changed)
+            return self.replay()
+
+        try:
+            return answered(call, (), before, canonical)
+        finally:
+            arguments.update(before)
 
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes: torch has none."""

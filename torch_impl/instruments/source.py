@@ -39,6 +39,11 @@ def line(owner: object = None) -> str:
     return _text(frame_.f_code, frame_.f_lineno) if frame_ else ""
 
 
+def nearest() -> str:
+    """Return the user's line that is running; if there is none, that of an installed package that is no framework."""
+    return line() or _library_line()
+
+
 def frame(owner: object = None) -> FrameType | None:
     """Return the frame of the user's line that is running."""
     frame_: FrameType | None = sys._getframe(1)
@@ -80,6 +85,18 @@ def line_of(traceback: TracebackType | None) -> str:
             innermost = _text(traceback.tb_frame.f_code, traceback.tb_lineno)
         traceback = traceback.tb_next
     return innermost
+
+
+def _library_line() -> str:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_models(frame.f_code.co_filename, ownership.programs()):
+        frame = frame.f_back
+    return f"{ownership.in_package(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else ""
+
+
+@cache
+def _is_models(file: str, _programs: tuple[str, ...]) -> bool:
+    return ownership.is_models(file)
 
 
 def _kind(code: CodeType) -> int:

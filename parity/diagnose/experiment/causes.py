@@ -1,7 +1,7 @@
 """The causes that experiments have found, as entries of the report."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -106,6 +106,14 @@ def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) ->
         else:
             result.append(entry)
     return result
+
+
+def with_descriptions(entries: Sequence[Cause], described: Mapping[str, str]) -> list[Cause]:
+    """Return the report's causes with a description of what both sides do as the evidence of unknown ones."""
+    return [
+        {**entry, "evidence": words} if entry["id"] == UNKNOWN and (words := described.get(entry["where"])) else entry
+        for entry in entries
+    ]
 
 
 def _of_kind(outcome: Outcome, path: str, kind: str) -> Outcome:

@@ -13,10 +13,12 @@ from parity.core import precision
 from parity.core.arrays import Array, Floats
 from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
-from parity.diagnose.experiment import knobs
+from parity.diagnose.experiment import knobs, ops, probes
 from parity.diagnose.experiment.candidates import FUNCTIONS, alternatives, candidates
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
+from parity.diagnose.experiment.ops import Recording
+from parity.diagnose.experiment.probes import Responses
 from parity.diagnose.experiment.search import Found, Search
 from parity.diagnose.observation import Seen, seen
 from parity.runtime.job import ExperimentJob
@@ -48,6 +50,15 @@ class Live(Protocol):
 
     def arguments(self) -> tuple[dict[str, Any], Owner]:
         """Return the arguments with which the module is called again, which may be changed, and the module."""
+
+    def recorded(self) -> Recording:
+        """Return the ops that the module executes when it is called again."""
+
+    def inputs(self) -> list[Array]:
+        """Return the tensors that the module is called again with; none if only the whole model can be."""
+
+    def answered(self, canonical: Sequence[Array]) -> Responses:
+        """Return what the module answers to the probes that are made of these inputs."""
 
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes."""
@@ -84,6 +95,9 @@ def _answer(question: Question, live: Live) -> Outcome:
             return Outcome(problem="the module does not make the tensor when it is called again")
     except (UsageError, BackendError) as error:
         return Outcome(problem=str(error))
+    if question.description:
+        _describe(question, live)
+        return Outcome()
     run, read = executed(live.replay, live.is_models, live.is_paused)
     all_knobs = list(_knobs(live, run, read))
     settings = [_plain(knob.value) for knob in all_knobs]
@@ -100,6 +114,15 @@ def _answer(question: Question, live: Live) -> Outcome:
     )
     found = [_told(each) for each in search.found(all_knobs, list(knobs.joint(all_knobs)))]
     return Outcome(settings=settings, found=found, tried=len(all_knobs))
+
+
+def _describe(question: Question, live: Live) -> None:
+    """Write what the module executes, and what it answers to the probes."""
+    folder = Path(question.description)
+    ops.write(live.recorded(), folder)
+    inputs = probes.inputs(Path(question.inputs)) if question.inputs else live.inputs()
+    if inputs and live.arguments()[0]:
+        probes.write(live.answered(inputs), folder)
 
 
 def _recorded(folder: str, key: str) -> Seen | None:

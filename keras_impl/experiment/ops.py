@@ -1,0 +1,69 @@
+"""The ops of a module's call, in the order of their execution, with the user's lines that call them.
+
+TensorFlow calls back after each op that it executes eagerly. Keras's own functions are seen as the ops that they are
+made of.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import op_callbacks  # what sees every op has no public name
+
+from keras_impl.instruments import source
+from keras_impl.instruments.origins import tensors
+from parity.core.arrays import Array
+from parity.diagnose.experiment.ops import Kind, Recorder, Recording
+
+MOVES = ("Identity", "Reshape", "Transpose", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Snapshot")
+SELECTS = ("Split", "SplitV", "StridedSlice", "Slice", "Unpack", "Pack", "ConcatV2")
+
+
+def recorded(replay: Callable[[], Any]) -> Recording:
+    """Call `replay` and return the ops that it executes.
+
+    Args:
+        replay: calls the module again, in float64, and returns its outputs, or arrays of their numbers.
+    """
+    recorder = Recorder(id, _content)
+
+    def see(kind: Any, inputs: tuple, attributes: Any, outputs: list, op_name: Any = None, graph: Any = None) -> None:
+        """Record one op."""
+        if graph is not None:
+            return
+        name = kind.decode() if isinstance(kind, bytes) else kind
+        given, made = _numeric(inputs), _numeric(outputs)
+        if given or not inputs:  # reading a variable takes a handle: what it returns is given, as an input is
+            numbers = [recorder.number(tensor) for tensor in given]
+            recorder.add(name, source.nearest(), numbers, made, _kind(name) if given else "computed")
+
+    op_callbacks.add_op_callback(see)
+    try:
+        outputs = replay()
+    finally:
+        op_callbacks.remove_op_callback(see)
+    return recorder.recording(tensors(outputs))
+
+
+def _kind(name: str) -> Kind:
+    """Return whether an op computes, moves its first input as a whole, or selects or joins parts."""
+    return "moved" if name in MOVES else "selected" if name in SELECTS else "computed"
+
+
+def _numeric(values: Any) -> list[tf.Tensor]:
+    """Return the tensors that hold numbers."""
+    return [value for value in values if isinstance(value, tf.Tensor) and _holds_numbers(value.dtype)]
+
+
+def _holds_numbers(dtype: tf.DType) -> bool:
+    return dtype.is_floating or dtype.is_integer or dtype.is_bool or dtype.is_complex
+
+
+def _content(tensor: tf.Tensor) -> Array | None:
+    """Return a tensor's numbers; TensorFlow's arrays may be overwritten later."""
+    array = tensor.numpy()
+    if tensor.dtype.is_complex:
+        array = array.view(array.real.dtype)
+    kinds = {"b": np.bool_, "i": np.int64, "u": np.int64}
+    return array.astype(kinds.get(array.dtype.kind, np.float64))

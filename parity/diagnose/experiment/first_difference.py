@@ -1,0 +1,183 @@
+"""The first op at which two recorded calls part: what goes into it agrees, what comes out has no counterpart.
+
+Ops are not paired by their names or order, as one framework fuses what the other takes apart. Instead each tensor is
+looked for on the other side by its numbers. From the returned tensors that have no counterpart one goes back through
+those that have none either, until all that an op takes has one. An op whose own output has no counterpart, while all
+that is computed from it has, is another way to the same result; this walk never reaches it.
+"""
+
+import math
+from typing import NamedTuple
+
+from parity.diagnose.experiment import values
+from parity.diagnose.experiment.ops import Recording
+from parity.diagnose.experiment.values import Table, Value
+
+
+class Parting(NamedTuple):
+    """The op of one side at which the calls part.
+
+    `sources` are the user's lines that made what the op takes; `inputs` are the recorded tensors themselves.
+    """
+
+    name: str
+    line: str
+    sources: tuple[str, ...]
+    inputs: frozenset[int]
+    output: Value
+
+
+class Difference(NamedTuple):
+    """The first difference; a side is None if it has no further op: it returns what agrees so far."""
+
+    torch: Parting | None
+    keras: Parting | None
+    apart: float | None  # from the nearest tensor of the other side, relative to the largest; None for other sizes
+    opposite_masks: bool  # what the two ops take is alike, except that one mask is the other's opposite
+    cut: bool  # not all tensors were kept; a later one may have parted already
+
+
+class _Side:
+    """A recording as a graph. Moved tensors are taken for what they are made of."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.ops = recording.calls.ops
+        self.values = {number: Value(array) for number, array in recording.arrays.items()}
+        self.makers = {number: op for op in self.ops if op.kind != "moved" for number in op.outputs}
+        self.lines = {number: op.line for op in self.ops for number in op.outputs}  # of what made or moved a tensor
+        self._roots: dict[int, int] = {}
+        for op in self.ops:
+            if op.kind == "moved":
+                self._roots[op.outputs[0]] = self.root(op.inputs[0])
+        self._returned = [self.root(number) for number in recording.calls.returned]
+        self.matched: dict[int, set[int]] = {}  # the counterparts of a tensor
+        self._agreed: set[int] = set()
+        self._apart: set[int] = set()  # the tensors without a counterpart on which what is returned depends
+
+    def root(self, number: int) -> int:
+        """Return the number of the tensor that this one is a moved form of."""
+        return self._roots.get(number, number)
+
+    def inputs(self, number: int) -> list[int]:
+        """Return what the maker of a tensor takes."""
+        return list(map(self.root, self.makers[number].inputs))
+
+    def partings(self) -> list[Parting]:
+        """Return the ops from which on what the module returns differs, in the order of their execution."""
+        self._agree()
+        open_ = [number for number in self._returned if number in self.makers and number not in self.matched]
+        while open_:
+            number = open_.pop()
+            if number not in self._apart:
+                self._apart.add(number)
+                open_ += [each for each in self.inputs(number) if each not in self._agreed]
+        first = [number for number in sorted(self._apart) if self._agreed.issuperset(self.inputs(number))]
+        return [self._parting(number) for number in first if number in self.values]
+
+    def nearest(self, output: Value) -> float:
+        """Return how far the nearest tensor without a counterpart is; infinite if there is none of this size."""
+        distances = (values.apart(self.values[number], output) for number in self._apart if number in self.values)
+        return min((distance for distance in distances if distance is not None), default=math.inf)
+
+    def _agree(self) -> None:
+        """Note which tensors have a counterpart, or are nothing that could have one.
+
+        The latter are inputs, weights, literals, shapes, masks, and parts of tensors that agree.
+        """
+        given = self.values.keys() - self.makers.keys()
+        literals = {number for number in given if self.values[number].size == 1}
+        masks = {number for number in given if self.values[number].is_integer or self.values[number].is_plain}
+        self._agreed |= {each for op in self.ops for each in map(self.root, op.inputs)} - self.makers.keys()
+        for number, op in self.makers.items():
+            inputs, value = self.inputs(number), self.values.get(number)
+            if value is not None and value.size == 1 and literals.issuperset(inputs):
+                literals.add(number)
+            if value is not None and masks.issuperset(inputs) and (value.is_integer or value.is_plain):
+                masks.add(number)
+            is_part = op.kind == "selected" and self._agreed.issuperset(inputs)
+            is_none = value is not None and (value.is_shape or (number in masks and value.is_plain))
+            if number in self.matched or number in literals or is_part or is_none:
+                self._agreed.add(number)
+
+    def _parting(self, number: int) -> Parting:
+        op = self.makers[number]
+        sources = dict.fromkeys(self.lines[each] for each in op.inputs if self.lines.get(each))
+        inputs = frozenset(map(self.root, op.inputs))
+        return Parting(op.name, op.line, tuple(sources), inputs, self.values[number])
+
+
+def first_difference(torch: Recording, keras: Recording) -> Difference | None:
+    """Return where the calls part first; None if all that both return has a counterpart."""
+    one, other = _Side(torch), _Side(keras)
+    _match(one, other)
+    here, there = one.partings(), other.partings()
+    if not here and not there:
+        return None
+    first, second = _nearest(here, there, one)
+    distances = [side.nearest(op.output) for side, op in ((other, first), (one, second)) if op]
+    distance = min(distances)
+    masks = first is not None and second is not None and _opposite(first, second, one, other)
+    return Difference(
+        first, second, distance if math.isfinite(distance) else None, masks, torch.calls.cut or keras.calls.cut
+    )
+
+
+def sentence(difference: Difference) -> str:
+    """Return in words where the calls part."""
+    torch, keras = difference.torch, difference.keras
+    parts = [f"torch {_place(torch)}, keras {_place(keras)}: what goes in agrees, what comes out does not"]
+    if difference.apart is not None:
+        parts.append(f"the nearest tensors are {difference.apart:.1e} of their largest value apart")
+    if difference.opposite_masks:
+        parts.append("the mask is the other side's opposite")
+    if torch and keras and (sources := _sources("torch", torch) + _sources("keras", keras)):
+        parts.append("what goes in was made at " + ", ".join(sources))
+    if difference.cut:
+        parts.append("not all tensors were kept, so that the calls may part earlier")
+    return "; ".join(parts)
+
+
+def _place(parting: Parting | None) -> str:
+    if parting is None:
+        return "has no such op"
+    return f"`{parting.name}`" + (f" at {parting.line}" if parting.line else "")
+
+
+def _sources(side: str, parting: Parting) -> list[str]:
+    """Return the lines that made what an op takes, if they are not its own line."""
+    return [f"{source} ({side})" for source in parting.sources if source != parting.line]
+
+
+def _match(one: _Side, other: _Side) -> None:
+    """Note which tensors have which counterparts."""
+    table = Table(other.values)
+    for number, value in one.values.items():
+        for partner in table.equals(value):
+            if _tells(number in one.makers, partner in other.makers, value):
+                one.matched.setdefault(number, set()).add(partner)
+                other.matched.setdefault(partner, set()).add(number)
+
+
+def _tells(made: bool, made_there: bool, value: Value) -> bool:
+    """Return whether two equal tensors are counterparts: a computed constant is none of a literal."""
+    return made == made_there or not value.is_plain
+
+
+def _nearest(here: list[Parting], there: list[Parting], one: _Side) -> tuple[Parting | None, Parting | None]:
+    """Return the ops of both sides that are most likely each other's: of the same inputs, with outputs close by."""
+    if not here or not there:
+        return (here[0] if here else None), (there[0] if there else None)
+
+    def rank(pair: tuple[Parting, Parting]) -> tuple[bool, float]:
+        known = set[int]().union(*(one.matched.get(number, ()) for number in pair[0].inputs))
+        distance = values.apart(pair[0].output, pair[1].output)
+        return not known & pair[1].inputs, 2.0 if distance is None else distance
+
+    return min(((first, second) for first in here for second in there), key=rank)
+
+
+def _opposite(first: Parting, second: Parting, one: _Side, other: _Side) -> bool:
+    """Return whether a mask that one op takes is the opposite of one that the other op takes, and equal to none."""
+    masks = [one.values[number] for number in first.inputs if number in one.values]
+    theirs = [other.values[number] for number in second.inputs if number in other.values]
+    return any(values.opposite(mask, another) for mask in masks for another in theirs)

@@ -1,0 +1,382 @@
+"""The first op at which two recorded calls part, on programs of numpy functions that are recorded as ops."""
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parity.core.arrays import Array
+from parity.core.errors import TraceError
+from parity.diagnose.experiment import ops, values
+from parity.diagnose.experiment.first_difference import Difference, first_difference, sentence
+from parity.diagnose.experiment.ops import Recorder, Recording
+from parity.diagnose.experiment.values import Value
+
+Program = Callable[["Tape", Array], Any]
+X = np.random.default_rng(0).normal(size=(4, 3, 6))
+W = np.random.default_rng(1).normal(size=(6, 6))
+
+
+class Tape:
+    """Runs functions of numpy as ops; the line of an op is its number."""
+
+    def __init__(self, room: int = ops.LARGEST) -> None:
+        self.recorder = Recorder(id, lambda array: np.array(array), room)
+        self.count = 0
+
+    def __call__(self, name: str, function: Callable[..., Any], *inputs: Any, kind: ops.Kind = "computed") -> Array:
+        output = np.array(function(*inputs))
+        numbers = [self.recorder.number(each) for each in inputs]
+        self.count += 1
+        self.recorder.add(name, f"{name}:{self.count}", numbers, [output], kind)
+        return output
+
+
+def record(program: Program, room: int = ops.LARGEST) -> Recording:
+    tape = Tape(room)
+    return tape.recorder.recording([program(tape, X.copy())])
+
+
+def parting(one: Program, other: Program) -> Difference | None:
+    return first_difference(record(one), record(other))
+
+
+def names(found: Difference | None) -> tuple[str, str] | None:
+    if found is None:
+        return None
+    return found.torch.name if found.torch else "", found.keras.name if found.keras else ""
+
+
+def softmax(x: Array, axis: int = -1) -> Array:
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def fused_softmax(t: Tape, x: Array, axis: int = -1) -> Array:
+    return t("softmax", lambda x: softmax(x, axis), x)
+
+
+def softmax_by_hand(t: Tape, x: Array) -> Array:
+    e = t("exp", np.exp, x)
+    total = t("sum", lambda e: e.sum(-1, keepdims=True), e)
+    return t("div", np.divide, e, total)
+
+
+def norm(t: Tape, x: Array, eps: float = 1e-5, axis: int = -1) -> Array:
+    centred = t("centre", lambda x: x - x.mean(axis, keepdims=True), x)
+    variance = t("variance", lambda c: (c * c).mean(axis, keepdims=True), centred)
+    return t("rsqrt", lambda c, v: c * (1.0 / np.sqrt(v + eps)), centred, variance)
+
+
+def norm_by_roots(t: Tape, x: Array, eps: float = 1e-5) -> Array:
+    mean = t("mean", lambda x: x.mean(-1, keepdims=True), x)
+    variance = t("var", lambda x, m: (x * x).mean(-1, keepdims=True) - m * m, x, mean)
+    root = t("sqrt", lambda v: np.sqrt(v + eps), variance)
+    return t("divide", lambda x, m, r: (x - m) / r, x, mean, root)
+
+
+def fused_norm(t: Tape, x: Array, eps: float = 1e-5) -> Array:
+    return t("layer_norm", lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps), x)
+
+
+def matmul(t: Tape, x: Array) -> Array:
+    return t("matmul", np.matmul, x, W)
+
+
+def einsum(t: Tape, x: Array) -> Array:
+    turned = t("transpose", lambda x: x.transpose(2, 0, 1).copy(), x, kind="moved")
+    return t("einsum", lambda x: np.einsum("ibt,io->tbo", x, W), turned)
+
+
+def matmul_in_parts(t: Tape, x: Array) -> Array:
+    left = t("left", lambda x: x[..., :2] @ W[:2], x)
+    right = t("right", lambda x: x[..., 2:] @ W[2:], x)
+    return t("add", np.add, left, right)
+
+
+def relu(t: Tape, x: Array) -> Array:
+    return t("relu", lambda x: np.maximum(x, 0.0), x)
+
+
+SAME = {
+    "softmax": (fused_softmax, softmax_by_hand),
+    "norm": (norm, norm_by_roots, fused_norm),
+    "linear": (matmul, einsum, matmul_in_parts),
+}
+WAYS = [(one, other) for ways in SAME.values() for one, other in product(ways, ways)]
+
+
+def chain(*steps: Callable[..., Array]) -> Program:
+    """A program of steps one after the other."""
+
+    def run(t: Tape, x: Array) -> Array:
+        for step in steps:
+            x = step(t, x)
+        return x
+
+    return run
+
+
+@pytest.mark.parametrize(("one", "other"), WAYS)
+def test_other_ways_to_the_same_result_are_no_difference(one: Program, other: Program) -> None:
+    assert parting(one, other) is None
+    assert parting(chain(matmul, one, relu), chain(einsum, other, relu)) is None
+
+
+def double(t: Tape, x: Array) -> Array:
+    return t("double", lambda x: 2.0 * x, x)
+
+
+def scaled(t: Tape, x: Array) -> Array:
+    return t("scale", lambda x: 0.5 * x, x)
+
+
+def softmax_of_axis_1(t: Tape, x: Array) -> Array:
+    return fused_softmax(t, x, 1)
+
+
+# What differs: two programs, and the ops at which they part.
+PARTED = {
+    "another factor": (double, scaled, "double", "scale"),
+    "another axis": (fused_softmax, softmax_of_axis_1, "softmax", "softmax"),
+    "a norm over another axis": (norm, lambda t, x: norm(t, x, axis=1), "centre", "centre"),
+    "another epsilon": (norm, lambda t, x: norm(t, x, eps=1e-3), "rsqrt", "rsqrt"),
+    "another epsilon in other ways": (norm, lambda t, x: fused_norm(t, x, eps=1e-3), "centre", "layer_norm"),
+    "an op more": (chain(matmul, double, fused_softmax), chain(matmul, fused_softmax), "double", "softmax"),
+    "two ops exchanged": (chain(norm, relu, matmul), chain(relu, norm, matmul), "centre", "relu"),
+    "an op dropped at the end": (chain(matmul, relu), matmul, "relu", ""),
+    "no op at all": (relu, lambda t, x: x, "relu", ""),
+}
+
+
+@pytest.mark.parametrize("what", PARTED)
+@pytest.mark.parametrize("before", [lambda t, x: x, matmul])
+@pytest.mark.parametrize("after", [lambda t, x: x, matmul])
+def test_the_ops_that_part_are_found(what: str, before: Any, after: Any) -> None:
+    one, other, torch, keras = PARTED[what]
+    if after is matmul and not keras:
+        keras = "matmul"
+    here, there = chain(before, one, after), chain(before, other, after)
+    assert names(parting(here, there)) == (torch, keras)
+    assert names(parting(there, here)) == (keras, torch)
+
+
+def test_ways_that_differ_before_the_fault_are_passed_over() -> None:
+    here = chain(fused_norm, softmax_by_hand, double, matmul)
+    there = chain(norm_by_roots, fused_softmax, scaled, einsum)
+    found = parting(here, there)
+    assert names(found) == ("double", "scale") and found is not None and found.apart is not None
+    assert 0.1 < found.apart <= 0.75  # twice and half the same, or nearer to what follows
+    assert found.torch is not None and found.torch.sources == ("div:4",)
+    assert sentence(found) == (
+        "torch `double` at double:5, keras `scale` at scale:6: what goes in agrees, what comes out does not; "
+        f"the nearest tensors are {found.apart:.1e} of their largest value apart; "
+        "what goes in was made at div:4 (torch), softmax:5 (keras)"
+    )
+
+
+STEPS = st.lists(st.sampled_from([*SAME.values(), (relu,), (scaled,)]), min_size=1, max_size=6)
+
+
+@settings(deadline=None)
+@given(STEPS, st.randoms(use_true_random=False))
+def test_a_port_written_in_other_ways_is_no_difference(steps: list[tuple[Any, ...]], choice: Any) -> None:
+    one, other = (chain(*map(choice.choice, steps)) for _ in range(2))
+    assert parting(one, other) is None
+
+
+@settings(deadline=None)
+@given(STEPS, st.randoms(use_true_random=False), st.integers(0, 5))
+def test_an_op_more_is_found_wherever_it_stands(steps: list[tuple[Any, ...]], choice: Any, at: int) -> None:
+    def extra(t: Tape, x: Array) -> Array:
+        return t("extra", lambda x: x + np.sin(3.0 * x) + 0.125, x)  # no norm undoes this
+
+    one, other = ([choice.choice(ways) for ways in steps] for _ in range(2))
+    at = min(at, len(steps))
+    found = parting(chain(*one[:at], extra, *one[at:]), chain(*other))
+    assert found is not None and found.torch is not None and found.torch.name == "extra"
+    found = parting(chain(*one), chain(*other[:at], extra, *other[at:]))
+    assert found is not None and found.keras is not None and found.keras.name == "extra"
+
+
+def masked(t: Tape, x: Array, allowed: Array, fill: float = -np.inf) -> Array:
+    scores = matmul(t, x)
+    hidden = t("where", lambda m, s: np.where(m, s, fill), allowed, scores)
+    return fused_softmax(t, hidden)
+
+
+LENGTHS = np.arange(6)
+
+
+def keep(t: Tape, x: Array, fill: float = -np.inf) -> Array:
+    return masked(t, x, t("less", lambda n: n < 4, LENGTHS), fill)
+
+
+def drop(t: Tape, x: Array) -> Array:
+    scores, mask = matmul(t, x), t("greater_equal", lambda n: n >= 4, LENGTHS)
+    hidden = t("masked_fill", lambda m, s: np.where(m, -1e9, s), mask, scores)
+    return fused_softmax(t, hidden)
+
+
+def keep_what_is_to_drop(t: Tape, x: Array) -> Array:
+    return masked(t, x, t("greater_equal", lambda n: n >= 4, LENGTHS))
+
+
+def test_a_mask_of_the_other_polarity_is_no_difference_where_it_is_used_so() -> None:
+    assert parting(keep, drop) is None
+    assert parting(drop, lambda t, x: keep(t, x, -1e30)) is None
+
+
+def test_a_mask_used_the_wrong_way_round_is_found_where_it_is_used() -> None:
+    found = parting(keep, keep_what_is_to_drop)
+    assert names(found) == ("where", "where") and found is not None and found.opposite_masks
+    assert "the mask is the other side's opposite" in sentence(found)
+    found = parting(keep_what_is_to_drop, drop)
+    assert names(found) == ("where", "masked_fill") and found is not None and not found.opposite_masks
+
+
+def test_a_tensor_used_in_place_of_another_is_found_where_it_is_used() -> None:
+    def scores(t: Tape, x: Array, own: bool) -> Array:
+        query, key = matmul(t, x), double(t, x)
+        return t("scores", lambda q, k: q @ k.swapaxes(-1, -2), query, query if own else key)
+
+    found = parting(lambda t, x: scores(t, x, False), lambda t, x: scores(t, x, True))
+    assert names(found) == ("scores", "scores") and found is not None
+    assert found.torch is not None and found.torch.sources == ("matmul:1", "double:2")
+    assert found.keras is not None and found.keras.sources == ("matmul:1",)
+
+
+def test_a_part_of_another_tensor_is_found_where_it_is_used_or_returned() -> None:
+    def part(start: int, selected: bool = True) -> Program:
+        def run(t: Tape, x: Array) -> Array:
+            return t("slice", lambda x: x[:, start : start + 2], x, kind="selected" if selected else "computed")
+
+        return run
+
+    assert names(parting(part(0), part(1))) == ("slice", "slice")
+    used = parting(chain(part(0), matmul), chain(part(1), matmul))
+    assert names(used) == ("matmul", "matmul") and used is not None
+    assert used.torch is not None and used.torch.sources == ("slice:1",)
+    assert names(parting(chain(part(0), matmul), chain(part(1, False), matmul))) == ("matmul", "slice")
+
+
+def whole_then_parts(t: Tape, x: Array) -> Array:
+    return t("slice", lambda y: y[1:], chain(norm, matmul)(t, x), kind="selected")
+
+
+def part_first(t: Tape, x: Array) -> Array:
+    return chain(norm, matmul)(t, t("slice", lambda y: y[1:], x, kind="selected"))
+
+
+def test_parts_may_be_taken_early_or_late() -> None:
+    assert parting(whole_then_parts, part_first) is None
+    found = parting(chain(whole_then_parts, double), chain(part_first, scaled))
+    assert names(found) == ("double", "scale")
+    assert names(parting(whole_then_parts, chain(double, part_first))) == ("centre", "double")
+
+
+def test_a_mask_that_only_one_side_has_is_no_place_of_its_own() -> None:
+    def causal(t: Tape, x: Array) -> Array:
+        positions = t("arange", lambda: np.arange(6))
+        rows = t("rows", lambda n: n[:3, None] + 0, positions)
+        mask = t("less_equal", np.less_equal, positions, rows)
+        return fused_softmax(t, t("hide", lambda m, x: np.where(m, -1e9, x), mask, matmul(t, x)))
+
+    assert names(parting(chain(matmul, fused_softmax), causal)) == ("softmax", "hide")
+    assert names(parting(causal, chain(matmul, fused_softmax))) == ("hide", "softmax")
+
+
+def test_a_mask_made_of_numbers_is_judged_where_it_is_used() -> None:
+    def added(t: Tape, x: Array, polarity: bool) -> Array:
+        mask = t("less", lambda n: (n < 4) == polarity, LENGTHS)
+        zeros = t("zeros", lambda m: np.zeros(m.shape), mask)
+        bias = t("fill", lambda z, m: np.where(m, z, -np.inf), zeros, mask)
+        return fused_softmax(t, t("add", np.add, matmul(t, x), bias))
+
+    assert parting(lambda t, x: added(t, x, True), keep) is None
+    assert names(parting(lambda t, x: added(t, x, False), keep)) == ("add", "where")
+
+
+def test_constants_and_equal_values_do_not_hide_a_difference() -> None:
+    def dead(t: Tape, x: Array) -> Array:
+        return matmul(t, t("minimum", lambda x: np.minimum(x, 0.0) * 0.0, x))
+
+    def alive(t: Tape, x: Array) -> Array:
+        nothing = t.recorder.number(np.zeros_like(x))  # a literal that equals what the other side has computed
+        assert nothing >= 0
+        return matmul(t, relu(t, t("again", lambda x: x * 1.0, x)))
+
+    assert names(parting(alive, dead)) == ("relu", "minimum")
+    assert names(parting(dead, alive)) == ("minimum", "relu")
+
+
+def test_a_computed_literal_is_no_place() -> None:
+    def cast(t: Tape, x: Array) -> Array:
+        return t("mul", np.multiply, x, t("cast", lambda n: n, np.array(0.3)))
+
+    assert names(parting(cast, double)) == ("mul", "double")
+
+
+def test_what_has_no_room_is_said() -> None:
+    program = chain(matmul, double, matmul)
+    short = record(program, room=2 * X.nbytes + 8)
+    assert short.calls.cut and len(short.arrays) < len(record(program).arrays)
+    found = first_difference(record(chain(matmul, double, matmul, relu)), record(chain(matmul, double, matmul, matmul)))
+    assert found is not None and not found.cut
+    found = first_difference(record(chain(matmul, double, relu), room=3 * X.nbytes + W.nbytes), record(scaled))
+    assert found is not None and found.cut and sentence(found).endswith("may part earlier")
+
+
+def test_a_side_without_a_further_op_is_said() -> None:
+    found = parting(matmul, chain(matmul, relu))
+    assert found is not None and sentence(found).startswith("torch has no such op, keras `relu` at relu:2: ")
+
+
+def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
+    recording = record(chain(norm, keep))
+    ops.write(recording, tmp_path)
+    read = ops.read(tmp_path)
+    assert read.calls == recording.calls and read.arrays.keys() == recording.arrays.keys()
+    assert all(np.array_equal(read.arrays[n], recording.arrays[n]) for n in read.arrays)
+    assert first_difference(read, recording) is None
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b'{"ops": [], "returned": ["a"], "cut": false}'])
+def test_a_damaged_list_is_a_trace_error(text: bytes, tmp_path: Path) -> None:
+    ops.write(record(relu), tmp_path)
+    (tmp_path / "ops.json").write_bytes(text)
+    with pytest.raises(TraceError, match=r"ops\.json: cannot be read as a list of ops"):
+        ops.read(tmp_path)
+
+
+@given(st.permutations(range(3)), st.integers(0, 2**32 - 1), st.booleans())
+def test_values_are_found_in_any_order_of_axes(axes: list[int], seed: int, expanded: bool) -> None:
+    x = np.random.default_rng(seed).normal(size=(2, 3, 4))
+    moved = np.transpose(x, axes).reshape(-1, 2) * (1.0 + 2.0**-45)
+    assert values.equal(Value(x), Value(np.broadcast_to(moved, (3, *moved.shape)) if expanded else moved))
+    other = x.copy()
+    other[1, 2, 3] += 2.0**-30
+    assert not values.equal(Value(moved), Value(other))
+    assert not values.equal(Value(other), Value(moved))
+
+
+def test_a_large_fill_does_not_hide_small_differences() -> None:
+    x = np.where(np.arange(24).reshape(4, 6) % 3 == 0, -1e9, np.arange(24.0).reshape(4, 6))
+    assert values.equal(Value(x), Value(x.T)) and not values.equal(Value(x), Value(x + 1e-6))
+
+
+def test_infinities_and_nans_equal_themselves_alone() -> None:
+    x = np.array([1.0, -np.inf, np.nan, 2.0])
+    assert values.equal(Value(x), Value(x[::-1]))
+    assert not values.equal(Value(x), Value(np.array([1.0, -1e9, np.nan, 2.0])))
+
+
+def test_structs_refuse_fields_they_do_not_know() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(b'{"ops": [], "returned": [], "cut": false, "more": 1}', type=ops.Calls)

@@ -1,0 +1,70 @@
+"""A module's answers to chosen inputs, in canonical axes.
+
+PyTorch's axes are the canonical ones, unless the module's own inputs have them in another order than those given.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as tree  # PyTorch's public functions for nests of containers are not complete
+
+from parity.core.arrays import Array
+from parity.diagnose.experiment import probes
+from parity.diagnose.experiment.inputs import source
+from parity.diagnose.experiment.probes import Responses
+from torch_impl.instruments.origins import tensors
+
+
+def inputs(args: tuple, kwargs: dict[str, Any]) -> list[Array]:
+    """Return the tensors that a call takes, in the order of its arguments."""
+    return [_array(tensor) for tensor in tensors((args, kwargs)) if not tensor.is_complex()]
+
+
+def answered(
+    call: Callable[..., Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+    canonical: Sequence[Array],
+) -> Responses:
+    """Return what a module answers to the probes.
+
+    Args:
+        call: calls the module, in float64, and returns the output in question as an array in canonical axes, or
+            tensors in these axes, of which the first counts.
+        args: the arguments of the call in the pair's run; tensors among them are replaced.
+        kwargs: those given by name.
+        canonical: the inputs that the probes are made of, the same for both sides.
+    """
+    leaves, structure = tree.tree_flatten((args, kwargs))
+    sources = {
+        number: found
+        for number, leaf in enumerate(leaves)
+        if isinstance(leaf, torch.Tensor) and not leaf.is_complex() and (found := source(_array(leaf), canonical))
+    }
+
+    def answer(probe: Sequence[Array]) -> Array:
+        changed = [
+            _like(np.transpose(probe[sources[number].number], sources[number].axes), leaf)
+            if number in sources
+            else leaf
+            for number, leaf in enumerate(leaves)
+        ]
+        arguments, named = tree.tree_unflatten(changed, structure)
+        with torch.no_grad():
+            result = call(*arguments, **named)
+        return result if isinstance(result, np.ndarray) else _array(tensors(result)[0])
+
+    return probes.responses(answer, canonical)
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    """Return a copy of a tensor as an array of float64, int64 or bool."""
+    kind = torch.float64 if tensor.is_floating_point() else torch.bool if tensor.dtype == torch.bool else torch.int64
+    return tensor.detach().cpu().to(kind, copy=True).numpy()
+
+
+def _like(array: Array, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of an array's numbers, of the dtype and on the device of another tensor."""
+    return torch.tensor(np.ascontiguousarray(array), dtype=tensor.dtype, device=tensor.device)
