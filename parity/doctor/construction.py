@@ -1,8 +1,10 @@
 """Where the user's code makes an object: the chain of calls that is running while the object is initialised."""
 
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
@@ -17,7 +19,9 @@ NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 def made(owner: object) -> Made | None:
     """Return where the user's code makes `owner`, whose initialiser is running; None outside of the user's code."""
-    outer = list(_outside(owner, sys._getframe(1)))
+    stack = list(_stack(sys._getframe(1)))
+    outer = list(itertools.dropwhile(partial(_is_inside, owner), stack))
+    inner = [frame for frame in stack[: len(stack) - len(outer)] if _is_users(frame)]
     users = [frame for frame in outer if _is_users(frame)]
     if not users:
         return None
@@ -25,6 +29,7 @@ def made(owner: object) -> Made | None:
     return Made(
         source=f"{users[0].f_code.co_filename}:{users[0].f_lineno}",
         calls=_chain(outer),
+        initialisers=[call for frame in inner if (call := _call(frame))],
         positional=positional,
         keywords=keywords,
     )
@@ -50,14 +55,17 @@ def arguments(kind: type) -> tuple[list[str], list[str]]:
     return positional, list(dict.fromkeys(keywords))
 
 
-def _outside(owner: object, frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield the frames outside of the object's own methods, the innermost first."""
-    inside = True
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield the frames, the innermost first."""
     while frame is not None:
-        inside = inside and (_first_argument(frame) is owner or frame.f_code.co_name == "__new__" or _is_own(frame))
-        if not inside:
-            yield frame
+        yield frame
         frame = frame.f_back
+
+
+def _is_inside(owner: object, frame: FrameType) -> bool:
+    """Return whether a frame is a method of the object that is being made, or of this program."""
+    own = ownership.owner(frame.f_code.co_filename) == "own"
+    return own or _first_argument(frame) is owner or frame.f_code.co_name == "__new__"
 
 
 def _chain(frames: list[FrameType]) -> list[Frame]:
@@ -93,7 +101,3 @@ def _first_argument(frame: FrameType) -> object:
 
 def _is_users(frame: FrameType) -> bool:
     return ownership.owner(frame.f_code.co_filename) == "user"
-
-
-def _is_own(frame: FrameType) -> bool:
-    return ownership.owner(frame.f_code.co_filename) == "own"

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from rich.table import Table
 from rich.text import Text
 
-from parity.report import layouts, pairs
+from parity.report import layouts, pairs, repairs
 from parity.report.console import Console
 from parity.results import RANKING, CaseResult, Check, Divergence, LayoutCheck, Report, Side
 
@@ -39,7 +39,13 @@ VERDICT = max(map(len, COLOURS))  # columns of the verdict
 SECONDS = 6  # of the seconds of both sides, e.g. 12+345
 LONGEST = 32  # of the names of cases that are not known beforehand
 SHORTEST = 8  # the column of tensor names is left out if it would be narrower
-COMMON = ("id", "where", "evidence")  # the fields that all causes have; the others are the sides' values
+COMMON = (
+    "id",
+    "where",
+    "evidence",
+    "argument",
+    "source",
+)  # the fields that all causes have; the others are the sides' values
 MOST_LINES = 8  # layout differences that are printed at most
 
 
@@ -231,6 +237,7 @@ def _explain(case: CaseResult, console: Console) -> None:
         if case.reason and not _is_repeated(case):
             console.print(f"  {case.reason}")
         _causes(case, console)
+        repairs.show(case, console)
         _explain_devices(case, console)
     for finding in case.findings:
         console.print(f"\n{case.case}: {finding.id} at {finding.where}: {finding.message}")

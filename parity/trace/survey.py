@@ -40,11 +40,13 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
     `source`: the user's line that runs at that time, as "file:line". `calls`: the call that makes the object, the call
     of the function that this one stands in, and so on outwards, as long as it is the user's own code; empty if a
-    library makes the object. `positional`, `keywords`: the names of the arguments that its class takes.
+    library makes the object. `initialisers`: the calls of super().__init__() in the user's classes that the object is
+    of, the innermost first. `positional`, `keywords`: the names of the arguments that its class takes.
     """
 
     source: str
     calls: list[Frame] = []
+    initialisers: list[Frame] = []
     positional: list[str] = []
     keywords: list[str] = []
 

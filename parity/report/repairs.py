@@ -1,0 +1,31 @@
+"""Print what --repair has tried, and what came of it."""
+
+from parity.report.console import Console
+from parity.results import CaseResult, Repair, TriedEdit
+
+
+def show(case: CaseResult, console: Console) -> None:
+    """Print each edit of a repair with its outcome, the causes that are left, and the verdict with the edits."""
+    repair = case.repair
+    if repair is None:
+        return
+    for edit in repair.edits:
+        console.print(f"  repair: {_said(edit)}")
+        console.print(f"    - {edit.before}")
+        console.print(f"    + {edit.after}")
+    for line in repair.left:
+        console.print(f"  repair: {line}")
+    console.print(f"  repair: {_outcome(repair)}")
+
+
+def _said(edit: TriedEdit) -> str:
+    outcome = "accepted" if edit.accepted else f"refused: {edit.why}"
+    return f"{edit.cause} at {edit.where}, {edit.file}:{edit.line}: {outcome}"
+
+
+def _outcome(repair: Repair) -> str:
+    count = sum(edit.accepted for edit in repair.edits)
+    if not count:
+        return f"no edit was accepted, and {repair.file} is empty"
+    edits = "1 edit" if count == 1 else f"{count} edits"
+    return f"{repair.verdict} with {edits}, in {repair.file}; apply it in {repair.root} with patch -p1"
