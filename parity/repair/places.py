@@ -188,7 +188,7 @@ class Places:
     def _is_builder(self, source: Source, function: Function) -> bool:
         kind = source.class_of(function) if isinstance(function, cst.FunctionDef) else None
         named = kind.name.value if kind else getattr(getattr(function, "name", None), "value", "")
-        return self._builder.rpartition(".")[2] == named
+        return self._builder.replace(":", ".").rpartition(".")[2] == named
 
     def _attribute(self, node: cst.Attribute, scope: Scope) -> Iterator[tuple[cst.BaseExpression, Scope]]:
         """Yield what is assigned to an attribute: of self, of a module, or of an object of the user's class."""
