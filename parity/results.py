@@ -187,7 +187,8 @@ class CaseResult(Result):
 
     `error`: for the verdict "error", whether the user's input ("usage") or a backend ("backend") was at fault.
     `expected`: differences that the pair file accepts. `not_compared`: sentences on what was left out.
-    `lifted`: float32 computations that were promoted to float64 in the high runs.
+    `lifted`: float32 computations that were promoted to float64 in the high runs. `reproduced`: what the scripts of
+    --reproduce have printed.
     """
 
     case: str
@@ -213,6 +214,7 @@ class CaseResult(Result):
     against_single: dict[str, Against] = msgspec.field(default_factory=dict)
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
     changed: dict[str, list[str]] = msgspec.field(default_factory=dict)  # versions etc.: [in the golden trace, now]
+    reproduced: list[str] = msgspec.field(default_factory=list)
     repair: Repair | None = None
 
 

@@ -193,7 +193,7 @@ def test_a_value_from_the_pair_s_file_is_changed_there_and_the_diff_applies(repa
 
 def test_two_faults_at_once_are_repaired_in_one_run(repaired):
     done = repaired("relu", "both")
-    (before, after), *others = done.accepted
+    (_, _), *others = done.accepted
     assert [edit.cause for edit in done.repair.edits] == ["layer_norm.epsilon", "relu.slope"] and not done.refused
     assert done.repair.verdict == "match" and others
     apply(done)

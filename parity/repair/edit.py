@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from parity.diagnose.arguments import Expression
+from parity.repair.literals import code
 from parity.repair.places import Place
 from parity.repair.source import Source, Span
-
-EXPONENT = re.compile(r"e([+-])0(\d)")
 
 
 class Edit(NamedTuple):
@@ -26,13 +25,6 @@ class Edit(NamedTuple):
     source: tuple[str, str]
     key: str = ""
     value: Any = None
-
-
-def code(value: Any) -> str:
-    """Return the Python expression for a value."""
-    if isinstance(value, Expression):
-        return str(value)
-    return EXPONENT.sub(r"e\1\2", repr(tuple(value) if isinstance(value, list) else value))
 
 
 def edit(place: Place, value: Any, root: Path) -> Edit | None:

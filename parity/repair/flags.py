@@ -8,6 +8,7 @@ from pathlib import Path
 from parity import cli
 from parity.core.errors import MissingError, UsageError
 from parity.pairs.file import PairFile
+from parity.repair.reproduce import reproduce
 from parity.results import CaseResult
 from parity.runtime.runner import Worker
 from parity.subjects.pair import FollowUp
@@ -47,6 +48,8 @@ def follow_up(args: argparse.Namespace, scratch: Path) -> FollowUp | None:
         return None
 
     def follow(file: PairFile, result: CaseResult, sides: Sequence[Worker], folder: Path) -> None:
+        if args.reproduce and result.verdict != "match":
+            result.reproduced = reproduce(file, result, folder, args.reproduce, cli.pythons(args))
         if args.repair and result.verdict != "match":
             from parity.repair.search import Repairing  # needs a package that other commands do without
 

@@ -1,11 +1,13 @@
-"""Print what --repair has tried, and what came of it."""
+"""Print what --reproduce and --repair have done."""
 
 from parity.report.console import Console
 from parity.results import CaseResult, Repair, TriedEdit
 
 
 def show(case: CaseResult, console: Console) -> None:
-    """Print each edit of a repair with its outcome, the causes that are left, and the verdict with the edits."""
+    """Print what the scripts of a reproduction said, and each edit of a repair with what came of it."""
+    for line in case.reproduced:
+        console.print(f"  reproduced: {line}")
     repair = case.repair
     if repair is None:
         return

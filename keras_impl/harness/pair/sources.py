@@ -1,8 +1,8 @@
 """Remembers where in the user's code each part of a model is made."""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from typing import Any
 
 import keras
@@ -37,10 +37,11 @@ class Sources:
                 kind.__init__ = original
 
     def _recording(self, original: Any) -> Any:
-        @wraps(original)
         def initialise(made: Any, *args: Any, **kwargs: Any) -> None:
             if id(made) not in self._made and (source := construction.made(made)):
                 self._made[id(made)] = made, source
             original(made, *args, **kwargs)
 
+        # Keras looks up the names of the arguments, both with and without following __wrapped__.
+        initialise.__signature__ = inspect.signature(original)
         return initialise
