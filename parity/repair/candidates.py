@@ -9,7 +9,8 @@ from parity.diagnose.arguments import Setting, settings
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
 from parity.repair.edit import Edit, edit
-from parity.repair.places import Place, Places
+from parity.repair.origins import Place
+from parity.repair.places import Places
 from parity.trace import survey
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from parity.diagnose.arguments import Expression
 from parity.repair.literals import code
-from parity.repair.places import Place
+from parity.repair.origins import Place
 from parity.repair.source import Source, Span
 
 
