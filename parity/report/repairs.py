@@ -1,5 +1,8 @@
 """Print what --reproduce and --repair have done."""
 
+import shlex
+from pathlib import Path
+
 from parity.report.console import Console
 from parity.results import CaseResult, Repair, TriedEdit
 
@@ -30,4 +33,5 @@ def _outcome(repair: Repair) -> str:
     if not count:
         return f"no edit was accepted, and {repair.file} is empty"
     edits = "1 edit" if count == 1 else f"{count} edits"
-    return f"{repair.verdict} with {edits}, in {repair.file}; apply it in {repair.root} with patch -p1"
+    it, there = "it" if count == 1 else "them", "" if Path(repair.root) == Path.cwd() else f" in {repair.root}"
+    return f"{repair.verdict} with {edits}; to make {it}{there}, patch -p1 < {shlex.quote(repair.file)}"
