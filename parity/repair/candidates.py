@@ -8,6 +8,7 @@ from parity.config.pair import UNNAMED, Pair
 from parity.diagnose.arguments import Setting, settings
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
+from parity.pairs.sources import makers_of
 from parity.repair.edit import Edit, edit
 from parity.repair.origins import Place
 from parity.repair.places import Places
@@ -17,7 +18,6 @@ from parity.trace.mapping import PairContext
 from parity.trace.survey import Made, Survey
 
 Cause = Mapping[str, Any]
-OPTIMIZERS = ("sgd.", "adam.", "adamw.", "weight_decay.", "clip.")  # the ids of causes in an optimizer
 
 
 class Port(NamedTuple):
@@ -33,6 +33,10 @@ class Port(NamedTuple):
         """Return the pair's settings."""
         assert isinstance(self.file.case.model, Pair)
         return self.file.case.model
+
+    def made(self, cause: Cause) -> Iterator[tuple[Made, list[Made]]]:
+        """Yield how the layers of a cause, or the optimizer, were made, each with the layers around it."""
+        return makers_of(cause, self.keras, self.context)
 
 
 def read(file: PairFile, root: Path, folder: Path) -> Port:
@@ -60,44 +64,13 @@ def why_none(cause: Cause, port: Port) -> str:
     known = settings(cause)
     if not known:
         return "no argument of Keras's sets it"
-    name, made = known[0].names[0], list(_made(cause, port))
+    name, made = known[0].names[0], [each for each, _ in port.made(cause)]
     if not made:
         return f"no layer of Keras's is known to correspond to {cause['where']}"
-    if all(not Path(each.source.rpartition(":")[0]).is_relative_to(port.root) for each, _ in made):
-        return f"{made[0][0].source} is outside of {port.root}"
-    return f"{made[0][0].source}: it was not found what sets {name} there"
-
-
-def layers(where: str, port: Port) -> list[str]:
-    """Return the paths of the Keras layers that correspond to a module of torch's, or to a weight of one."""
-    matching, mapping = port.context.matching, port.context.mapping
-    by_output = [each.keras for each in matching.matches if _module(each.torch) == where] if matching else []
-    weights = {weight.name: weight.module for weight in port.keras.weights}
-    by_weight = [
-        weights[name]
-        for entry in (mapping.entries if mapping else [])
-        if any(name == where or name.rpartition(".")[0] == where for name in entry.torch)
-        for name in entry.keras
-        if name in weights
-    ]
-    return list(dict.fromkeys([*map(_module, by_output), *by_weight]))
-
-
-def _module(key: str) -> str:
-    """Return the path of the module that returned a tensor."""
-    return key.partition("#")[0]
-
-
-def _made(cause: Cause, port: Port) -> Iterator[tuple[Made, list[Made]]]:
-    """Yield how the layers of a cause, or the optimizer, were made, each with the layers around it."""
-    if cause["id"].startswith(OPTIMIZERS):
-        yield from [(port.keras.optimizer, [])] if port.keras.optimizer else []
-        return
-    for path in layers(cause["where"], port):
-        parents = [path.rsplit("/", number)[0] for number in range(1, path.count("/") + 1)]
-        around = [port.keras.made(each) for each in (*parents, "")]
-        if made := port.keras.made(path):
-            yield made, [each for each in around if each]
+    file, _, line = made[0].source.rpartition(":")
+    if not Path(file).is_relative_to(port.root):
+        return f"{file}:{line} is outside of the folder that is repaired"
+    return f"{Path(file).relative_to(port.root)}:{line}: it was not found what sets {name} there"
 
 
 def _places(cause: Cause, setting: Setting, port: Port) -> Iterator[Place]:
@@ -105,16 +78,16 @@ def _places(cause: Cause, setting: Setting, port: Port) -> Iterator[Place]:
     builder, kwargs = port.pair.keras, [*port.pair.kwargs, *port.pair.keras_kwargs]
     pair = port.file.path or Path()
     places = Places(setting, port.root, builder, kwargs, pair)
-    if source := cause.get("source"):
+    if "argument" in cause and (source := cause.get("source")):
         name, _, number = source.rpartition(":")
         file = Path(name).absolute()
-        at = [each for each in _made(cause, port) if each[0].source == f"{file}:{number}"]
+        at = [each for each in port.made(cause) if each[0].source == f"{file}:{number}"]
         for made, owners in at:
             yield from places.of_object(made, owners)
         if not at and number.isdigit():
             yield from places.on_line(file, int(number))
         return
-    for made, owners in _made(cause, port):
+    for made, owners in port.made(cause):
         yield from places.of_object(made, owners)
         for number, owner in enumerate(owners):  # a layer of a library, made of an argument of a similar name
             similar = tuple(name for name in (*owner.positional, *owner.keywords) if name.endswith(setting.names))
