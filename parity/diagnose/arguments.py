@@ -30,7 +30,7 @@ class Setting(NamedTuple):
 
 
 TANH: Final = Expression("lambda x: keras.activations.gelu(x, approximate=True)")
-ACTIVATIONS: Final = {"identity": None, "gelu (tanh)": TANH}
+ACTIVATIONS: Final = {"identity": None, "gelu (tanh)": TANH, "gelu_tanh": TANH}
 APPLIED: Final = {"applied": True, "added": True, "left out": False}
 
 
@@ -101,12 +101,15 @@ ARGUMENTS: Final[dict[str, tuple[Argument, ...]]] = {
 
 
 def settings(cause: Mapping[str, Any]) -> list[Setting]:
-    """Return what may be changed on Keras's side to remove a cause, the likeliest first; [] if no argument sets it.
-
-    A cause that names its argument itself is taken at its word.
-    """
-    old, new = cause.get("keras"), cause.get("torch")
-    if name := cause.get("argument"):
-        return [Setting((name,), cause.get("old", old), cause.get("new", new))]
+    """Return what may be changed on Keras's side to remove a cause, the likeliest first; [] if no argument sets it."""
+    new = cause.get("torch")
     known = ARGUMENTS.get(cause["id"], ()) if new is not None else ()
-    return [Setting(argument.names, argument.value(old), argument.value(new)) for argument in known]
+    return [Setting(argument.names, argument.value(cause.get("keras")), argument.value(new)) for argument in known]
+
+
+def changed(change: Mapping[str, Any]) -> Setting:
+    """Return what an experiment has changed on Keras's side: a setting of a layer, or a value in the code."""
+    old, new = change["before"], change["after"]
+    if change["kind"] == "callable":
+        new = ACTIVATIONS.get(new, new)
+    return Setting((change["name"],), old, new)

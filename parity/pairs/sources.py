@@ -25,10 +25,15 @@ def makers_of(cause: Mapping[str, Any], keras: Survey, context: PairContext) -> 
         yield from [(keras.optimizer, [])] if keras.optimizer else []
         return
     for path in layers(cause["where"], keras, context):
-        parents = [path.rsplit("/", number)[0] for number in range(1, path.count("/") + 1)]
-        around = [keras.made(each) for each in (*parents, "")]
-        if made := keras.made(path):
-            yield made, [each for each in around if each]
+        yield from made_at(path, keras)
+
+
+def made_at(path: str, keras: Survey) -> list[tuple[Made, list[Made]]]:
+    """Return how the layer at a path was made, with the layers around it; [] if that is not known."""
+    parents = [path.rsplit("/", number)[0] for number in range(1, path.count("/") + 1)]
+    around = [keras.made(each) for each in (*parents, "")]
+    made = keras.made(path)
+    return [(made, [each for each in around if each])] if made else []
 
 
 def layers(where: str, keras: Survey, context: PairContext) -> list[str]:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from parity.config.pair import UNNAMED, Pair
-from parity.diagnose.arguments import Setting, settings
+from parity.diagnose.arguments import Setting, changed, settings
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
-from parity.pairs.sources import makers_of
+from parity.pairs.sources import made_at, makers_of
 from parity.repair.edit import Edit, edit
 from parity.repair.origins import Place
 from parity.repair.places import Places
@@ -50,9 +50,9 @@ def edits(cause: Cause, port: Port) -> list[Edit]:
     """Return the edits that may remove a cause, in the order in which they should be tried."""
     found = [
         change
-        for setting in settings(cause)
-        for each in _places(cause, setting, port)
-        if (change := edit(each, setting.new, port.root))
+        for sought in _sought(cause, port)
+        for each in _places(sought, port)
+        if (change := edit(each, sought.setting.new, port.root))
     ]
     return list(dict.fromkeys(found))
 
@@ -61,10 +61,10 @@ def why_none(cause: Cause, port: Port) -> str:
     """Return why there is no edit that may remove a cause."""
     if cause["id"] in UNNAMED:
         return "the cause has no name"
-    known = settings(cause)
+    known = list(_sought(cause, port))
     if not known:
         return "no argument of Keras's sets it"
-    name, made = known[0].names[0], [each for each, _ in port.made(cause)]
+    name, made = known[0].setting.names[0], [each for sought in known for each, _ in sought.made]
     if not made:
         return f"no layer of Keras's is known to correspond to {cause['where']}"
     file, _, line = made[0].source.rpartition(":")
@@ -73,23 +73,35 @@ def why_none(cause: Cause, port: Port) -> str:
     return f"{Path(file).relative_to(port.root)}:{line}: it was not found what sets {name} there"
 
 
-def _places(cause: Cause, setting: Setting, port: Port) -> Iterator[Place]:
+class _Sought(NamedTuple):
+    """A setting that may remove a cause, how the objects that have it were made, or the line that it stands on."""
+
+    setting: Setting
+    made: list[tuple[Made, list[Made]]]
+    line: str = ""
+
+
+def _sought(cause: Cause, port: Port) -> Iterator[_Sought]:
+    """Yield the settings that may remove a cause: those that an experiment has changed, then those of its id."""
+    for change in cause.get("changes", ()):
+        if change["side"] == "keras":
+            made = made_at(change["path"], port.keras) if change["path"] else []
+            yield _Sought(changed(change), made, change["source"])
+    for setting in settings(cause):
+        yield _Sought(setting, list(port.made(cause)))
+
+
+def _places(sought: _Sought, port: Port) -> Iterator[Place]:
     """Yield the places where a setting can be changed."""
-    builder, kwargs = port.pair.keras, [*port.pair.kwargs, *port.pair.keras_kwargs]
+    setting, builder, kwargs = sought.setting, port.pair.keras, [*port.pair.kwargs, *port.pair.keras_kwargs]
     pair = port.file.path or Path()
     places = Places(setting, port.root, builder, kwargs, pair)
-    if "argument" in cause and (source := cause.get("source")):
-        name, _, number = source.rpartition(":")
-        file = Path(name).absolute()
-        at = [each for each in port.made(cause) if each[0].source == f"{file}:{number}"]
-        for made, owners in at:
-            yield from places.of_object(made, owners)
-        if not at and number.isdigit():
-            yield from places.on_line(file, int(number))
-        return
-    for made, owners in port.made(cause):
+    name, _, number = sought.line.rpartition(":")
+    if number.isdecimal():
+        yield from places.on_line(Path(name).absolute(), int(number))
+    for made, owners in sought.made:
         yield from places.of_object(made, owners)
-        for number, owner in enumerate(owners):  # a layer of a library, made of an argument of a similar name
-            similar = tuple(name for name in (*owner.positional, *owner.keywords) if name.endswith(setting.names))
+        for level, owner in enumerate(owners):  # a layer of a library, made of an argument of a similar name
+            similar = tuple(each for each in (*owner.positional, *owner.keywords) if each.endswith(setting.names))
             outer = Places(setting._replace(names=similar), port.root, builder, kwargs, pair)
-            yield from outer.of_object(owner, owners[number + 1 :]) if similar else []
+            yield from outer.of_object(owner, owners[level + 1 :]) if similar else []

@@ -37,7 +37,7 @@ def judge(before: CaseResult, after: CaseResult, meant: set[Key]) -> Judgement:
     if left := sorted(meant & keys(after)):
         return Judgement("refused", f"{_said(left[0])} is still there")
     new = sorted(keys(after) - keys(before))
-    found_at_first = {key(cause) for cause in after.causes if cause["id"] in UNNAMED or "argument" in cause}
+    found_at_first = {key(cause) for cause in after.causes if cause["id"] in UNNAMED or "changes" in cause}
     if named := [each for each in new if each not in found_at_first]:
         return Judgement("refused", f"it brings in {_said(named[0])}")
     if new and (before.verdict in ("match", "subprecision") or {where for _, where in new} & {at for _, at in meant}):

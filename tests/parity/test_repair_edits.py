@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from parity.diagnose.arguments import ARGUMENTS, TANH, Setting, settings
+from parity.diagnose.arguments import ARGUMENTS, TANH, Setting, changed, settings
 from parity.repair import copy
 from parity.repair.edit import edit, spliced, with_argument
 from parity.repair.judge import judge
@@ -41,10 +41,13 @@ def test_a_cause_s_values_in_keras_s_terms(cause: dict[str, Any], expected: list
     assert [(setting.old, setting.new) for setting in settings(cause)] == expected
 
 
-def test_a_cause_that_names_its_argument_is_taken_at_its_word() -> None:
-    cause = {"id": "leaky_relu.slope", "torch": 0.01, "keras": 0.3, "argument": "negative_slope"}
-    assert settings(cause) == [Setting(("negative_slope",), 0.3, 0.01)]
-    assert settings(cause | {"old": 1, "new": 2}) == [Setting(("negative_slope",), 1, 2)]
+@pytest.mark.parametrize(
+    ("kind", "after", "new"),
+    [("attribute", 0.01, 0.01), ("callable", "tanh", "tanh"), ("callable", "gelu_tanh", TANH)],
+)
+def test_what_an_experiment_has_changed(kind: str, after: Any, new: Any) -> None:
+    change = {"name": "activation", "kind": kind, "before": 0.3, "after": after}
+    assert changed(change) == Setting(("activation",), 0.3, new)
 
 
 def test_values_as_code() -> None:
@@ -137,7 +140,7 @@ def test_judgements(after: CaseResult, outcome: str, why: str) -> None:
 
 def test_a_cause_found_by_experiment_may_have_been_hidden() -> None:
     after = result(("leaky_relu.slope", "d"))
-    after.causes[0]["argument"] = "negative_slope"
+    after.causes[0]["changes"] = []
     assert judge(result(A), after, {A}).outcome == "uncertain"
 
 

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from parity import compare
 from parity.core.errors import MissingError, UsageError
 from parity.pairs import sources
 from parity.pairs.file import from_flags
 from parity.repair import flags, search
-from parity.repair.candidates import Port, why_none
+from parity.repair.candidates import Port, edits, why_none
 from parity.report.terminal import text as explained
 from parity.results import CaseResult, Repair, TriedEdit
 from parity.trace.mapping import Entry, Mapping, Match, Matching, PairContext
@@ -77,6 +78,21 @@ def port(tmp_path: Path) -> Port:
 )
 def test_why_there_is_no_edit(cause: str, where: str, why: str, port: Port) -> None:
     assert why_none({"id": cause, "where": where, "torch": 1, "keras": 2}, port) == why
+
+
+def test_edits_of_what_an_experiment_has_changed(port: Port, tmp_path: Path) -> None:
+    """An attribute of a layer by the layer's path; a constant in the code by its line."""
+    (tmp_path / "port.py").write_text("\n\nNorm(0.25)\n\n\ndef act(x):\n    return x * 1.7\n")
+    change = {"side": "keras", "name": "epsilon", "kind": "attribute", "before": 0.25, "after": 0.5}
+    other = {"side": "torch", "name": "eps", "kind": "attribute", "before": 0.5, "after": 0.25, "path": "1"}
+    frame = Frame(file=f"{tmp_path}/port.py", line=3, column=0, end_line=3, end_column=10)
+    norm = Module(path="act/norm", kind="x", made=Made(source="", calls=[frame], positional=["epsilon"]))
+    port = port._replace(keras=replace(port.keras, modules=[norm]))
+    attribute = {"id": "x.epsilon", "where": "9", "changes": [change | {"path": "act/norm", "source": ""}, other]}
+    assert [edit.source for edit in edits(attribute, port)] == [("Norm(0.25)", "Norm(0.5)")]
+    constant = {"name": "1.7", "kind": "constant", "before": 1.7, "after": 1.702, "path": ""}
+    cause = {"id": "code.constant", "where": "9", "changes": [change | constant | {"source": f"{tmp_path}/port.py:7"}]}
+    assert [edit.source for edit in edits(cause, port)] == [("return x * 1.7", "return x * 1.702")]
 
 
 def test_causes_get_the_line_of_their_layer(port: Port, tmp_path: Path, monkeypatch) -> None:
