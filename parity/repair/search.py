@@ -5,6 +5,7 @@ and nothing new came. What is known of the port is then read anew from that comp
 left to try.
 """
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,10 +108,11 @@ class Repairing:
             return together[0]
         for wish in wishes:
             identities = {_identity(wish.edit, cause) for cause in wish.causes}
-            trial = self._try(state, [wish])
-            after, judgement = trial or (state, Judgement("refused", "it cannot be made beside the others"))
-            if judgement.outcome == "uncertain" and not identities <= self._uncertain and self._has_more(state, wish):
-                self._uncertain |= identities  # accepted only if no other edit shows what is better
+            if (trial := self._try(state, [wish])) is None:
+                return state
+            after, judgement = trial
+            if judgement.outcome == "uncertain" and not identities <= self._uncertain and self._has_others(state, wish):
+                self._uncertain |= identities  # accepted only if no other edit is better
                 continue
             self._note(wish, judgement)
             if judgement.outcome != "refused":
@@ -118,15 +120,13 @@ class Repairing:
             self._refused |= identities
         return state
 
-    def _has_more(self, state: State, wish: Wish) -> bool:
-        """Return whether there is another edit to try for the causes of a wish."""
+    def _has_others(self, state: State, wish: Wish) -> bool:
+        """Return whether there is another edit for the causes of a wish that was not refused."""
         assert state.port
-        known = self._refused | self._uncertain
-        edits = {cause["id"]: (cause, candidates.edits(cause, state.port)) for cause in wish.causes}
         return any(
-            each != wish.edit and _identity(each, cause) not in known
-            for cause, found in edits.values()
-            for each in found
+            each != wish.edit and _identity(each, cause) not in self._refused
+            for cause in wish.causes
+            for each in candidates.edits(cause, state.port)
         )
 
     def _try(self, state: State, wishes: list[Wish]) -> tuple[State, Judgement] | None:
@@ -145,7 +145,9 @@ class Repairing:
             result = CaseResult(case=self.file.case.name, verdict="error", reason=str(error))
         result.reason = result.reason.replace(f"{folder / 'copy'}/", "")
         judgement = judge(state.result, result, set().union(*(wish.keys for wish in wishes)))
-        return State(changed, arguments, result, self._port(file, folder / "copy", folder / "traces")), judgement
+        after = State(changed, arguments, result, self._port(file, folder / "copy", folder / "traces"))
+        shutil.rmtree(folder / "traces", ignore_errors=True)  # the next trial may need the disk space
+        return after, judgement
 
     def _changed(self, state: State, edits: list[Edit]) -> dict[Path, bytes] | None:
         """Return the contents of all files with the edits; None if they overlap."""
