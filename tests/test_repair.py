@@ -141,7 +141,7 @@ class Repaired(NamedTuple):
 
 
 @pytest.fixture
-def repaired(backends, tmp_path) -> Callable[..., Repaired]:
+def repaired(backends, tmp_path, monkeypatch) -> Callable[..., Repaired]:
     """`repaired(torch, keras)`: compares the two builders, and repairs the port."""
 
     def run(torch: str, keras: str, more: str = "", train: str = "") -> Repaired:
@@ -151,7 +151,8 @@ def repaired(backends, tmp_path) -> Callable[..., Repaired]:
         (folder / "ports_keras.py").write_text(KERAS)
         (folder / "pair.toml").write_text(TOML.format(torch=torch, keras=keras, more=more, train=train))
         before = {path: path.read_bytes() for path in folder.iterdir()}
-        pair, diff = file.load(folder / "pair.toml"), tmp_path / "it.diff"
+        monkeypatch.chdir(folder)
+        pair, diff = file.load(Path("pair.toml")), tmp_path / "it.diff"
         result = compared(pair, backends, tmp_path / "traces", varied=False)
         assert result.verdict in ("diverged", "subprecision"), result
         repair = Repairing(pair, backends, tmp_path / "scratch", varied=False).run(result, tmp_path / "traces", diff)

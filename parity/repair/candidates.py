@@ -94,7 +94,7 @@ def _sought(cause: Cause, port: Port) -> Iterator[_Sought]:
 def _places(sought: _Sought, port: Port) -> Iterator[Place]:
     """Yield the places where a setting can be changed."""
     setting, builder, kwargs = sought.setting, port.pair.keras, [*port.pair.kwargs, *port.pair.keras_kwargs]
-    pair = port.file.path or Path()
+    pair = (port.file.path or Path()).absolute()
     places = Places(setting, port.root, builder, kwargs, pair)
     name, _, number = sought.line.rpartition(":")
     if number.isdecimal():

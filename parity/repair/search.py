@@ -108,9 +108,10 @@ class Repairing:
             return together[0]
         for wish in wishes:
             identities = {_identity(wish.edit, cause) for cause in wish.causes}
-            if (trial := self._try(state, [wish])) is None:
+            trial = self._try(state, [wish])
+            if trial is None and self._trials >= MOST_TRIALS:
                 return state
-            after, judgement = trial
+            after, judgement = trial or (state, Judgement("refused", "its changes overlap"))
             if judgement.outcome == "uncertain" and not identities <= self._uncertain and self._has_others(state, wish):
                 self._uncertain |= identities  # accepted only if no other edit is better
                 continue
