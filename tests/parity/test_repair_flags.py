@@ -95,6 +95,17 @@ def test_edits_of_what_an_experiment_has_changed(port: Port, tmp_path: Path) -> 
     assert [edit.source for edit in edits(cause, port)] == [("return x * 1.7", "return x * 1.702")]
 
 
+def test_a_library_s_layer_is_set_by_the_argument_of_the_layer_around_it(port: Port, tmp_path: Path) -> None:
+    (tmp_path / "port.py").write_text("Backbone(layers=2, layer_norm_epsilon=0.25)\n")
+    frame = Frame(file=f"{tmp_path}/port.py", line=1, column=0, end_line=1, end_column=43)
+    around = Made(source=f"{tmp_path}/port.py:1", calls=[frame], keywords=["layers", "layer_norm_epsilon"])
+    inner = Made(source=f"{tmp_path}/port.py:1", positional=["epsilon"], keywords=["epsilon"])
+    modules = [Module(path="", kind="x", made=around), Module(path="norm", kind="layer_norm", made=inner)]
+    port = port._replace(keras=replace(port.keras, modules=modules))
+    (change,) = edits({"id": "layer_norm.epsilon", "where": "1", "torch": 0.5, "keras": 0.25}, port)
+    assert change.source[1] == "Backbone(layers=2, layer_norm_epsilon=0.5)"
+
+
 def test_causes_get_the_line_of_their_layer(port: Port, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = (("layer_norm.epsilon", "1"), ("linear.bias", "0"), ("sgd.momentum", "0.weight"), ("loss.sum", "loss"))
