@@ -46,7 +46,10 @@ def arguments(kind: type) -> tuple[list[str], list[str]]:
         initialise: Callable[..., Any] | None = vars(base).get("__init__")
         if initialise is None:
             continue
-        parameters = list(inspect.signature(initialise).parameters.values())[1:]
+        try:
+            parameters = list(inspect.signature(initialise).parameters.values())[1:]
+        except (TypeError, ValueError):  # written in C, or with a signature of its own making
+            break
         if not keywords and not positional:
             positional = [parameter.name for parameter in parameters if parameter.kind in SINGLE]
         keywords += [parameter.name for parameter in parameters if parameter.kind in NAMED]

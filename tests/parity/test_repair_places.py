@@ -125,3 +125,17 @@ def test_a_line_alone_is_enough(port, tmp_path: Path) -> None:
 def test_files_outside_of_the_folder_are_not_edited(port, tmp_path: Path) -> None:
     last, _ = port("def build():\n    Norm(epsilon=1e-3)")
     assert Places(Setting(("epsilon",), 1e-3, 1e-5), tmp_path / "other").of_object(last) == []
+
+
+def test_the_arguments_of_a_class_are_those_of_its_bases_too() -> None:
+    class Own(Norm):
+        def __init__(self, *sizes: int, gain: float = 1.0, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+
+    class Odd(Layer):
+        __init__ = int.from_bytes  # whatever it is: the survey of a model must not fail for it
+
+    assert construction.arguments(Norm) == (["epsilon"], ["epsilon"])
+    assert construction.arguments(Own)[1] == ["gain", "epsilon"]
+    assert construction.arguments(type("C", (), {"__init__": dict.update})) == ([], [])
+    assert isinstance(construction.arguments(Odd)[0], list)
