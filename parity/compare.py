@@ -24,6 +24,7 @@ from parity.config.schema import Case
 from parity.core import inputs
 from parity.core.errors import UsageError
 from parity.pairs.accept import accept
+from parity.repair import flags
 from parity.report import as_json, progress, terminal
 from parity.results import CaseResult, LayoutCheck, Report, failed
 from parity.runtime import resources
@@ -109,6 +110,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
         action="store_true",
         help="add to the pair file the entries that accept the differences whose cause is known",
     )
+    flags.add_flags(parser)
     vary = argparse.BooleanOptionalAction
     add("--vary", action=vary, default=True, help="compare a pair also on variations of its inputs (default)")
     add("--strict", action="store_true", help="fail also on findings, and on differences that float32 cannot see")
@@ -121,6 +123,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     args = parser.parse_args(argv)
     _check(parser, args)
     golden.check(parser, args)
+    flags.check(parser, args)
     if args.json is not None:
         as_json.check(args.json)
     if args.keep is not None:
@@ -164,7 +167,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
     not_run = {result.case: result for result in _not_run(args, chosen, devices, scratch)}
     plan = Plan([case for case in chosen if case.name not in not_run], scratch, args.keep)
     builtin = [BuiltIn(case, cli.training_flags(args)) for case in chosen]
-    own = [UserPair(file, args.vary) for file in pairs]
+    own = [UserPair(file, args.vary, flags.follow_up(args, scratch)) for file in pairs]
     backends = [Backend(name, python, scratch, devices.kind, args.timeout) for name, python in pythons.items()]
     with Runner(backends) as runner:
         if args.golden:

@@ -153,12 +153,42 @@ class Coverage(Result):
     branches: list[Branch] = msgspec.field(default_factory=list)
 
 
+class TriedEdit(Result):
+    """An edit of the port that --repair tried: where, the line before it and after it, and what came of it.
+
+    `cause`, `where`: what it was to remove. `why`: why it was refused.
+    """
+
+    file: str
+    line: int
+    cause: str
+    where: str
+    before: str
+    after: str
+    accepted: bool
+    why: str = ""
+
+
+class Repair(Result):
+    """What --repair has done: the file with the diff, and the verdict on the pair with the accepted edits.
+
+    `left`: sentences on causes that no edit removes. `root`: the folder that paths are relative to.
+    """
+
+    file: str
+    root: str
+    verdict: Verdict
+    edits: list[TriedEdit] = msgspec.field(default_factory=list)
+    left: list[str] = msgspec.field(default_factory=list)
+
+
 class CaseResult(Result):
     """The result of one case or pair.
 
     `error`: for the verdict "error", whether the user's input ("usage") or a backend ("backend") was at fault.
     `expected`: differences that the pair file accepts. `not_compared`: sentences on what was left out.
-    `lifted`: float32 computations that were promoted to float64 in the high runs.
+    `lifted`: float32 computations that were promoted to float64 in the high runs. `reproduced`: what the scripts of
+    --reproduce have printed.
     """
 
     case: str
@@ -184,6 +214,8 @@ class CaseResult(Result):
     against_single: dict[str, Against] = msgspec.field(default_factory=dict)
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
     changed: dict[str, list[str]] = msgspec.field(default_factory=dict)  # versions etc.: [in the golden trace, now]
+    reproduced: list[str] = msgspec.field(default_factory=list)
+    repair: Repair | None = None
 
 
 class Report(Result):

@@ -48,6 +48,8 @@ SAMPLES = {
     "test_pairs_telling.py": ("Glu-pair.keras_kwargs.exchanged=True]", "held=False]", "Scores", "only_order"),
     "test_processes.py": ("rank.raises",),
     "test_recorded.py": (),
+    "test_repair.py": ("pair_s_file", "two_faults"),
+    "test_reproduce.py": ("taken_out",),
     "test_standalone.py": ("wrong_number",),
     "test_variations.py": ("masked", "clamped", "dropping-", "that_a_variation_reaches", "json", "is_told"),
     "torch_impl/test_strategies.py": ("[3-", "variant", "local", "drift", "shards"),

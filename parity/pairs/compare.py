@@ -17,6 +17,7 @@ from parity.pairs.experiment import Experiment
 from parity.pairs.file import PairFile
 from parity.pairs.pair_causes import name_pair_causes, question_unfilled
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
+from parity.pairs.sources import add_sources
 from parity.pairs.suggest import layout, loading, suggestions
 from parity.pairs.untested import constants, gradients, not_run, unnamed
 from parity.pairs.vary.compare import vary
@@ -50,6 +51,7 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         traces = Trace(folder / "torch"), Trace(folder / "keras")
         result = judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
         result.undecided = prepared.undecided
+        add_sources(result, survey.read(Path(place(folder, "keras"))), prepared.context)
         result.not_compared += unnamed(survey.read(Path(prepared.context.survey)))
         vary(result, file, backends, folder, prepared.context, given_only=not varied)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from rich.table import Table
 from rich.text import Text
 
-from parity.report import layouts, pairs
+from parity.report import layouts, pairs, repairs
 from parity.report.console import Console
 from parity.results import RANKING, CaseResult, Check, Divergence, LayoutCheck, Report, Side
 
@@ -39,7 +39,7 @@ VERDICT = max(map(len, COLOURS))  # columns of the verdict
 SECONDS = 6  # of the seconds of both sides, e.g. 12+345
 LONGEST = 32  # of the names of cases that are not known beforehand
 SHORTEST = 8  # the column of tensor names is left out if it would be narrower
-COMMON = ("id", "where", "evidence", "changes")  # what a cause has besides the sides' values
+COMMON = ("id", "where", "evidence", "source", "changes")  # what a cause has besides the sides' values
 MOST_LINES = 8  # layout differences that are printed at most
 
 
@@ -231,6 +231,7 @@ def _explain(case: CaseResult, console: Console) -> None:
         if case.reason and not _is_repeated(case):
             console.print(f"  {case.reason}")
         _causes(case, console)
+        repairs.show(case, console)
         _explain_devices(case, console)
     for finding in case.findings:
         console.print(f"\n{case.case}: {finding.id} at {finding.where}: {finding.message}")
@@ -256,6 +257,8 @@ def _causes(case: CaseResult, console: Console) -> None:
         more = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
         console.print(f"  cause: {name} at {causes[0]['where']}{more}{': ' if sides else ''}{sides}", style="bold")
         console.print(f"    {causes[0]['evidence']}")
+        if source := causes[0].get("source"):
+            console.print(f"    keras's is made at {source}")
 
 
 def _explain_devices(case: CaseResult, console: Console) -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from parity.core.errors import TraceError, UsageError
@@ -17,15 +17,20 @@ from parity.subjects.subject import Subject, note_environment
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 
+FollowUp = Callable[[PairFile, CaseResult, Sequence[Worker], Path], None]
+
 
 class UserPair(Subject):
-    """A pair. `varied`: whether to compare it also on variations of its inputs."""
+    """A pair. `varied`: whether to compare it also on variations of its inputs.
+
+    `follow_up` is called with the result of the comparison, both sides, and the folder of the traces.
+    """
 
     keras_needs_torch = True
 
-    def __init__(self, file: PairFile, varied: bool = True) -> None:
+    def __init__(self, file: PairFile, varied: bool = True, follow_up: FollowUp | None = None) -> None:
         self.file, self.case, self.flags = file, file.case, file.flags
-        self._varied = varied
+        self._varied, self._follow_up = varied, follow_up
 
     def compared(self, sides: Sequence[Worker], plan: Plan, report: Report) -> CaseResult:
         """Record and compare the pair."""
@@ -36,6 +41,8 @@ class UserPair(Subject):
             result = failed(self.case.name, error)
         if result.verdict != "error":
             note_environment(Trace(folder / "torch"), Trace(folder / "keras"), report)
+            if self._follow_up:
+                self._follow_up(self.file, result, sides, folder)
         if not plan.kept:
             shutil.rmtree(folder, ignore_errors=True)  # the next pair may need the disk space
         return result

@@ -25,12 +25,38 @@ FILE, ACTIVATIONS, WEIGHTS = "survey.json", "activations.safetensors", "weights.
 BUILT = "built.safetensors"
 
 
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """A call in a user's file: lines are counted from 1, columns in bytes of UTF-8 from 0, as in Python's code."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """How the user's code makes an object.
+
+    `source`: the user's line that runs at that time, as "file:line". `calls`: the call that makes the object, the call
+    of the function that this one stands in, and so on outwards, as long as it is the user's own code; empty if a
+    library makes the object. `initialisers`: the calls of super().__init__() in the user's classes that the object is
+    of, the innermost first. `positional`, `keywords`: the names of the arguments that its class takes.
+    """
+
+    source: str
+    calls: list[Frame] = []
+    initialisers: list[Frame] = []
+    positional: list[str] = []
+    keywords: list[str] = []
+
+
 class Module(msgspec.Struct, frozen=True, kw_only=True):
     """A module or layer, for whose `kind` both frameworks use the same names (kinds.py).
 
     `facts`: further settings by which modules of one kind differ, e.g. the number of heads. `label`: the path with
     attribute names in place of names that Keras numbered (dense_1); `chosen`: the same without the numbered names for
-    which there is no attribute. Both are None if they equal the path.
+    which there is no attribute. Both are None if they equal the path. `made`: where the user's code makes the module.
     """
 
     path: str
@@ -38,6 +64,7 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, Any] = {}
     label: str | None = None
     chosen: str | None = None
+    made: Made | None = None
 
 
 class Weight(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +126,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     `arguments`: the shapes of the tensors passed to each module's first call, for modules without submodules.
     `rehearsal`: the forward pass in training mode, if it could run. `drawn`: untrained parameters of torch that are
     drawn at random: another seed changes them. `returned`: what the whole model returned in inference; empty if the
-    pair file has [outputs].
+    pair file has [outputs]. `optimizer`: where the user's own optimizer is made, on Keras's side.
     """
 
     side: str
@@ -113,6 +140,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     rehearsal: Rehearsal = Rehearsal()
     drawn: list[str] = []
     returned: Returned = Returned()
+    optimizer: Made | None = None
 
     def keys(self, training: bool) -> list[Keys]:
         """Return the paths of the model's outputs in training or inference mode; empty if none of them is named."""
@@ -121,6 +149,10 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     def kind(self, path: str) -> str:
         """Return the kind of the module at a path; "" if there is no such module."""
         return next((module.kind for module in self.modules if module.path == path), "")
+
+    def made(self, path: str) -> Made | None:
+        """Return where the module at a path is made; None if that is not known."""
+        return next((module.made for module in self.modules if module.path == path), None)
 
 
 def write(folder: Path, survey: Survey) -> None:

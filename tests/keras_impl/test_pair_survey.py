@@ -67,7 +67,9 @@ class build(tf.Module):
 
 
 def surveyed(tmp_path, code, toml=X):
-    made = pair(tmp_path, HEAD + code, toml)
+    own = pair(tmp_path, HEAD + code, X)
+    name = own.case.model.keras.partition(":")[0]
+    made = pair(tmp_path, HEAD + code, toml.replace("PACKAGE", name))
     return made, made.survey()
 
 
@@ -303,3 +305,28 @@ def test_what_training_would_draw_and_change(tmp_path):
 def test_a_model_that_cannot_be_rehearsed_is_surveyed_all_the_same(tmp_path):
     _, told = surveyed(tmp_path, REHEARSED.replace("fails=False", "fails=True"))
     assert told.rehearsal.drawn == {} and told.called
+
+
+def test_where_the_user_makes_each_layer_and_the_optimizer(tmp_path):
+    """Inner's build() is called by Keras, so that nothing is known of who called it; its cell is made by a library."""
+    code = (
+        "class Inner(L.Layer):\n    def build(self, shape):\n        self.dense = L.Dense(3)\n"
+        "    def call(self, x):\n        return self.dense(x)\n"
+        "def block(units):\n    return [L.Dense(units)] + [Inner() for _ in range(1)]\n"
+        "def build():\n    return keras.Sequential([*block(3), L.LSTM(2)])\n"
+        "def make():\n    return keras.optimizers.SGD(0.5)\n"
+    )
+    toml = f'{X}[train]\ntorch_optimizer = "x:y"\nkeras_optimizer = "PACKAGE:make"\n'
+    own = pair(tmp_path, HEAD + code, X)
+    name = own.case.model.keras.partition(":")[0]
+    made = pair(tmp_path, HEAD + code, toml.replace("PACKAGE", name))
+    told = made.survey()
+    lines = {module.path: [frame.line for frame in module.made.calls] for module in told.modules}
+    first = HEAD.count("\n")
+    assert lines == {
+        "": [first + 9], "dense": [first + 7, first + 9], "inner": [first + 7, first + 9], "inner/dense_1": [first + 3],
+        "lstm": [first + 9], "lstm/lstm_cell": [],
+    }  # fmt: skip
+    assert [frame.line for frame in told.optimizer.calls] == [first + 11]
+    dense = told.made("dense")
+    assert dense.positional[:2] == ["units", "activation"] and dense.source.endswith(f".py:{first + 7}")

@@ -20,7 +20,7 @@ FLOORS = (
     ("pairs",),
     ("subjects",),
     ("report", "cli"),
-    ("asserts", "golden", "standalone", "doctor", "selftest"),
+    ("asserts", "golden", "standalone", "doctor", "repair", "selftest"),
     ("compare", "record", "pytest_plugin", "__main__"),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -1,6 +1,7 @@
 """What torch tells of its half of a pair."""
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -179,3 +180,12 @@ def test_what_training_would_draw_and_change(tmp_path):
 def test_a_model_that_cannot_be_rehearsed_is_surveyed_all_the_same(tmp_path):
     told = surveyed(case("Rehearsed", kwargs={"fails": True}), tmp_path)[0]
     assert told.rehearsal.drawn == {} and told.called
+
+
+def test_where_the_user_makes_each_module(tmp_path):
+    told, *_ = surveyed(case("MLP"), tmp_path)
+    frames = {module.path: module.made.calls[0] for module in told.modules}
+    text = Path(frames["first"].file).read_text().splitlines()
+    called = {path: text[frame.line - 1][frame.column : frame.end_column] for path, frame in frames.items() if path}
+    assert called["norm"].startswith("nn.BatchNorm1d(") and called["first"].startswith("nn.Linear(")
+    assert told.made("first").positional[:2] == ["in_features", "out_features"]

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from keras_impl.harness import kinds
 from keras_impl.harness.pair.attributes import attributes, chosen, role_of
+from keras_impl.harness.pair.sources import Sources
 from parity.trace import survey
 
 STATISTICS = ("moving_mean", "moving_variance")
@@ -41,8 +42,8 @@ def named(model: Any) -> dict[str, Any]:
     return {node.path: node.layer for node in _first(model)}
 
 
-def modules(model: Any) -> list[survey.Module]:
-    """Return the descriptions of all layers."""
+def modules(model: Any, sources: Sources) -> list[survey.Module]:
+    """Return the descriptions of all layers, with the lines that made them."""
     return [
         survey.Module(
             path=node.path,
@@ -50,6 +51,7 @@ def modules(model: Any) -> list[survey.Module]:
             facts=kinds.facts(node.layer),
             label=node.label,
             chosen=node.chosen,
+            made=sources.of(node.layer),
         )
         for node in _first(model)
     ]

@@ -18,11 +18,13 @@ from keras_impl.harness.pair.calls import Called, watch
 from keras_impl.harness.pair.first_call import make_weights
 from keras_impl.harness.pair.outputs import describe_returned, named, ordered
 from keras_impl.harness.pair.rehearsal import Rehearsing
+from keras_impl.harness.pair.sources import Sources
 from keras_impl.harness.promotion import promoted
 from parity.config.pair import Pair
 from parity.core.names import MODEL
 from parity.core.precision import HIGH
 from parity.data.pairs import PairData
+from parity.doctor.program import load
 from parity.runtime.job import SurveyJob
 from parity.trace import survey as surveys
 from parity.trace.returned import Path as Keys
@@ -40,10 +42,12 @@ def survey(job: SurveyJob) -> None:
     assert isinstance(pair, Pair)
     keras.utils.clear_session()
     keras.utils.set_random_seed(job.case.seed)
+    sources = Sources()
     with precision.policy(HIGH), promoted(HIGH):
-        model = build.build(pair, HIGH, halves.search)
-        inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
-        make_weights(model, pair, inputs)
+        with sources.recorded():
+            model = build.build(pair, HIGH, halves.search)
+            inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
+            make_weights(model, pair, inputs)
         _write_built(model, folder)
         keys: list[Keys] = []
         if halves.mapping:
@@ -59,8 +63,23 @@ def survey(job: SurveyJob) -> None:
         watchers.append(rehearsing.see)
         rehearsal = rehearsing.rehearse(model, job.case, inputs)
     surveys.write(
-        folder, replace(activations.close(model), rehearsal=rehearsal, returned=describe_returned(pair, outputs))
+        folder,
+        replace(
+            activations.close(model, sources),
+            rehearsal=rehearsal,
+            returned=describe_returned(pair, outputs),
+            optimizer=_optimizer(pair, halves.search, sources),
+        ),
     )
+
+
+def _optimizer(pair: Pair, search: list[str], sources: Sources) -> surveys.Made | None:
+    """Return where the user's own optimizer is made; None if the pair has none."""
+    text = pair.train.keras_optimizer if pair.train else ""
+    if not text:
+        return None
+    with build.user_errors(f"train.keras_optimizer={text} fails"), sources.recorded():
+        return sources.of(load("train.keras_optimizer", text, search=search)())
 
 
 def _write_built(model: Any, folder: Path) -> None:
@@ -98,13 +117,13 @@ class _Activations:
         for name, tensor in outputs:
             self._add(name, MODEL, tensor)
 
-    def close(self, model: Any) -> surveys.Survey:
+    def close(self, model: Any, sources: Sources) -> surveys.Survey:
         """Finish the file, and return the survey."""
         self.writer.close()
         leaves = layers.leaves(model)
         return surveys.Survey(
             side="keras",
-            modules=layers.modules(model),
+            modules=layers.modules(model, sources),
             weights=[held.description for held in layers.variables(model)],
             called=list(self.called),
             tied=layers.tied(model),

@@ -26,6 +26,7 @@ from torch_impl.harness.pair.outputs import describe_returned, named, unnamed
 from torch_impl.harness.pair.probe import observed
 from torch_impl.harness.pair.rehearsal import rehearse
 from torch_impl.harness.pair.run import without_fast_paths
+from torch_impl.harness.pair.sources import Sources
 from torch_impl.harness.promotion import promoted
 from torch_impl.instruments import devices
 
@@ -42,8 +43,10 @@ def survey(job: SurveyJob) -> None:
     device = devices.find(job.case).logical[0]
     initial = Writer(folder / files.WEIGHTS, ROOM)
     drawn = _drawn(job, device, folder, _write_start(job, device, initial, folder))
+    sources = Sources()
     with precision.policy(precisions.HIGH), promoted(precisions.HIGH) as promotions:
-        model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions)
+        with sources.recorded():
+            model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions)
         for name, buffer in values.constants(model).items():
             initial.add(name, values.array(buffer))
         initial.close()
@@ -53,7 +56,7 @@ def survey(job: SurveyJob) -> None:
         with without_fast_paths(model), torch.no_grad():
             forward_pass.run(model.eval(), job.case, tensors(inputs, device))
             rehearsal = rehearse(model, job.case, tensors(inputs, device))
-    files.write(folder, replace(_described(model, forward_pass), rehearsal=rehearsal, drawn=drawn))
+    files.write(folder, replace(_described(model, forward_pass, sources), rehearsal=rehearsal, drawn=drawn))
 
 
 def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: Path) -> list[str]:
@@ -128,14 +131,14 @@ class _Pass:
         self.outputs.append(Seen(key=key, module=module, shape=array.shape))
 
 
-def _described(model: nn.Module, seen: _Pass) -> Survey:
-    """Return the survey of a model after a pass."""
+def _described(model: nn.Module, seen: _Pass, sources: Sources) -> Survey:
+    """Return the survey of a model after a pass, with the lines that made its modules."""
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
     weights = {name: tensor for name, tensor in {**parameters, **buffers}.items() if not name.endswith(values.COUNTER)}
     return Survey(
         side="torch",
         modules=[
-            Module(path=name, kind=kinds.kind(module), facts=kinds.facts(module))
+            Module(path=name, kind=kinds.kind(module), facts=kinds.facts(module), made=sources.of(module))
             for name, module in model.named_modules()
         ],
         weights=[_weight(name, tensor, name in parameters) for name, tensor in weights.items()],

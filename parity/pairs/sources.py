@@ -1,0 +1,62 @@
+"""Say of each cause on which line of the user's code its Keras layer, or the optimizer, is made."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from parity.results import CaseResult
+from parity.trace.mapping import PairContext
+from parity.trace.survey import Made, Survey
+
+OPTIMIZERS = ("sgd.", "adam.", "adamw.", "weight_decay.", "clip.")  # the ids of causes in an optimizer
+
+
+def add_sources(result: CaseResult, keras: Survey, context: PairContext) -> None:
+    """Add the line as `source` ("file:line") to each cause that has none, where it is known."""
+    for cause in result.causes:
+        makers = (made for made, _ in makers_of(cause, keras, context))
+        if "source" not in cause and (made := next(makers, None)):
+            cause["source"] = shown(made.source)
+
+
+def makers_of(cause: Mapping[str, Any], keras: Survey, context: PairContext) -> Iterator[tuple[Made, list[Made]]]:
+    """Yield how the layers of a cause, or the optimizer, were made, each with the layers around it."""
+    if cause["id"].startswith(OPTIMIZERS):
+        yield from [(keras.optimizer, [])] if keras.optimizer else []
+        return
+    for path in layers(cause["where"], keras, context):
+        yield from made_at(path, keras)
+
+
+def made_at(path: str, keras: Survey) -> list[tuple[Made, list[Made]]]:
+    """Return how the layer at a path was made, with the layers around it; [] if that is not known."""
+    parents = [path.rsplit("/", number)[0] for number in range(1, path.count("/") + 1)]
+    around = [keras.made(each) for each in (*parents, "")]
+    made = keras.made(path)
+    return [(made, [each for each in around if each])] if made else []
+
+
+def layers(where: str, keras: Survey, context: PairContext) -> list[str]:
+    """Return the paths of the Keras layers that correspond to a module of torch's, or to a weight of one."""
+    matches = context.matching.matches if context.matching else []
+    by_output = [_module(match.keras) for match in matches if _module(match.torch) == where]
+    owners = {weight.name: weight.module for weight in keras.weights}
+    by_weight = [
+        owners[name]
+        for entry in (context.mapping.entries if context.mapping else [])
+        if any(where in (name, name.rpartition(".")[0]) for name in entry.torch)
+        for name in entry.keras
+        if name in owners
+    ]
+    return list(dict.fromkeys([*by_output, *by_weight]))
+
+
+def shown(source: str) -> str:
+    """Return "file:line" relative to the working directory, if the file is below it."""
+    path = Path(source)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else source
+
+
+def _module(key: str) -> str:
+    """Return the path of the module that returned a tensor."""
+    return key.partition("#")[0]

@@ -1,0 +1,107 @@
+"""The edits that may remove a cause: from its place in torch's model to the port's line, and to the argument there."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from parity.config.pair import UNNAMED, Pair
+from parity.diagnose.arguments import Setting, changed, settings
+from parity.pairs.file import PairFile
+from parity.pairs.prepare import place
+from parity.pairs.sources import made_at, makers_of
+from parity.repair.edit import Edit, edit
+from parity.repair.origins import Place
+from parity.repair.places import Places
+from parity.trace import survey
+from parity.trace.manifest import Trace
+from parity.trace.mapping import PairContext
+from parity.trace.survey import Made, Survey
+
+Cause = Mapping[str, Any]
+
+
+class Port(NamedTuple):
+    """What is known of the port from a comparison that ran in the folder `root`."""
+
+    root: Path
+    file: PairFile
+    keras: Survey
+    context: PairContext
+
+    @property
+    def pair(self) -> Pair:
+        """Return the pair's settings."""
+        assert isinstance(self.file.case.model, Pair)
+        return self.file.case.model
+
+    def made(self, cause: Cause) -> Iterator[tuple[Made, list[Made]]]:
+        """Yield how the layers of a cause, or the optimizer, were made, each with the layers around it."""
+        return makers_of(cause, self.keras, self.context)
+
+
+def read(file: PairFile, root: Path, folder: Path) -> Port:
+    """Return what a comparison of the pair has left in `folder`. Raises TraceError."""
+    manifest = Trace(folder / "keras").manifest
+    context = PairContext(search=file.search, mapping=manifest.mapping, matching=manifest.matching)
+    return Port(root, file, survey.read(Path(place(folder, "keras"))), context)
+
+
+def edits(cause: Cause, port: Port) -> list[Edit]:
+    """Return the edits that may remove a cause, in the order in which they should be tried."""
+    found = [
+        change
+        for sought in _sought(cause, port)
+        for each in _places(sought, port)
+        if (change := edit(each, sought.setting.new, port.root))
+    ]
+    return list(dict.fromkeys(found))
+
+
+def why_none(cause: Cause, port: Port) -> str:
+    """Return why there is no edit that may remove a cause."""
+    if cause["id"] in UNNAMED:
+        return "the cause has no name"
+    known = list(_sought(cause, port))
+    if not known:
+        return "no argument of Keras's sets it"
+    name, made = known[0].setting.names[0], [each for sought in known for each, _ in sought.made]
+    if not made:
+        return f"no layer of Keras's is known to correspond to {cause['where']}"
+    file, _, line = made[0].source.rpartition(":")
+    if not Path(file).is_relative_to(port.root):
+        return f"{file}:{line} is outside of the folder that is repaired"
+    return f"{Path(file).relative_to(port.root)}:{line}: it was not found what sets {name} there"
+
+
+class _Sought(NamedTuple):
+    """A setting that may remove a cause, how the objects that have it were made, or the line that it stands on."""
+
+    setting: Setting
+    made: list[tuple[Made, list[Made]]]
+    line: str = ""
+
+
+def _sought(cause: Cause, port: Port) -> Iterator[_Sought]:
+    """Yield the settings that may remove a cause: those that an experiment has changed, then those of its id."""
+    for change in cause.get("changes", ()):
+        if change["side"] == "keras":
+            made = made_at(change["path"], port.keras) if change["path"] else []
+            yield _Sought(changed(change), made, change["source"])
+    for setting in settings(cause):
+        yield _Sought(setting, list(port.made(cause)))
+
+
+def _places(sought: _Sought, port: Port) -> Iterator[Place]:
+    """Yield the places where a setting can be changed."""
+    setting, builder, kwargs = sought.setting, port.pair.keras, [*port.pair.kwargs, *port.pair.keras_kwargs]
+    pair = (port.file.path or Path()).absolute()
+    places = Places(setting, port.root, builder, kwargs, pair)
+    name, _, number = sought.line.rpartition(":")
+    if number.isdecimal():
+        yield from places.on_line(Path(name).absolute(), int(number))
+    for made, owners in sought.made:
+        yield from places.of_object(made, owners)
+        for level, owner in enumerate(owners):  # a layer of a library, made of an argument of a similar name
+            similar = tuple(each for each in (*owner.positional, *owner.keywords) if each.endswith(setting.names))
+            outer = Places(setting._replace(names=similar), port.root, builder, kwargs, pair)
+            yield from outer.of_object(owner, owners[level + 1 :]) if similar else []

@@ -1,0 +1,108 @@
+"""Edits of source: a new value at a place of a file, or as an argument in the pair's own file."""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from parity.diagnose.arguments import Expression
+from parity.repair.literals import code
+from parity.repair.origins import Place
+from parity.repair.source import Source, Span
+
+
+class Edit(NamedTuple):
+    """A change of a file below the folder that is being repaired, by a path relative to that folder.
+
+    `key`, `value`: for the pair's file, the entry of keras_kwargs. `line`: of the change, counted from 1.
+    `source`: that line before the change and after it.
+    """
+
+    path: Path
+    splices: tuple[tuple[Span, str], ...]
+    line: int
+    source: tuple[str, str]
+    key: str = ""
+    value: Any = None
+
+
+def edit(place: Place, value: Any, root: Path) -> Edit | None:
+    """Return the change that sets a value at a place; None if the place has that value, or cannot have it."""
+    if place.key:
+        return _argument(place, value, root)
+    source = Source(place.path)
+    splices = [(place.span, place.template.format(code(value)))]
+    if isinstance(value, Expression) and "keras" in value and source.imported("keras") is None:
+        splices.append((Span(*_imports(source)), "import keras\n"))
+    changed = spliced(source.bytes, splices)
+    line = source.line(place.span.start)
+    after = changed.decode().split("\n")[line - 1 + len(splices) - 1]
+    before = source.bytes.decode().split("\n")[line - 1]
+    if before == after:
+        return None
+    return Edit(place.path.relative_to(root), tuple(splices), line, (before.strip(), after.strip()))
+
+
+def spliced(text: bytes, splices: Sequence[tuple[Span, str]]) -> bytes:
+    """Return a text with parts of it replaced. Raises ValueError if the parts overlap."""
+    last = len(text) + 1
+    for span, new in sorted(splices, reverse=True):
+        if span.end > last or (span.end == last and span.start == span.end):
+            raise ValueError("the changes overlap")
+        text, last = text[: span.start] + new.encode() + text[span.end :], span.start
+    return text
+
+
+def _imports(source: Source) -> Span:
+    """Return the place before the first import of a file."""
+    first = next((node for node in source.module.body if "import" in source.text(node).split(" ")[:3:2]), None)
+    start = source.span(first or source.module.body[0]).start
+    return Span(start, start)
+
+
+def _argument(place: Place, value: Any, root: Path) -> Edit | None:
+    """Return the change of the pair's file that passes a value to Keras's builder."""
+    if isinstance(value, Expression) or value is None or not place.path.is_relative_to(root):
+        return None
+    before = place.path.read_bytes().decode()
+    after = with_argument(before, place.key, value)
+    if after is None or after == before:
+        return None
+    pairs = zip(before.split("\n"), after.split("\n"), strict=False)
+    number, lines = next((n, lines) for n, lines in enumerate(pairs) if lines[0] != lines[1])
+    whole = ((Span(0, len(before.encode())), after),)
+    return Edit(place.path.relative_to(root), whole, number + 1, (lines[0].strip(), lines[1].strip()), place.key, value)
+
+
+def with_argument(text: str, key: str, value: Any) -> str | None:
+    """Return the text of a pair's file with an argument for Keras's builder alone; None if it does not set it."""
+    table = tomllib.loads(text.removeprefix("\ufeff"))
+    given = table["pair"]
+    if key not in {**given.get("kwargs", {}), **given.get("keras_kwargs", {})}:
+        return None
+    own = {**given.get("keras_kwargs", {}), key: value}
+    wanted = {**table, "pair": {**given, "keras_kwargs": own}}
+    written = f"{key} = {_toml(value)}"
+    entry = re.compile(rf"(?<![\w.-]){re.escape(key)}\s*=\s*[^,}}#\n]*[^,}}#\s]")
+    attempts = [f"{text[: found.start()]}{written}{text[found.end() :]}" for found in entry.finditer(text)]
+    attempts.append(re.sub(r"(keras_kwargs\s*=\s*\{)", rf"\g<1> {written},", text, count=1))
+    attempts.append(re.sub(r"(\[pair\.keras_kwargs\][^\n]*\n)", rf"\g<1>{written}\n", text, count=1))
+    attempts.append(re.sub(r"(\[pair\][^\n]*\n)", rf"\g<1>keras_kwargs = {{ {written} }}\n", text, count=1))
+    return next((attempt for attempt in attempts if _parsed(attempt) == wanted), None)
+
+
+def _parsed(text: str) -> Mapping[str, Any] | None:
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _toml(value: Any) -> str:
+    """Return a number, a boolean, a text or a list of these as TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else code(value)

@@ -1,0 +1,56 @@
+"""Whether a comparison with an edit is better than that without it."""
+
+from typing import Any, Literal, NamedTuple
+
+from parity.config.pair import UNNAMED
+from parity.results import CaseResult
+
+Key = tuple[str, str]
+Outcome = Literal["accepted", "uncertain", "refused"]
+
+
+class Judgement(NamedTuple):
+    """What came of an edit, and why it was not accepted.
+
+    It is uncertain if a cause came to light that may have been there before, behind the one that is repaired: one
+    without a name, or one that was found by experiment, which is made at the first divergence alone.
+    """
+
+    outcome: Outcome
+    why: str = ""
+
+
+def keys(result: CaseResult) -> set[Key]:
+    """Return the id and the place of every cause."""
+    return {key(cause) for cause in result.causes}
+
+
+def key(cause: dict[str, Any]) -> Key:
+    """Return the id and the place of a cause."""
+    return cause["id"], cause["where"]
+
+
+def judge(before: CaseResult, after: CaseResult, meant: set[Key]) -> Judgement:
+    """Return what came of edits that were to remove the causes in `meant`."""
+    if after.verdict == "error":
+        return Judgement("refused", f"the port no longer runs: {after.reason.splitlines()[0]}")
+    if left := sorted(meant & keys(after)):
+        return Judgement("refused", f"{_said(left[0])} is still there")
+    new = sorted(keys(after) - keys(before))
+    found_at_first = {key(cause) for cause in after.causes if cause["id"] in UNNAMED or "changes" in cause}
+    if named := [each for each in new if each not in found_at_first]:
+        return Judgement("refused", f"it brings in {_said(named[0])}")
+    if new and (before.verdict in ("match", "subprecision") or {where for _, where in new} & {at for _, at in meant}):
+        return Judgement("refused", f"it brings in {_said(new[0])}")
+    failing = _failing(after) - _failing(before)
+    if before.variations and failing:
+        return Judgement("refused", f"the pair now diverges on {min(failing)}")
+    return Judgement("uncertain", f"behind it is {_said(new[0])}") if new else Judgement("accepted")
+
+
+def _failing(result: CaseResult) -> set[str]:
+    return {each.name for each in result.variations if each.verdict not in ("match", "subprecision", "skipped")}
+
+
+def _said(cause: Key) -> str:
+    return f"{cause[0]} at {cause[1]}"

@@ -1,0 +1,161 @@
+"""Write the module that diverges first as a script for each side, with its input and weights in an .npz, and run both.
+
+The scripts import the user's own functions and need nothing of this project.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.config.pair import Pair
+from parity.core.arrays import Array
+from parity.core.errors import UsageError
+from parity.pairs import transfer
+from parity.pairs.file import PairFile
+from parity.pairs.prepare import place
+from parity.repair.scripts import Script, written
+from parity.results import CaseResult, Divergence
+from parity.trace import keys, survey
+from parity.trace.manifest import Trace
+from parity.trace.mapping import Match
+from parity.trace.tensorfile import TensorFile
+
+ARRAYS = "arrays.npz"
+LONGEST = 300  # seconds that a script may take
+Arrays = dict[str, Array]
+
+
+def reproduce(file: PairFile, result: CaseResult, folder: Path, target: Path, pythons: Mapping[str, str]) -> list[str]:
+    """Write the scripts into `target`, run them, and return what is to be said of them.
+
+    `folder` holds the traces of the pair's comparison; `pythons` the interpreter of each side, "" for this one.
+    """
+    first = result.first_divergence
+    if first is None or first.kind != "activation" or first.step is None:
+        place_ = f"{first.kind} {first.name}" if first else "nowhere"
+        return [f"nothing to reproduce: the first divergence is at {place_}, not in what a module returns"]
+    try:
+        return list(_written(_Guilty(file, first, folder), target, pythons))
+    except UsageError as error:
+        return [f"{first.name} cannot be taken out of the model: {error}"]
+
+
+def _written(guilty: "_Guilty", target: Path, pythons: Mapping[str, str]) -> Iterator[str]:
+    """Write everything, and yield the output of each script."""
+    np.savez(target / ARRAYS, **guilty.arrays())  # type: ignore[arg-type]
+    for side, script in guilty.scripts().items():
+        path = target / f"{side}_module.py"
+        path.write_text(written(side, script))
+        command = [pythons.get(side) or sys.executable, path.name]
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONDONTWRITEBYTECODE": "1"}
+        ended = subprocess.run(
+            command, cwd=target, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
+        )
+        said = ended.stdout if ended.returncode == 0 else (ended.stderr.strip().splitlines() or ["it failed"])[-1]
+        yield from (f"{path}: {line}" for line in said.splitlines())
+
+
+class _Guilty:
+    """The module at a divergence: its counterpart, and what both were given and returned.
+
+    Raises UsageError if that was not recorded.
+    """
+
+    def __init__(self, file: PairFile, first: Divergence, folder: Path) -> None:
+        assert isinstance(file.case.model, Pair) and first.step is not None
+        self.file, self.pair, self.step = file, file.case.model, first.step
+        self.module, _, number = first.name.partition("#")
+        self.leaf = int(number or 0)
+        self.traces = {side: Trace(folder / side) for side in ("torch", "keras")}
+        self.surveys = {side: survey.read(Path(place(folder, side))) for side in self.traces}
+        self.initial = TensorFile(Path(place(folder, "torch")) / survey.WEIGHTS)
+        self.match = self._match(first.name)
+        self.layer = self.match.keras.partition("#")[0]
+        self.inputs = self._inputs()
+
+    def _match(self, name: str) -> Match:
+        """Return the counterpart of the module in Keras's model."""
+        matching = self.traces["keras"].manifest.matching
+        matches = [each for each in matching.matches if each.torch == name] if matching else []
+        if not matches or self.module not in self.traces["torch"].manifest.modules:
+            raise UsageError("no single layer of Keras's corresponds to it")
+        return matches[0]
+
+    def _inputs(self) -> list[Array]:
+        """Return the tensors that torch's module was given."""
+        recorded = self._tensors("torch")
+        count = len(self.surveys["torch"].arguments.get(self.module, []))
+        inputs = [recorded.get(keys.key("input", self.module, number)) for number in range(count)]
+        if not inputs or any(each is None for each in inputs):
+            raise UsageError("what it is given was not recorded, as it contains other modules")
+        return [each for each in inputs if each is not None]
+
+    def _tensors(self, side: str) -> Mapping[str, Array]:
+        return self.traces[side].open("high", keys.step_file(self.step))
+
+    def arrays(self) -> Arrays:
+        """Return all that the scripts read."""
+        output = keys.key("activation", self.module, self.leaf)
+        inputs = {f"input{number}": array for number, array in enumerate(self.inputs)}
+        own = {f"keras_{name}": self._in_keras(number, array) for number, (name, array) in enumerate(inputs.items())}
+        outputs = {f"output_{side}": np.asarray(self._tensors(side)[output]) for side in self.traces}
+        weights = {f"torch/{name}": array for name, array in self._weights(self.module).items()}
+        keras = {f"keras/{name}": array for name, array in self._keras_weights()}
+        given = {name: array for name, array in own.items() if array is not None}
+        return {name: np.array(array) for name, array in (inputs | given | outputs | weights | keras).items()}
+
+    def _in_keras(self, number: int, array: Array) -> Array | None:
+        """Return an input in the form in which Keras's layer gets it; None if the layer gets fewer."""
+        shapes = self.surveys["keras"].arguments.get(self.layer, [])
+        axes = self.match.inputs or (self.match.axes if len(self.match.axes) == array.ndim else None)
+        if number >= len(shapes) or axes is None or len(axes) != len(shapes[number]):
+            return array if number < max(len(shapes), 1) else None
+        return array.reshape([shapes[number][axis] for axis in axes]).transpose(np.argsort(axes))
+
+    def _weights(self, module: str) -> Arrays:
+        """Return torch's weights below a module as they were before the step, by their names within it."""
+        state = self.traces["torch"].open("high", keys.step_file(self.step - 1)) if self.step else {}
+        found = {name: np.asarray(array) for name, array in self.initial.items()}
+        for key, array in state.items():
+            kind, name = keys.split(key)
+            if kind in ("parameter", "buffer"):
+                found[name] = array
+        prefix = f"{module}." if module else ""
+        below = {name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)}
+        return {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in below.items()}
+
+    def _keras_weights(self) -> Iterator[tuple[str, Array]]:
+        """Yield Keras's weights below the layer, made of torch's, by their names within it."""
+        mapping, torch = self.traces["keras"].manifest.mapping, self._weights("")
+        shapes = {weight.name: weight.shape for weight in self.surveys["keras"].weights}
+        for entry in mapping.entries if mapping else ():
+            if any(name.startswith(f"{self.layer}/") for name in entry.keras):
+                arrays = transfer.to_keras(
+                    entry, [torch[name] for name in entry.torch], [shapes[name] for name in entry.keras]
+                )
+                for name, array in zip(entry.keras, arrays, strict=True):
+                    if name.startswith(f"{self.layer}/"):
+                        yield name.removeprefix(f"{self.layer}/"), array
+
+    def scripts(self) -> dict[str, Script]:
+        """Return the script of each side."""
+        count = len(self.inputs)
+        expected = len(self.surveys["keras"].arguments.get(self.layer, [])) or count
+        return {
+            "torch": self._script("torch", self.module, count, []),
+            "keras": self._script("keras", self.layer, min(count, expected), self.match.axes),
+        }
+
+    def _script(self, side: str, module: str, inputs: int, axes: list[int]) -> Script:
+        arguments: dict[str, Any] = self.pair.kwargs | getattr(self.pair, f"{side}_kwargs")
+        builder = getattr(self.pair, side)
+        training = self.pair.train is not None and self.step < self.file.case.steps
+        number = self.match.keras.partition("#")[2] if side == "keras" else self.leaf
+        return Script(
+            builder, arguments, self.file.search, module, inputs, int(number or 0), training, self.file.case.seed, axes
+        )

@@ -1,0 +1,221 @@
+"""Repair a port: try the edits that may remove its causes, keep those that do, and write them as a diff.
+
+Every trial is a whole comparison of the pair, in a copy of the user's folder. An edit is kept if its causes are gone
+and nothing new came. What is known of the port is then read anew from that comparison, until it matches or no edit is
+left to try.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from parity.config.pair import Pair
+from parity.core.errors import TraceError, UsageError
+from parity.pairs.compare import compared
+from parity.pairs.file import PairFile
+from parity.repair import candidates, copy
+from parity.repair.candidates import Cause, Port
+from parity.repair.edit import Edit, spliced
+from parity.repair.judge import Judgement, Key, judge, key
+from parity.results import CaseResult, Repair, TriedEdit
+from parity.runtime.runner import Worker
+
+MOST_TRIALS = 24  # comparisons; each takes as long as that of the pair
+Identity = tuple[Any, ...]
+
+
+class State(NamedTuple):
+    """The port with the edits so far: the changed files, Keras's arguments, and the comparison of the pair with it."""
+
+    changed: dict[Path, bytes]
+    arguments: dict[str, Any]
+    result: CaseResult
+    port: Port | None
+
+
+class Wish(NamedTuple):
+    """An edit, and the causes that it is to remove."""
+
+    edit: Edit
+    causes: tuple[Cause, ...]
+
+    @property
+    def keys(self) -> set[Key]:
+        """Return the ids and places of the causes."""
+        return {key(dict(cause)) for cause in self.causes}
+
+
+class Repairing:
+    """The search for the edits that repair one pair.
+
+    Args:
+        file: the pair.
+        sides: torch's and Keras's processes.
+        scratch: a folder for copies and traces.
+        varied: whether the pair is compared also on variations of its inputs.
+    """
+
+    def __init__(self, file: PairFile, sides: Sequence[Worker], scratch: Path, varied: bool) -> None:
+        self.file, self.sides, self.scratch, self.varied = file, sides, scratch, varied
+        self.root = root(file)
+        self.tried: list[TriedEdit] = []
+        self.accepted: list[str] = []
+        self._refused: set[Identity] = set()
+        self._uncertain: set[Identity] = set()
+        self._trials = 0
+
+    def run(self, result: CaseResult, folder: Path, diff: Path) -> Repair:
+        """Repair the port of a pair whose comparison has left its traces in `folder`, and write the diff.
+
+        Raises UsageError if the diff cannot be written.
+        """
+        state = State({}, {}, result, self._port(self.file, self.root, folder))
+        while (wishes := self._wishes(state)) and self._trials < MOST_TRIALS:
+            state = self._improved(state, wishes)
+        try:
+            diff.write_bytes(copy.diff(self.root, state.changed, self.accepted).encode())
+        except OSError as error:
+            raise UsageError(f"--repair: {diff} cannot be written: {error.strerror}") from None
+        left = list(self._left(state))
+        return Repair(file=str(diff), root=str(self.root), verdict=state.result.verdict, edits=self.tried, left=left)
+
+    def _port(self, file: PairFile, at: Path, folder: Path) -> Port | None:
+        """Return what a comparison has left; None if it failed."""
+        try:
+            return candidates.read(file, at, folder)
+        except TraceError:
+            return None
+
+    def _wishes(self, state: State) -> list[Wish]:
+        """Return for each cause the first edit that was not refused, each edit once."""
+        causes: dict[Edit, list[Cause]] = {}
+        for cause in state.result.causes if state.port else ():
+            edits = candidates.edits(cause, state.port) if state.port else []
+            edits = [each for each in edits if _identity(each, cause) not in self._refused]
+            edits.sort(key=lambda each: _identity(each, cause) in self._uncertain)
+            if edits:
+                causes.setdefault(edits[0], []).append(cause)
+        return [Wish(edit, tuple(each)) for edit, each in causes.items()]
+
+    def _improved(self, state: State, wishes: list[Wish]) -> State:
+        """Return the state with the edits that are accepted: all together, or else one of them."""
+        if len(wishes) > 1 and (together := self._try(state, wishes)) and together[1].outcome == "accepted":
+            for wish in wishes:
+                self._note(wish, together[1])
+            return together[0]
+        for wish in wishes:
+            identities = {_identity(wish.edit, cause) for cause in wish.causes}
+            trial = self._try(state, [wish])
+            if trial is None and self._trials >= MOST_TRIALS:
+                return state
+            after, judgement = trial or (state, Judgement("refused", "its changes overlap"))
+            if judgement.outcome == "uncertain" and not identities <= self._uncertain and self._has_others(state, wish):
+                self._uncertain |= identities  # accepted only if no other edit is better
+                continue
+            self._note(wish, judgement)
+            if judgement.outcome != "refused":
+                return after
+            self._refused |= identities
+        return state
+
+    def _has_others(self, state: State, wish: Wish) -> bool:
+        """Return whether there is another edit for the causes of a wish that was not refused."""
+        assert state.port
+        return any(
+            each != wish.edit and _identity(each, cause) not in self._refused
+            for cause in wish.causes
+            for each in candidates.edits(cause, state.port)
+        )
+
+    def _try(self, state: State, wishes: list[Wish]) -> tuple[State, Judgement] | None:
+        """Compare the pair with some edits; None if they cannot be made together, or there were too many trials."""
+        changed = self._changed(state, [wish.edit for wish in wishes])
+        if changed is None or self._trials >= MOST_TRIALS:
+            return None
+        self._trials += 1
+        arguments = state.arguments | {wish.edit.key: wish.edit.value for wish in wishes if wish.edit.key}
+        folder = self.scratch / f"trial{self._trials}"
+        copy.make(self.root, folder / "copy", changed)
+        file = moved(self.file, self.root, folder / "copy", arguments)
+        try:
+            result = compared(file, self.sides, folder / "traces", self.varied)
+        except UsageError as error:
+            result = CaseResult(case=self.file.case.name, verdict="error", reason=str(error))
+        result.reason = result.reason.replace(f"{folder / 'copy'}/", "")
+        judgement = judge(state.result, result, set().union(*(wish.keys for wish in wishes)))
+        after = State(changed, arguments, result, self._port(file, folder / "copy", folder / "traces"))
+        shutil.rmtree(folder / "traces", ignore_errors=True)  # the next trial may need the disk space
+        return after, judgement
+
+    def _changed(self, state: State, edits: list[Edit]) -> dict[Path, bytes] | None:
+        """Return the contents of all files with the edits; None if they overlap."""
+        changed = dict(state.changed)
+        for path in {edit.path for edit in edits}:
+            splices = [splice for edit in edits if edit.path == path for splice in edit.splices]
+            try:
+                changed[path] = spliced(changed.get(path) or (self.root / path).read_bytes(), splices)
+            except ValueError:
+                return None
+        return changed
+
+    def _note(self, wish: Wish, judgement: Judgement) -> None:
+        """Keep what came of an edit."""
+        edit, cause, accepted = wish.edit, wish.causes[0], judgement.outcome != "refused"
+        more = f" and {len(wish.causes) - 1} more" if len(wish.causes) > 1 else ""
+        self.tried.append(
+            TriedEdit(
+                file=edit.path.as_posix(),
+                line=edit.line,
+                cause=cause["id"],
+                where=f"{cause['where']}{more}",
+                before=edit.source[0],
+                after=edit.source[1],
+                accepted=accepted,
+                why="" if accepted else judgement.why,
+            )
+        )
+        if accepted:
+            values = f"torch {cause['torch']}, keras {cause['keras']}"
+            self.accepted.append(
+                f"{edit.path.as_posix()}:{edit.line}: {cause['id']} at {cause['where']}{more}: {values}"
+            )
+
+    def _left(self, state: State) -> list[str]:
+        """Return a sentence on each cause that remains."""
+        if self._trials >= MOST_TRIALS:
+            return [f"the search ended after {MOST_TRIALS} comparisons"]
+        refused = {(edit.cause, edit.where.partition(" ")[0]) for edit in self.tried if not edit.accepted}
+        left = []
+        for cause in state.result.causes if state.port else []:
+            why = "all edits were refused" if key(cause) in refused else candidates.why_none(cause, state.port)  # type: ignore[arg-type]
+            left.append(f"{cause['id']} at {cause['where']}: {why}")
+        return list(dict.fromkeys(left))
+
+
+def _identity(edit: Edit, cause: Cause) -> Identity:
+    """Return what tells an edit for a cause from others, also when other parts of its file have changed."""
+    return cause["id"], cause["where"], edit.path, edit.line, edit.source
+
+
+def root(file: PairFile) -> Path:
+    """Return the folder of the user's that Keras's module is imported from."""
+    assert isinstance(file.case.model, Pair)
+    top = file.case.model.keras.partition(":")[0].partition(".")[0]
+    homes = (folder for folder in map(Path, file.search) if (folder / top).is_dir() or (folder / f"{top}.py").is_file())
+    return next(homes, Path(file.search[0]))
+
+
+def moved(file: PairFile, old: Path, new: Path, arguments: dict[str, Any]) -> PairFile:
+    """Return the pair with the copy of its folder in place of the folder, and further arguments for Keras's builder."""
+    assert isinstance(file.case.model, Pair)
+
+    def there(path: Path) -> Path:
+        return new / path.relative_to(old) if path.is_relative_to(old) else path
+
+    model = msgspec.structs.replace(file.case.model, keras_kwargs={**file.case.model.keras_kwargs, **arguments})
+    search = [str(there(Path(folder))) for folder in file.search]
+    path = there(file.path.absolute()) if file.path else None
+    return file._replace(case=msgspec.structs.replace(file.case, model=model), search=search, path=path)
