@@ -8,6 +8,7 @@ matched only where their difference lives on in the tensors that follow.
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 from einops import rearrange
@@ -37,9 +38,16 @@ EQUAL = 1e-10  # relative L2 in float64: rounding stays below it, a constant hel
 
 
 def match(
-    torch: Survey, torch_values: dict[str, Array], keras: Survey, keras_values: dict[str, Array], mapping: Mapping
+    torch: Survey,
+    torch_values: dict[str, Array],
+    keras: Survey,
+    keras_values: dict[str, Array],
+    mapping: Mapping,
+    given: Sequence[Order] = (),
 ) -> Matching:
     """Match all tensors; the outputs of the whole models are matched by their names.
+
+    `given` are orders of axes that the pair's file gives to the models' inputs.
 
     Raises UsageError if an output is missing on one side.
     """
@@ -53,7 +61,7 @@ def match(
         module_outputs(torch, torch_values, mapping, alike),
         module_outputs(keras, keras_values, mapping, alike),
     )
-    state = Counterparts(torch_outputs, keras_outputs, apart)
+    state = Counterparts(torch_outputs, keras_outputs, apart, given)
     match_equal(state)
     match_owners(state)
     match_in_gaps(state)

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from parity.pairs.activations.counterparts import By, Counterparts, ModuleOutput, masks_may_agree
-from parity.pairs.activations.values import CLOSE, SAME, Fit
+from parity.pairs.activations.values import CLEARLY, CLOSE, SAME, Fit
 
-CLEARLY = 0.5  # the nearer of two candidates wins if its distance is less than this fraction of the other's
 RELATED = 0.75  # up to this distance, a module of another kind at the same place is a fault rather than another step
 SORTS = {"pool": ("pool",), "activation": ("activation", "elu", "silu", "swish", "sigmoid", "tanh", "softplus")}
 
