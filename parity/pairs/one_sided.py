@@ -7,8 +7,11 @@ keep in a form of their own, and for the gradient of a variable of Keras's that 
 trained.
 """
 
+import copy
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from parity.config.pair import Pair
 from parity.pairs.activations.counterparts import is_output
@@ -64,13 +67,18 @@ def without_one_sided(
     ]
     if other_form:
         told = ", ".join(sorted(other_form))
-        sentences.append(f"{told}: the optimizers keep it in another form on each side: every update is compared")
+        sentences.append(
+            f"{told}: each side's optimizer has a form of its own for it, so that every update is compared"
+        )
     sentences += [
         f"{name} is a buffer of torch's and a trained variable of Keras's: its gradient is not compared"
         for name in untrained
     ]
+    candidate = _without_parameters(candidate, untrained)
     if any(hidden.values()):
         traces = _Hiding(reference, hidden), _Hiding(candidate, hidden)
+    else:
+        traces = reference, candidate
     return ComparedTraces(*traces, {side: list(names) for side, names in alone.items() if names}, sentences)
 
 
@@ -121,6 +129,15 @@ def _buffers_with_gradients(reference: Trace, candidate: Trace) -> list[str]:
     buffers = {name for kind, name in recorded if kind == "buffer"}
     listed = (keys.split(key) for key in _listed(candidate, HIGH, keys.step_file(0)))
     return sorted(name for kind, name in listed if kind == "gradient" and name in buffers)
+
+
+def _without_parameters(trace: Trace, names: Collection[str]) -> Trace:
+    """Return the trace, with these variables no longer among its layout's parameters."""
+    layout = trace.manifest.layout
+    parameters = {name: held for name, held in layout.parameters.items() if name not in names}
+    changed = copy.copy(trace)
+    changed.manifest = replace(trace.manifest, layout=replace(layout, parameters=parameters))
+    return changed
 
 
 def has_own_optimizer(pair: Pair) -> bool:
