@@ -33,6 +33,27 @@ def responsible_module(first: Divergence, unequal: Collection[Unequal], modules:
     return msgspec.structs.replace(first, kind="activation", name=owner or MODEL, reason=reason)
 
 
+def unless_untold(
+    first: Divergence, given: Collection[str], modules: Mapping[str, str], compared: Collection[str]
+) -> Divergence:
+    """Return the first divergence, moved to the enclosing module if what its own is given could not be compared.
+
+    Then the fault may also lie in what the enclosing module computes before it, by functions and not by modules.
+
+    Args:
+        first: the first tensor that differs.
+        given: the keys of the reference's tensors of the step, those without a counterpart among them.
+        modules: the kinds of the recorded modules, by path.
+        compared: the keys of the tensors of the step that have a counterpart.
+    """
+    key = keys.key("input", plain(first.name))
+    owner = around(plain(first.name), modules)
+    if first.kind != "activation" or not owner or key not in given or key in compared:
+        return first
+    reason = f"{first.name} differs, and what {owner} passes to it could not be compared: {first.reason}"
+    return msgspec.structs.replace(first, name=owner, reason=reason)
+
+
 def start_of_noise(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> Divergence:
     """Return the first divergence, moved to where the noise begins if it is one of the noisier tensors.
 

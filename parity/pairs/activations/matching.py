@@ -27,6 +27,7 @@ from parity.pairs.activations.equal import match_equal
 from parity.pairs.activations.layouts import output_layouts
 from parity.pairs.activations.unequal import match_in_gaps, match_owners
 from parity.pairs.activations.values import Order, Shape, Tensor, distance
+from parity.pairs.activations.values import orders as orders_of_axes
 from parity.pairs.patterns import reorders, reverse
 from parity.results import Matched
 from parity.trace.mapping import Mapping, Match, Matching
@@ -34,6 +35,7 @@ from parity.trace.returned import sentences
 from parity.trace.survey import Survey
 
 Arguments = dict[str, list[Shape]]
+DENSE = {"linear", "linear_io", "einsum_dense"}  # kinds that stand for each other: a matrix product over the last axes
 EQUAL = 1e-10  # relative L2 in float64: rounding stays below it, a constant held in float32 does not
 
 
@@ -204,7 +206,12 @@ def _inputs(
     It is None unless both have one input, whose order can be told.
     """
     torch_shapes, keras_shapes = torch.get(pair.torch.module, []), keras.get(pair.keras.module, [])
-    if pair.by == "order" or pair.torch.kind != pair.keras.kind or len(torch_shapes) != 1 or len(keras_shapes) != 1:
+    kinds = {pair.torch.kind, pair.keras.kind}
+    if (
+        pair.by == "order"
+        or not (len(kinds) == 1 or kinds <= DENSE)
+        or (len(torch_shapes), len(keras_shapes)) != (1, 1)
+    ):
         return None
     shape, keras_shape = tuple(torch_shapes[0]), tuple(keras_shapes[0])
     # The order of the layer's output; that of an earlier tensor of the same shapes, which it may be; the identity.
@@ -212,4 +219,6 @@ def _inputs(
     for order in likely:
         if order and len(order) == len(keras_shape) and tuple(keras_shape[axis] for axis in order) == shape:
             return list(order)
-    return None
+    # A layer over several axes at once, such as heads and their elements, multiplies what torch's has in one.
+    merging = kinds <= DENSE and tuple(range(len(keras_shape))) in orders_of_axes(keras_shape, shape)
+    return list(range(len(keras_shape))) if merging else None
