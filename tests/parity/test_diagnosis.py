@@ -189,6 +189,22 @@ def test_noise_is_placed_where_it_began():
 
 
 @pytest.mark.parametrize(
+    ("name", "given", "compared", "at"),
+    [
+        ("a.b", ["input/a.b"], [], "a"),  # what a computes before it could not be compared
+        ("a.b", ["input/a.b"], ["input/a.b"], "a.b"),
+        ("a.b", [], [], "a.b"),  # nothing was recorded that it was given
+        ("a", ["input/a"], [], "a"),  # only the whole model is around it
+    ],
+)
+def test_a_module_whose_input_could_not_be_compared_is_not_at_fault_alone(name, given, compared, at):
+    first = divergence("activation", name)
+    found = place.unless_untold(first, given, {"a": "Block", "a.b": "linear"}, compared)
+    assert (found.name, found.kind) == (at, "activation")
+    assert (found == first) == (at == name)
+
+
+@pytest.mark.parametrize(
     ("stem", "key", "value"),
     [
         ("step-000000", "parameter/w", np.ones(6)),
