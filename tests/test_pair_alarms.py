@@ -37,7 +37,7 @@ Judge = Callable[..., CaseResult]
 # model, shape, the rest of the file, arguments of the fault in Keras's model
 ROWS = {
     "calls in another order in training": ("Auxiliary", VECTORS, SGD, {"factor": 0.4}),
-    "a buffer that the port trains, without training": ("Table", VECTORS, RULE, {"last": 3.0}),
+    "a buffer that the port trains, without training": ("Table", VECTORS, RULE, {"power": 2}),
     "a buffer that the port does not train": ("Table", VECTORS, ADAM, {"trainable": True}),
     "an output that the loss leaves unused": ("Unused", VECTORS, TARGET + ADAM + LOSS.format("loss"), {}),
     "accepted slight differences under Adam": ("Blocks", SEQUENCES, ADAM + GELU, {"fault": "backward"}),
@@ -88,7 +88,7 @@ def test_slots_in_another_form(judge):
     result = judge("Plain", VECTORS, OWN.format("Adaptive", 3))
     assert result.verdict == "match", result
     assert result.assumptions == [
-        "exp_avg, exp_avg_sq: each side's optimizer has a form of its own for it, so that every update is compared"
+        "the two optimizers keep exp_avg, exp_avg_sq in different forms, which are not compared: every update is"
     ]
     result = judge("Plain", VECTORS, OWN.format("slower", 3))
     assert result.verdict == "diverged" and result.assumptions == []

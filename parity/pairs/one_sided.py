@@ -60,26 +60,26 @@ def without_one_sided(
             if slot(key) in slots[0] ^ slots[1] or slot(key) in other_form
         }
         hidden[stem] = hidden.get(stem, set()) | one_sided_slots | {keys.key("gradient", name) for name in untrained}
-    sentences = [
-        f"{', '.join(sorted(here - there))} of {trace.backend}'s optimizer has no counterpart: every update is compared"
-        for trace, here, there in zip(traces, slots, slots[::-1], strict=True)
-        if here - there
-    ]
-    if other_form:
-        told = ", ".join(sorted(other_form))
-        sentences.append(
-            f"{told}: each side's optimizer has a form of its own for it, so that every update is compared"
-        )
-    sentences += [
-        f"{name} is a buffer of torch's and a trained variable of Keras's: its gradient is not compared"
-        for name in untrained
-    ]
     candidate = _without_parameters(candidate, untrained)
     if any(hidden.values()):
-        traces = _Hiding(reference, hidden), _Hiding(candidate, hidden)
-    else:
-        traces = reference, candidate
-    return ComparedTraces(*traces, {side: list(names) for side, names in alone.items() if names}, sentences)
+        reference, candidate = _Hiding(reference, hidden), _Hiding(candidate, hidden)
+    listed = {side: list(names) for side, names in alone.items() if names}
+    return ComparedTraces(reference, candidate, listed, list(_notes(traces, slots, other_form, untrained)))
+
+
+def _notes(
+    traces: tuple[Trace, Trace], slots: list[set[str]], other_form: Collection[str], untrained: list[str]
+) -> Iterator[str]:
+    """Yield a sentence for each kind of tensors that is hidden and that the report does not list elsewhere."""
+    for trace, here, there in zip(traces, slots, slots[::-1], strict=True):
+        if here - there:
+            names = ", ".join(sorted(here - there))
+            yield f"{names} of {trace.backend}'s optimizer has no counterpart: every update is compared"
+    if other_form:
+        names = ", ".join(sorted(other_form))
+        yield f"the two optimizers keep {names} in different forms, which are not compared: every update is"
+    for name in untrained:
+        yield f"{name} is a buffer of torch's and a trained variable of Keras's: its gradient is not compared"
 
 
 def _one_sided(

@@ -18,16 +18,16 @@ class Auxiliary(keras.Model):
 
 
 class Table(keras.Model):
-    def __init__(self, trainable=True, last=2.0):
+    def __init__(self, trainable=True, power=1):
         super().__init__()
-        self.a, self.b = layers.Dense(8), layers.Dense(4)
-        values = np.linspace(0.5, last, 8)
+        self.a, self.b, self.power = layers.Dense(8), layers.Dense(4), power
+        values = np.linspace(0.5, 2.0, 8)
         self.scale = self.add_weight(
             shape=(8,), name="scale", trainable=trainable, initializer=lambda shape, dtype=None: ops.cast(values, dtype)
         )
 
     def call(self, x):
-        return self.b(self.a(x) * self.scale)
+        return self.b(self.a(x) * self.scale**self.power)
 
 
 class Unused(keras.Model):
