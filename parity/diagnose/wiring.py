@@ -174,4 +174,5 @@ FORMULA = Formula(
         Trait("scale", "module.scale", _scales),
     ),
     _check,
+    is_function=True,
 )

@@ -95,3 +95,13 @@ def test_what_goes_into_a_norm_is_not_what_a_norm_returns():
     assert [change.cause for change in found.changes] == ["module.wiring"]
     found = explain.compare(wiring.FORMULA, junction(ATTENDED, earlier), junction(NORMED, earlier))
     assert [change.cause for change in found.changes] == ["transformer.norm_order"]
+
+
+def test_what_one_function_explains_on_both_sides_is_no_difference():
+    """Of positive numbers a ReLU is the identity; where the other side's are not, it is still the same function."""
+    name, relu = "layer.linear", FUNCTIONS["relu"]
+    ours, theirs = {name: np.abs(EARLIER[name])}, {name: EARLIER[name]}
+    found = explain.compare(wiring.FORMULA, junction(relu(ours[name]), ours), junction(relu(theirs[name]), theirs))
+    assert found.same and not found.changes
+    found = explain.compare(wiring.FORMULA, junction(ours[name], ours), junction(np.tanh(theirs[name]), theirs))
+    assert [change.cause for change in found.changes] == ["activation.kind"]
