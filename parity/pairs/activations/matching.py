@@ -32,10 +32,10 @@ from parity.pairs.patterns import reorders, reverse
 from parity.results import Matched
 from parity.trace.mapping import Mapping, Match, Matching
 from parity.trace.returned import sentences
-from parity.trace.survey import Survey
+from parity.trace.survey import Module, Survey
 
 Arguments = dict[str, list[Shape]]
-DENSE = {"linear", "linear_io", "einsum_dense"}  # kinds that stand for each other: a matrix product over the last axes
+LINEAR = ("linear", "linear_io")
 EQUAL = 1e-10  # relative L2 in float64: rounding stays below it, a constant held in float32 does not
 
 
@@ -68,7 +68,7 @@ def match(
     match_owners(state)
     match_in_gaps(state)
     return Matching(
-        matches=[*_matches(state, torch.arguments, keras.arguments, _reordered(mapping)), *output_matches],
+        matches=[*_matches(state, torch, keras, _reordered(mapping)), *output_matches],
         torch_alone=[output.key for output in state.torch if output.number not in state.matched],
         keras_alone=[output.key for output in state.keras if output.number not in state.taken],
         layouts=layouts,
@@ -159,7 +159,7 @@ def _reordered(mapping: Mapping) -> set[str]:
     return {name.rpartition(".")[0] for entry in reordering for name in entry.torch}
 
 
-def _matches(state: Counterparts, torch: Arguments, keras: Arguments, reordered: set[str]) -> list[Match]:
+def _matches(state: Counterparts, torch: Survey, keras: Survey, reordered: set[str]) -> list[Match]:
     """Return the matches in the form in which both sides get them.
 
     `reordered` are modules whose inputs are not compared.
@@ -167,9 +167,11 @@ def _matches(state: Counterparts, torch: Arguments, keras: Arguments, reordered:
     pairs = [state.matched[number] for number in sorted(state.matched)]
     orders: dict[tuple[Shape, Shape], Order] = {}
     inputs: dict[str, list[int] | None] = {}
+    dense = {module.path for module in keras.modules if _multiplies_last_axes(module)}
     for pair in pairs:
         if "#" not in pair.torch.key:
-            inputs[pair.torch.module] = _inputs(pair, torch, keras, orders)
+            is_dense = pair.torch.kind in LINEAR and pair.keras.module in dense
+            inputs[pair.torch.module] = _inputs(pair, torch.arguments, keras.arguments, orders, is_dense)
         orders[pair.torch.tensor.shape, pair.keras.tensor.shape] = pair.fit.order
     inputs_not_compared = _with_unmatched_calls(state) | reordered
     return [
@@ -198,20 +200,32 @@ def _with_unmatched_calls(state: Counterparts) -> set[str]:
     return modules
 
 
+def _multiplies_last_axes(module: Module) -> bool:
+    """Return whether a layer of Keras's multiplies the last axes of its input by a matrix, as torch's Linear does.
+
+    An EinsumDense may multiply several of them, such as heads and their elements, or others.
+    """
+    given, _, rest = str(module.facts.get("equation", "")).replace(" ", "").partition(",")
+    kernel, _, returned = rest.partition("->")
+    summed = "".join(letter for letter in given if letter in kernel and letter not in returned)
+    return module.kind == "einsum_dense" and bool(summed) and given.endswith(summed)
+
+
 def _inputs(
-    pair: Correspondence, torch: Arguments, keras: Arguments, orders: dict[tuple[Shape, Shape], Order]
+    pair: Correspondence,
+    torch: Arguments,
+    keras: Arguments,
+    orders: dict[tuple[Shape, Shape], Order],
+    is_dense: bool,
 ) -> list[int] | None:
     """Return the order of axes of the input of both layers, or None.
 
-    It is None unless both have one input, whose order can be told.
+    It is None unless both have one input, whose order can be told. `is_dense` says that both layers multiply the last
+    axes of their input by a matrix, though they are not of one kind.
     """
     torch_shapes, keras_shapes = torch.get(pair.torch.module, []), keras.get(pair.keras.module, [])
-    kinds = {pair.torch.kind, pair.keras.kind}
-    if (
-        pair.by == "order"
-        or not (len(kinds) == 1 or kinds <= DENSE)
-        or (len(torch_shapes), len(keras_shapes)) != (1, 1)
-    ):
+    is_one_kind = is_dense or pair.torch.kind == pair.keras.kind
+    if pair.by == "order" or not is_one_kind or len(torch_shapes) != 1 or len(keras_shapes) != 1:
         return None
     shape, keras_shape = tuple(torch_shapes[0]), tuple(keras_shapes[0])
     # The order of the layer's output; that of an earlier tensor of the same shapes, which it may be; the identity.
@@ -219,6 +233,5 @@ def _inputs(
     for order in likely:
         if order and len(order) == len(keras_shape) and tuple(keras_shape[axis] for axis in order) == shape:
             return list(order)
-    # A layer over several axes at once, such as heads and their elements, multiplies what torch's has in one.
-    merging = kinds <= DENSE and tuple(range(len(keras_shape))) in orders_of_axes(keras_shape, shape)
-    return list(range(len(keras_shape))) if merging else None
+    identity = tuple(range(len(keras_shape)))
+    return list(identity) if is_dense and identity in orders_of_axes(keras_shape, shape) else None
