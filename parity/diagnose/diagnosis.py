@@ -191,8 +191,10 @@ def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Side
     if first is not None:
         modules = sides.reference.modules
         first = place.responsible_module(place.start_of_noise(first, sides.noisier), sides.unequal, modules)
-        given = sides.reference.recorded(first.step, first.replica)
-        return place.unless_untold(first, given, modules, sides.reference.tensors(first.step, first.replica))
+        compared = sides.reference.tensors(first.step, first.replica)
+        unshared = sides.reference.made_by_functions(first.step, first.replica) - compared.keys()
+        recorded = sides.reference.recorded(first.step, first.replica)
+        return place.unless_untold(first, unshared, recorded, modules)
     return place.by_layout(layout.differences[0]) if layout.differences else None
 
 

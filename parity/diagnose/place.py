@@ -1,5 +1,6 @@
 """Find the module that is responsible for a divergence: its inputs agree and its output does not."""
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
@@ -34,21 +35,29 @@ def responsible_module(first: Divergence, unequal: Collection[Unequal], modules:
 
 
 def unless_untold(
-    first: Divergence, given: Collection[str], modules: Mapping[str, str], compared: Collection[str]
+    first: Divergence,
+    unshared: Collection[str],
+    recorded: Collection[str],
+    modules: Mapping[str, str],
 ) -> Divergence:
-    """Return the first divergence, moved to the enclosing module if what its own is given could not be compared.
+    """Return the first divergence, moved to the enclosing module if functions before its own may be at fault.
 
-    Then the fault may also lie in what the enclosing module computes before it, by functions and not by modules.
+    That is so if functions make what its module is given of what other modules around it have returned, as in an
+    attention before its last projection, and the result could not be compared.
 
     Args:
         first: the first tensor that differs.
-        given: the keys of the reference's tensors of the step, those without a counterpart among them.
+        unshared: the keys of those inputs of modules that no other module returned, and that could not be compared.
+        recorded: the keys of all tensors that the reference recorded in this step, in order.
         modules: the kinds of the recorded modules, by path.
-        compared: the keys of the tensors of the step that have a counterpart.
     """
-    key = keys.key("input", plain(first.name))
-    owner = around(plain(first.name), modules)
-    if first.kind != "activation" or not owner or key not in given or key in compared:
+    name = plain(first.name)
+    owner = around(name, modules)
+    if first.kind != "activation" or not owner or keys.key("input", name) not in unshared:
+        return first
+    before = itertools.takewhile(lambda key: key != keys.key("input", name), recorded)
+    returned = (keys.split(key) for key in before)
+    if not any(kind == "activation" and around(plain(path), modules) == owner for kind, path in returned):
         return first
     reason = f"{first.name} differs, and what {owner} passes to it could not be compared: {first.reason}"
     return msgspec.structs.replace(first, name=owner, reason=reason)

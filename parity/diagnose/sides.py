@@ -62,6 +62,12 @@ class Side:
         stem = keys.step_file(step)
         return self.trace.open(run, stem, replica) if stem in self.trace.stems(run) else {}
 
+    def made_by_functions(self, step: int | None, replica: int = 0) -> set[str]:
+        """Return the keys of those inputs of modules that are not what another module returned."""
+        aliases = self._same.get(f"high/rank-{replica}/{keys.step_file(step)}", {})
+        inputs = {key for key in self.recorded(step, replica) if key.startswith(keys.key("input", ""))}
+        return {key for key in inputs if not aliases.get(key, key).startswith(keys.key("activation", ""))}
+
     def lacks(self, unequal: Unequal) -> bool:
         """Return whether this side did not record a tensor.
 

@@ -188,18 +188,22 @@ def test_noise_is_placed_where_it_began():
     assert place.start_of_noise(divergence("activation", "c"), noisier).name == "c"
 
 
+BEFORE = ["activation/a.c", "input/a.b", "activation/a.b"]
+
+
 @pytest.mark.parametrize(
-    ("name", "given", "compared", "at"),
+    ("name", "unshared", "recorded", "at"),
     [
-        ("a.b", ["input/a.b"], [], "a"),  # what a computes before it could not be compared
-        ("a.b", ["input/a.b"], ["input/a.b"], "a.b"),
-        ("a.b", [], [], "a.b"),  # nothing was recorded that it was given
-        ("a", ["input/a"], [], "a"),  # only the whole model is around it
+        ("a.b", ["input/a.b"], BEFORE, "a"),  # what a computes of a.c's output could not be compared
+        ("a.b", [], BEFORE, "a.b"),
+        ("a.b", ["input/a.b"], BEFORE[1:], "a.b"),  # the first that a calls
+        ("a.b", ["input/a.b"], ["activation/d", *BEFORE[1:]], "a.b"),  # another module's before it
+        ("d", ["input/d"], ["activation/a", "input/d", "activation/d"], "d"),  # only the whole model is around it
     ],
 )
-def test_a_module_whose_input_could_not_be_compared_is_not_at_fault_alone(name, given, compared, at):
+def test_a_module_that_functions_feed_is_not_at_fault_alone(name, unshared, recorded, at):
     first = divergence("activation", name)
-    found = place.unless_untold(first, given, {"a": "Block", "a.b": "linear"}, compared)
+    found = place.unless_untold(first, unshared, recorded, {"a": "Block", "a.b": "linear", "a.c": "linear", "d": "x"})
     assert (found.name, found.kind) == (at, "activation")
     assert (found == first) == (at == name)
 
