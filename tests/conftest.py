@@ -41,6 +41,8 @@ SAMPLES = {
     "test_honest.py": ("simple_block", "clipping", "class", "micro-batches"),
     "test_isolation.py": ("imports_no_framework", "report/terminal"),
     "test_pair_accepting.py": ("layout", "not_looked_at"),
+    "test_pair_alarms.py": ("right_ports[calls", "another_form", "[mask]", "no_order_of_norms"),
+    "test_pair_axes.py": ("[conv-32", "steps_as_features"),
     "test_pair_behind.py": ("[inference", "mse-scaled"),
     "test_pair_constants.py": ("[order]", "[table_trained]", "at_random", "at_one", "users_loads", "no_difference"),
     "test_pair_commands.py": ("a_mistake_in_the_file", "refused", "accept_wants", "flags_make_a_pair"),

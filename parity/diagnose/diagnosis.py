@@ -189,9 +189,12 @@ def _is_reported(question: Question, answer: Explained, answers: list[Answer]) -
 def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Sides) -> Divergence | None:
     """Return the first divergence moved to the module that is responsible, or else the first layout difference."""
     if first is not None:
-        return place.responsible_module(
-            place.start_of_noise(first, sides.noisier), sides.unequal, sides.reference.modules
-        )
+        modules = sides.reference.modules
+        first = place.responsible_module(place.start_of_noise(first, sides.noisier), sides.unequal, modules)
+        compared = sides.reference.tensors(first.step, first.replica)
+        unshared = sides.reference.made_by_functions(first.step, first.replica) - compared.keys()
+        recorded = sides.reference.recorded(first.step, first.replica)
+        return place.unless_untold(first, unshared, recorded, modules)
     return place.by_layout(layout.differences[0]) if layout.differences else None
 
 

@@ -57,11 +57,14 @@ class Formula(NamedTuple, Generic[Observed]):
         traits: the hidden settings.
         check: raises NotApplicable if an observation has not the shapes and parameters that `predict` and the traits
             rely on. They are called only after it.
+        is_function: whether the settings say alone what is computed of what was recorded before. Then settings that
+            reproduce both sides are those of both, and no difference.
     """
 
     predict: Callable[..., Predicted]
     traits: tuple[Trait[Observed], ...]
     check: Callable[[Observed], None] = lambda observation: None
+    is_function: bool = False
 
 
 def require(condition: bool, need: str) -> None:

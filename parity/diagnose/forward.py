@@ -45,5 +45,5 @@ def _between_modules(sides: Sides, tensor: Unequal, module: str) -> Question | N
         return None
     modules, key = sides.reference.modules, keys.key(tensor.kind, tensor.name)
     where = (around(module, modules) or MODEL) if tensor.kind == "input" else module
-    both = (wiring.observe(side, key, tensor.step or 0, tensor.replica) for side in sides.both)
+    both = wiring.observe(sides, key, tensor.step or 0, tensor.replica)
     return Question.of("activation", where, wiring.FORMULA, both, own_key=plain(key))

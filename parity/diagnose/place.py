@@ -1,5 +1,6 @@
 """Find the module that is responsible for a divergence: its inputs agree and its output does not."""
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
@@ -31,6 +32,35 @@ def responsible_module(first: Divergence, unequal: Collection[Unequal], modules:
         owner = around(owner, modules)
     reason = f"its submodules agree up to here, but the input that it passes to {name} differs: {first.reason}"
     return msgspec.structs.replace(first, kind="activation", name=owner or MODEL, reason=reason)
+
+
+def unless_untold(
+    first: Divergence,
+    unshared: Collection[str],
+    recorded: Collection[str],
+    modules: Mapping[str, str],
+) -> Divergence:
+    """Return the first divergence, moved to the enclosing module if functions before its own may be at fault.
+
+    That is so if functions make what its module is given of what other modules around it have returned, as in an
+    attention before its last projection, and the result could not be compared.
+
+    Args:
+        first: the first tensor that differs.
+        unshared: the keys of those inputs of modules that no other module returned, and that could not be compared.
+        recorded: the keys of all tensors that the reference recorded in this step, in order.
+        modules: the kinds of the recorded modules, by path.
+    """
+    name = plain(first.name)
+    owner = around(name, modules)
+    if first.kind != "activation" or not owner or keys.key("input", name) not in unshared:
+        return first
+    before = itertools.takewhile(lambda key: key != keys.key("input", name), recorded)
+    returned = (keys.split(key) for key in before)
+    if not any(kind == "activation" and around(plain(path), modules) == owner for kind, path in returned):
+        return first
+    reason = f"{first.name} differs, and what {owner} passes to it could not be compared: {first.reason}"
+    return msgspec.structs.replace(first, name=owner, reason=reason)
 
 
 def start_of_noise(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> Divergence:

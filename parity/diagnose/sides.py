@@ -50,13 +50,23 @@ class Side:
         """Return everything that a step recorded on a replica (None: the state before step 0), or an empty mapping."""
         file = run, step, replica
         if file not in self._open:
-            stem = keys.step_file(step)
-            recorded = self.trace.open(run, stem, replica) if stem in self.trace.stems(run) else {}
-            aliases = self._same.get(f"{run}/rank-{replica}/{stem}", {})
+            recorded = self.recorded(step, replica, run)
+            aliases = self._same.get(f"{run}/rank-{replica}/{keys.step_file(step)}", {})
             compared = {key: array for key, array in recorded.items() if self._is_comparable(key)}
             aliased = {key: compared[target] for key, target in aliases.items() if target in compared}
             self._open[file] = compared | {key: array for key, array in aliased.items() if key not in compared}
         return self._open[file]
+
+    def recorded(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
+        """Return what a step recorded, those tensors included that have no counterpart on the other side."""
+        stem = keys.step_file(step)
+        return self.trace.open(run, stem, replica) if stem in self.trace.stems(run) else {}
+
+    def made_by_functions(self, step: int | None, replica: int = 0) -> set[str]:
+        """Return the keys of those inputs of modules that are not what another module returned."""
+        aliases = self._same.get(f"high/rank-{replica}/{keys.step_file(step)}", {})
+        inputs = {key for key in self.recorded(step, replica) if key.startswith(keys.key("input", ""))}
+        return {key for key in inputs if not aliases.get(key, key).startswith(keys.key("activation", ""))}
 
     def lacks(self, unequal: Unequal) -> bool:
         """Return whether this side did not record a tensor.

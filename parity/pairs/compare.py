@@ -8,8 +8,8 @@ import msgspec
 
 from parity.config.pair import Pair
 from parity.core.errors import BackendError
-from parity.diagnose.diagnosis import examined
-from parity.pairs import moved, one_sided
+from parity.diagnose.diagnosis import Examined, examined
+from parity.pairs import moved, one_sided, slots
 from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
 from parity.pairs.expect import apply_expected
@@ -70,6 +70,9 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
     candidate = moved.with_mapping(candidate, mapping)
     traces = one_sided.without_one_sided(reference, candidate, pair)
     examination = examined(traces.reference, traces.candidate)
+    if other_form := _slots_in_another_form(examination, pair):
+        traces = one_sided.without_one_sided(reference, candidate, pair, other_form)
+        examination = examined(traces.reference, traces.candidate)
     result, matching = examination.result, candidate.manifest.matching
     result.mapping, result.assumptions = mapping, traces.notes
     result.not_compared = [*not_run(pair, reference.manifest.modules), *constants(mapping, reference)]
@@ -88,6 +91,12 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
     if result.verdict == "diverged" and not has_layout and len(outputs := evidence.outputs()) == 1:
         result.suggestions += [suggestion for key in outputs for suggestion in layout(key, *outputs[key])]
     return result
+
+
+def _slots_in_another_form(examination: Examined, pair: Pair) -> set[str]:
+    """Return the slots of the user's own optimizers that hold other numbers, and yet give the same updates."""
+    own = one_sided.has_own_optimizer(pair)
+    return slots.in_another_form(examination, pair.train.steps) if own and pair.train else set()
 
 
 def recorded(file: PairFile, backend: Worker, folder: Path) -> Answer:

@@ -9,6 +9,7 @@ from parity.diagnose.diagnosis import Examined
 from parity.diagnose.place import plain
 from parity.pairs.evidence import Evidence
 from parity.pairs.proportion import FORWARD as OF_MODULES
+from parity.pairs.proportion import Proportion
 from parity.trace import keys
 from parity.verdict.traces import Unequal
 
@@ -23,13 +24,15 @@ class Consequences:
     def __init__(self, examined: Examined, causes: list[tuple[Cause, Expect | None]], evidence: Evidence) -> None:
         self.places = {str(cause["where"]) for cause, by in causes if by and by.names_cause}
         self._examined, self._causes, self._evidence = examined, causes, evidence
+        self._proportion = Proportion(examined.unequal, evidence)
         self._replayed: dict[tuple[str, int], bool] = {}
 
     def follow(self, tensor: Unequal) -> bool:
         """Return whether a tensor is a consequence of an accepted cause, with no fault of its own.
 
         Behind an accepted cause everything differs. So each module is judged by what it makes of its own inputs, or
-        by an earlier step in which its inputs were equal and its output was too.
+        by an earlier step in which its inputs were equal and its output was too. What float32 cannot see at all is
+        judged by how far it is apart.
         """
         if self.is_at_cause(tensor):
             return True
@@ -39,8 +42,12 @@ class Consequences:
         if self.is_sum_of_outputs(tensor):
             return True
         if tensor.kind in FORWARD:
-            return diagnosis_key(tensor) in self._examined.same or self._evidence.matched_before(tensor)
+            return self._is_recomputed(tensor) or self._proportion.holds_forward(tensor)
         return self.is_replayed(tensor) or any(self._moves(earlier, tensor) for earlier in self._examined.unequal)
+
+    def _is_recomputed(self, tensor: Unequal) -> bool:
+        """Return whether both sides compute a tensor alike from their inputs, or have done so in an earlier step."""
+        return diagnosis_key(tensor) in self._examined.same or self._evidence.matched_before(tensor)
 
     def is_sum_of_outputs(self, tensor: Unequal) -> bool:
         """Return whether a tensor is the loss of a pair that does not train.
@@ -89,8 +96,11 @@ class Consequences:
         forward = [tensor for tensor in followers if tensor.kind in FORWARD and not self.is_sum_of_outputs(tensor)]
         gradients = [tensor for tensor in followers if tensor.kind == "gradient"]
         if earlier := [tensor for tensor in forward if diagnosis_key(tensor) not in self._examined.same]:
-            names = dict.fromkeys(plain(tensor.name) for tensor in earlier)
-            yield f"{behind} judged only by the steps before it: {', '.join(names)}"
+            before = dict.fromkeys(plain(tensor.name) for tensor in earlier if self._is_recomputed(tensor))
+            apart = dict.fromkeys(plain(tensor.name) for tensor in earlier if not self._is_recomputed(tensor))
+            for how, names in (("the steps before it", before), ("how far they are apart", apart)):
+                if names:
+                    yield f"{behind} judged only by {how}: {', '.join(names)}"
         if gradients:
             yield f"{behind} judged only by how far they are apart: the gradients from step {gradients[0].step} on"
         if any(tensor.kind == keys.UPDATE and not self.is_replayed(tensor) for tensor in followers):

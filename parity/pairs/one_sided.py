@@ -1,12 +1,17 @@
-"""Hide tensors that only one side of a pair happens to record.
+"""Hide tensors that only one side of a pair happens to record, or that mean something else on each side.
 
 A layer that is called inside a graph, or twice where the other framework's layer is called once and a function does
 the rest, records other tensors than its counterpart. That is no difference of the computation: the tensors before and
-after it are compared, and the report lists what only one side has.
+after it are compared, and the report lists what only one side has. The same holds for what the user's own optimizers
+keep in a form of their own, and for the gradient of a variable of Keras's that is a buffer in torch, where nothing is
+trained.
 """
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from parity.config.pair import Pair
 from parity.pairs.activations.counterparts import is_output
@@ -31,11 +36,17 @@ class ComparedTraces(NamedTuple):
     notes: list[str]
 
 
-def without_one_sided(reference: Trace, candidate: Trace, pair: Pair) -> ComparedTraces:
-    """Hide the modules' tensors, and the slots of the user's own optimizers, that only one of a pair's traces has."""
+def without_one_sided(
+    reference: Trace, candidate: Trace, pair: Pair, other_form: Collection[str] = ()
+) -> ComparedTraces:
+    """Hide the modules' tensors, and the slots of the user's own optimizers, that only one of a pair's traces has.
+
+    `other_form` are slots that both have, in another form (parity.pairs.slots).
+    """
     traces = reference, candidate
     is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
-    slots = [_slots(trace) if _has_own_optimizer(pair) else set[str]() for trace in traces]
+    slots = [_slots(trace) if has_own_optimizer(pair) else set[str]() for trace in traces]
+    untrained = [] if pair.train else _buffers_with_gradients(reference, candidate)
     hidden: dict[str, set[str]] = {}
     alone: dict[str, dict[str, None]] = {trace.backend: {} for trace in traces}
     for stem in reference.stems(HIGH):
@@ -43,17 +54,32 @@ def without_one_sided(reference: Trace, candidate: Trace, pair: Pair) -> Compare
             hidden.setdefault(stem, set()).add(key)
             alone[side].setdefault(keys.split(key)[1])
         one_sided_slots = {
-            key for trace in traces for key in _listed(trace, HIGH, stem) if _slot(key) in slots[0] ^ slots[1]
+            key
+            for trace in traces
+            for key in _listed(trace, HIGH, stem)
+            if slot(key) in slots[0] ^ slots[1] or slot(key) in other_form
         }
-        hidden[stem] = hidden.get(stem, set()) | one_sided_slots
-    sentences = [
-        f"{', '.join(sorted(here - there))} of {trace.backend}'s optimizer has no counterpart: every update is compared"
-        for trace, here, there in zip(traces, slots, slots[::-1], strict=True)
-        if here - there
-    ]
+        hidden[stem] = hidden.get(stem, set()) | one_sided_slots | {keys.key("gradient", name) for name in untrained}
+    candidate = _without_parameters(candidate, untrained)
     if any(hidden.values()):
-        traces = _Hiding(reference, hidden), _Hiding(candidate, hidden)
-    return ComparedTraces(*traces, {side: list(names) for side, names in alone.items() if names}, sentences)
+        reference, candidate = _Hiding(reference, hidden), _Hiding(candidate, hidden)
+    listed = {side: list(names) for side, names in alone.items() if names}
+    return ComparedTraces(reference, candidate, listed, list(_notes(traces, slots, other_form, untrained)))
+
+
+def _notes(
+    traces: tuple[Trace, Trace], slots: list[set[str]], other_form: Collection[str], untrained: list[str]
+) -> Iterator[str]:
+    """Yield a sentence for each kind of tensors that is hidden and that the report does not list elsewhere."""
+    for trace, here, there in zip(traces, slots, slots[::-1], strict=True):
+        if here - there:
+            names = ", ".join(sorted(here - there))
+            yield f"{names} of {trace.backend}'s optimizer has no counterpart: every update is compared"
+    if other_form:
+        names = ", ".join(sorted(other_form))
+        yield f"the two optimizers keep {names} in different forms, which are not compared: every update is"
+    for name in untrained:
+        yield f"{name} is a buffer of torch's and a trained variable of Keras's: its gradient is not compared"
 
 
 def _one_sided(
@@ -97,15 +123,34 @@ def _inner(trace: Trace, run: str, stem: str) -> Iterator[str]:
             yield key
 
 
-def _has_own_optimizer(pair: Pair) -> bool:
+def _buffers_with_gradients(reference: Trace, candidate: Trace) -> list[str]:
+    """Return the buffers of torch's of which only Keras, whose variable is one to be trained, has a gradient."""
+    recorded = (keys.split(key) for file in reference.manifest.files.values() for key in file)
+    buffers = {name for kind, name in recorded if kind == "buffer"}
+    listed = (keys.split(key) for key in _listed(candidate, HIGH, keys.step_file(0)))
+    return sorted(name for kind, name in listed if kind == "gradient" and name in buffers)
+
+
+def _without_parameters(trace: Trace, names: Collection[str]) -> Trace:
+    """Return the trace, with these variables no longer among its layout's parameters."""
+    layout = trace.manifest.layout
+    parameters = {name: held for name, held in layout.parameters.items() if name not in names}
+    changed = copy.copy(trace)
+    changed.manifest = replace(trace.manifest, layout=replace(layout, parameters=parameters))
+    return changed
+
+
+def has_own_optimizer(pair: Pair) -> bool:
+    """Return whether the user gives the optimizer of a side."""
     return pair.train is not None and bool(pair.train.torch_optimizer or pair.train.keras_optimizer)
 
 
 def _slots(trace: Trace) -> set[str]:
     """Return the names of the slots that the optimizer keeps for its parameters."""
-    return {slot for stem in trace.stems(HIGH) for key in _listed(trace, HIGH, stem) if (slot := _slot(key))}
+    return {name for stem in trace.stems(HIGH) for key in _listed(trace, HIGH, stem) if (name := slot(key))}
 
 
-def _slot(key: str) -> str:
+def slot(key: str) -> str:
+    """Return the name of the slot in the key of an optimizer's state; "" for any other tensor."""
     kind, name = keys.split(key)
     return name.rpartition(".")[2] if kind == "optimizer_state" else ""

@@ -16,6 +16,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.core.threads import begun, ended
 from parity.pairs import disputed
 from parity.pairs.activations.dropping import in_training
+from parity.pairs.activations.layouts import given_orders
 from parity.pairs.activations.matching import match
 from parity.pairs.assume import assume
 from parity.pairs.built import Built, moved, read
@@ -105,7 +106,8 @@ def prepare_keras(file: PairFile, backend: Worker, folder: Path, structure: Surv
     found = disputed.find(proposal.mapping, sides, built, lambda: _drawn(file, backend, folder, built))
     resolved = disputed.resolved(proposal, found, sides, values, solve, run)
     surveyed = msgspec.structs.replace(resolved.survey, rehearsal=structure[0].rehearsal)
-    matching = match(reference, values, surveyed, resolved.values, resolved.mapping)
+    given = given_orders(file.case.model)
+    matching = match(reference, values, surveyed, resolved.values, resolved.mapping, given)
     if file.case.model.train:
         matching = in_training(matching, reference, resolved.survey)
     context = PairContext(search=file.search, survey=str(torch), mapping=resolved.mapping, matching=matching)

@@ -1,10 +1,11 @@
-"""Judge gradients and updates behind an accepted difference by whether they are apart in proportion to it.
+"""Judge what no formula recomputes behind an accepted difference by whether it is apart in proportion to it.
 
-No formula recomputes these tensors. They are smooth functions of what went before them, so that a small difference
-there makes a small one here, each taken relative to the largest value of its tensor. In right ports with an accepted
-epsilon, bias or learning rate it was measured to grow at most 4 times. A tensor that is more than FACTOR times as far
-apart may show a fault of the backward pass or of the optimizer. Behind a large difference anything is in proportion,
-so that beyond MOST this comparison tells nothing.
+Most gradients and updates are such tensors. They are smooth functions of what went before them, so that a small
+difference there makes a small one here, each taken relative to the largest value of its tensor. In right ports with an
+accepted epsilon, bias or learning rate it was measured to grow at most 4 times. A tensor that is more than FACTOR times
+as far apart may show a fault of the backward pass or of the optimizer. Behind a large difference anything is in
+proportion, so that beyond MOST this comparison tells nothing. What functions make between two modules in the forward
+pass is judged in this way only where float32 cannot see the difference.
 """
 
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from typing import Final
 
 from parity.pairs.evidence import Evidence
 from parity.trace import keys
+from parity.verdict.rule import SUBPRECISION
 from parity.verdict.traces import Unequal
 
 FACTOR: Final = 16
@@ -37,6 +39,24 @@ class Proportion:
             return False
         limit = FACTOR * self.before(tensor)
         return size.relative <= (limit if self._evidence.moved_alike_before(tensor) else min(limit, MOST))
+
+    def holds_forward(self, tensor: Unequal) -> bool:
+        """Return whether a tensor of the forward pass is no further apart than it may be, and than float32 can see.
+
+        It may also have been so in an earlier step of the training, since it is computed in the same way in each.
+        """
+        same = [other for other in self._unequal if other._replace(step=tensor.step) == tensor]
+        return any(self._is_slight(other) for other in same if _step(other) <= _step(tensor))
+
+    def _is_slight(self, tensor: Unequal) -> bool:
+        earlier = self._unequal[: self._unequal.index(tensor)]
+        before = self._largest(
+            other
+            for other in earlier
+            if (other.kind in FORWARD and other.step == tensor.step) or other.kind == "parameter"
+        )
+        size = self._evidence.size(tensor)
+        return size is not None and size.relative <= min(SUBPRECISION, FACTOR * before)
 
     def before(self, tensor: Unequal) -> float:
         """Return the largest relative difference among the tensors that a tensor is computed from."""

@@ -98,7 +98,7 @@ def dropout() -> Iterator[Example]:
     ):
         yield Example(cause, base, with_output(base, output), mine, theirs)
     own = np.random.default_rng(1).random(x.shape) > 0.1
-    digest = f"another: {hashlib.blake2b(own.tobytes(), digest_size=4).hexdigest()}"
+    digest = f"a mask of its own ({hashlib.blake2b(own.tobytes(), digest_size=4).hexdigest()})"
     yield Example("dropout.generator", base, with_output(base, x * own / 0.9), "the shared generator", digest)
     evaluated = call("dropout", x, x, **fields | {"training": False})
     yield Example("dropout.active", evaluated, with_output(evaluated, x * kept() / 0.9), False, True)

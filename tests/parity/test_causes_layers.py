@@ -22,8 +22,10 @@ from layer_examples import (
     shapes,
     softmax,
 )
+from msgspec import structs
 
-from parity.core import precision
+from parity.config.pair import Pair, PairInput
+from parity.core import precision, random
 from parity.diagnose import explain
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED
@@ -269,3 +271,27 @@ def test_honest_rounding_and_noise_have_no_cause() -> None:
 
 def output_of(base: Call) -> Array:
     return base.seen["output"].value
+
+
+def of_a_pair(drawn: int) -> Call:
+    """A dropout of a pair's that got the mask of this number among those of its size."""
+    x = normal(16, 20)
+    case = structs.replace(
+        calls.transformer(), model=Pair(torch="a:b", keras="a:b", inputs={"x": PairInput(shape=[1])})
+    )
+    kept = random.keep(case.seed, random.mask_name(x.size), 0, 0, drawn, x.shape, 0.25)
+    return call("dropout", x, x * kept / 0.75, case=case)
+
+
+def test_masks_of_a_pair_are_told_by_their_number() -> None:
+    (change,) = changes(of_a_pair(1), of_a_pair(2))
+    assert change.cause == "dropout.order"
+    assert (change.reference, change.candidate) == tuple(f"mask {n} of the step for 320 elements" for n in (2, 3))
+    assert changes(of_a_pair(1), of_a_pair(1)) == ()
+
+
+def test_a_mask_of_ones_own_in_a_pair_is_no_other_number() -> None:
+    shared = of_a_pair(1)
+    own = with_output(shared, shared.inputs[0] * (np.random.default_rng(1).random((16, 20)) > 0.25) / 0.75)
+    (change,) = changes(shared, own)
+    assert change.cause == "dropout.generator" and str(change.candidate).startswith("a mask of its own")

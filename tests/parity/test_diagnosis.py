@@ -188,6 +188,26 @@ def test_noise_is_placed_where_it_began():
     assert place.start_of_noise(divergence("activation", "c"), noisier).name == "c"
 
 
+BEFORE = ["activation/a.c", "input/a.b", "activation/a.b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "unshared", "recorded", "at"),
+    [
+        ("a.b", ["input/a.b"], BEFORE, "a"),  # what a computes of a.c's output could not be compared
+        ("a.b", [], BEFORE, "a.b"),
+        ("a.b", ["input/a.b"], BEFORE[1:], "a.b"),  # the first that a calls
+        ("a.b", ["input/a.b"], ["activation/d", *BEFORE[1:]], "a.b"),  # another module's before it
+        ("d", ["input/d"], ["activation/a", "input/d", "activation/d"], "d"),  # only the whole model is around it
+    ],
+)
+def test_a_module_that_functions_feed_is_not_at_fault_alone(name, unshared, recorded, at):
+    first = divergence("activation", name)
+    found = place.unless_untold(first, unshared, recorded, {"a": "Block", "a.b": "linear", "a.c": "linear", "d": "x"})
+    assert (found.name, found.kind) == (at, "activation")
+    assert (found == first) == (at == name)
+
+
 @pytest.mark.parametrize(
     ("stem", "key", "value"),
     [

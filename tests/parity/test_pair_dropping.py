@@ -1,10 +1,11 @@
-"""Containers in which something is dropped are not compared in training."""
+"""Containers in which something is dropped are not compared in training, nor are calls in another order."""
 
+import pytest
 from msgspec.structs import replace
 
 from parity.pairs.activations.dropping import in_training
 from parity.trace.mapping import Match, Matching
-from parity.trace.survey import Module, Survey
+from parity.trace.survey import Module, Rehearsal, Seen, Survey
 
 
 def survey(side: str, rate: float) -> Survey:
@@ -51,3 +52,36 @@ def test_what_an_attention_drops_within_itself_tells_nothing_about_it() -> None:
 
 def test_where_nothing_is_dropped_all_are_compared() -> None:
     assert in_training(matching(*KEYS), survey("torch", 0.0), survey("keras", 0.0)) == matching(*KEYS)
+
+
+HEAD = ("a", "b", "head", "(model)")
+
+
+def called(side: str, inference: tuple[str, ...], training: tuple[str, ...]) -> Survey:
+    return Survey(
+        side=side,
+        modules=[Module(path=path, kind="linear") for path in dict.fromkeys(inference)],
+        weights=[],
+        called=list(inference),
+        outputs=[Seen(key=key, module=key, shape=(1,)) for key in inference],
+        rehearsal=Rehearsal(drawn=dict.fromkeys(training, 0)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("torch", "keras", "compared"),
+    [
+        (("a", "head", "b", "head#1"), ("a", "head", "b", "head#1"), True),
+        (("a", "head", "b", "head#1"), ("a", "b", "head", "head#1"), False),
+        (("a", "head", "b", "head#1"), ("a", "b", "head"), False),
+        (("a", "b", "head"), ("a", "b", "head"), True),
+        ((), (), True),  # the trial in training failed: nothing is known
+    ],
+)
+def test_calls_in_another_order_in_training_are_not_compared(
+    torch: tuple[str, ...], keras: tuple[str, ...], compared: bool
+) -> None:
+    sides = [called(side, HEAD[:3], calls) for side, calls in (("torch", torch), ("keras", keras))]
+    found = in_training(matching(*HEAD), *sides)
+    assert ("head" in [match.torch for match in found.matches]) == compared
+    assert [match.torch for match in found.matches if match.torch != "head"] == ["a", "b", "(model)"]

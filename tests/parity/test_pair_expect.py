@@ -229,6 +229,37 @@ def test_what_no_formula_tells_is_in_proportion_or_inconclusive(
         assert judged([GELU], unequal, [ACCEPTED, sized], told).verdict == "match"
 
 
+@pytest.mark.parametrize(
+    ("accepted", "behind", "verdict"),
+    [
+        (1e-9, 4e-9, "match"),
+        (1e-9, 1e-7, "diverged"),  # a hundred times as far apart
+        (1e-5, 1e-5, "diverged"),  # float32 would see it
+        (1e-5, 1e-9, "match"),
+    ],
+)
+def test_what_functions_make_follows_where_float32_cannot_see_the_difference(
+    accepted: float, behind: float, verdict: str
+) -> None:
+    between = Unequal(0, 0, "input", "head")
+    told = Told({"blocks.0.mlp": relative(accepted), "head": relative(behind)})
+    case = judged([GELU], [MLP, between], [ACCEPTED], told)
+    assert case.verdict == verdict
+    assert verdict == "diverged" or case.not_compared == [
+        "behind the accepted difference at blocks.0.mlp judged only by how far they are apart: head"
+    ]
+
+
+def test_what_was_slight_in_the_first_step_may_grow_later() -> None:
+    class Growing(Told):
+        def size(self, each: Unequal) -> Size | None:
+            return relative(1e-9 if each.step == 0 else 1e-3)
+
+    later = [MLP, HEAD, MLP._replace(step=2), HEAD._replace(step=2)]
+    assert judged([GELU], later, [ACCEPTED], Growing()).verdict == "match"
+    assert judged([GELU], later[:1] + later[2:], [ACCEPTED], Growing()).verdict == "diverged"
+
+
 def test_a_step_without_its_forward_pass_is_held_against_the_last_one_with_it() -> None:
     gradient = Unequal(1, 0, "gradient", "head.weight")
     unequal = [MLP, Unequal(1, 0, "loss", "loss"), gradient]

@@ -98,3 +98,20 @@ def test_a_difference_that_died_out_before_a_fault_is_not_matched(block: str, la
     found = pairs(matching(model(Half("torch")), model(Half("keras")), names))
     assert (block.format(".") in found) == (layers == 2)
     assert found["faulty"] == "faulty" and found["l0"] == "l0"
+
+
+def test_of_several_calls_none_is_guessed_to_be_the_only_one() -> None:
+    """torch calls a layer twice; in the port one of the calls is a function, and nothing says which."""
+
+    def half(side: str, factor: float) -> Half:
+        model = Half(side)
+        model.owns("a", weight=(6, 6))
+        first, second = normal(1, 4, 6), normal(2, 4, 6) * factor
+        model.returns("a", "linear", *((first, second) if side == "torch" else (second,)))
+        model.ends(normal(3, 4) * factor)
+        return model
+
+    names = mapped(a__weight="a__weight")
+    assert pairs(matching(half("torch", 1.0), half("keras", 1.0), names)) == {"a#1": "a", "(model)": "(model)"}
+    assert pairs(matching(half("torch", 1.0), half("keras", 1.1), names)) == {"a#1": "a", "(model)": "(model)"}
+    assert pairs(matching(half("torch", 1.0), half("keras", -2.0), names)) == {"(model)": "(model)"}

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parity.config.pair import Pair, PairInput
 from parity.core.arrays import Array
 from parity.core.names import MODEL
-from parity.pairs.activations.layouts import output_layouts
+from parity.pairs.activations.layouts import channels, given_orders, order_by_channels, output_layouts
 from parity.trace.survey import Module, Seen, Survey
 
 RANDOM = np.random.default_rng(0)
@@ -97,3 +98,39 @@ def test_an_output_of_few_or_equal_elements_tells_nothing() -> None:
     few, zeros = CONV[:1, :2, :2, :2], np.zeros_like(CONV)
     for output in (few, zeros):
         assert layouts(conv_torch(output, output), conv_keras(as_keras(output), output)) == {}
+
+
+@pytest.mark.parametrize(
+    ("side", "module", "rank", "where"),
+    [
+        ("torch", Module(path="a", kind="conv2d"), 4, "first"),
+        ("torch", Module(path="a", kind="AdaptiveAvgPool2d"), 4, "first"),
+        ("torch", Module(path="a", kind="conv2d"), 3, ""),  # of one image alone
+        ("torch", Module(path="a", kind="batch_norm"), 3, "first"),
+        ("torch", Module(path="a", kind="layer_norm"), 4, ""),
+        ("keras", Module(path="a", kind="conv2d", facts={"data_format": "channels_last"}), 4, "last"),
+        ("keras", Module(path="a", kind="conv2d", facts={"data_format": "channels_first"}), 4, "first"),
+        ("keras", Module(path="a", kind="batch_norm", facts={"axis": -1}), 4, "last"),
+        ("keras", Module(path="a", kind="batch_norm", facts={"axis": 1}), 4, "first"),
+        ("keras", Module(path="a", kind="batch_norm", facts={"axis": 2}), 4, ""),
+        ("keras", Module(path="a", kind="MyConv2D"), 4, ""),  # a class of the user's does not say
+        ("keras", None, 4, ""),
+    ],
+)
+def test_layers_tell_where_their_channels_are(side: str, module: Module | None, rank: int, where: str) -> None:
+    assert channels(side, module, rank) == where
+
+
+def test_the_order_of_axes_follows_from_the_places_of_the_channels() -> None:
+    square = (2, 6, 6, 6), (2, 6, 6, 6)
+    assert order_by_channels("first", "last", square) == (0, 3, 1, 2)
+    assert order_by_channels("last", "first", square) == (0, 2, 3, 1)
+    assert order_by_channels("first", "first", square) == (0, 1, 2, 3)
+    assert order_by_channels("", "last", square) is None
+    assert order_by_channels("first", "last", ((2, 36), (2, 6, 6))) is None
+
+
+def test_the_orders_of_axes_that_the_file_gives() -> None:
+    layouts = ("n c h w -> n h w c", "", "n (h w) -> n h w")
+    inputs = {f"x{number}": PairInput(shape=[1], keras_layout=layout) for number, layout in enumerate(layouts)}
+    assert given_orders(Pair(torch="a:b", keras="a:b", inputs=inputs)) == [(0, 3, 1, 2)]

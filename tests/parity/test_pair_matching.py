@@ -276,3 +276,25 @@ def test_the_report_counts_what_was_matched_and_names_the_rest() -> None:
         "the model computes these in float32; promoted to float64 in the high run: torch: norm",
         "modules whose weights could not be told apart; matched in the order of execution: a",
     ]
+
+
+@pytest.mark.parametrize(
+    ("equation", "given", "inputs"),
+    [
+        ("abcd,cde->abe", (2, 3, 4, 5), [0, 1, 2, 3]),  # heads and their elements, which torch has in one axis
+        ("abc,cd->abd", (2, 3, 20), [0, 1, 2]),
+        ("abc,bd->adc", (2, 20, 3), None),  # another axis than the last: nothing tells the order
+        ("abc,cd->abd", (2, 20, 3), None),
+    ],
+)
+def test_what_goes_into_a_dense_layer_of_another_kind(
+    equation: str, given: tuple[int, ...], inputs: list[int] | None
+) -> None:
+    def model(half: Half, kind: str, shape: tuple[int, ...]) -> Half:
+        half.owns("a", weight=(20, 6))
+        half.facts["a"] = {"equation": equation} if half.side == "keras" else {}
+        half.ends(half.returns("a", kind, normal(1, 2, 3, 6), given=(np.zeros(shape),)))
+        return half
+
+    sides = model(Half("torch"), "linear", (2, 3, 20)), model(Half("keras"), "einsum_dense", given)
+    assert of(matching(*sides, mapped(a__weight="a__weight")), "a").inputs == inputs

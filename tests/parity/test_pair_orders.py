@@ -54,3 +54,28 @@ def test_floats_integers_and_booleans_are_never_the_same() -> None:
     assert fit(Tensor(numbers), Tensor(numbers.astype(np.int32)))
     for other in (numbers.astype(float), numbers > 2):
         assert fit(Tensor(numbers), Tensor(other)) is None
+
+
+def test_an_order_is_not_guessed_by_values_that_differ() -> None:
+    """Of unrelated values some order is always the nearest."""
+    torch, keras = Tensor(normal(0, 2, 6, 6, 6)), Tensor(normal(1, 2, 6, 6, 6))
+    assert fit(torch, keras).order == (0, 1, 2, 3)
+    assert fit(torch, keras, preferred=[(0, 3, 1, 2)]).order == (0, 3, 1, 2)
+    assert fit(torch, keras, known=(0, 3, 1, 2), preferred=[(0, 2, 1, 3)]).order == (0, 3, 1, 2)
+
+
+def test_values_that_are_near_tell_the_order_unless_the_layers_do() -> None:
+    keras = normal(0, 2, 6, 6, 6)
+    torch = Tensor(keras.transpose(0, 3, 1, 2) + 0.01 * normal(1, 2, 6, 6, 6))
+    assert fit(torch, Tensor(keras), preferred=[(0, 1, 2, 3)]).order == (0, 3, 1, 2)
+    assert fit(torch, Tensor(keras), known=(0, 1, 2, 3)).order == (0, 1, 2, 3)
+
+
+def test_equal_values_tell_the_order_whatever_the_layers_say() -> None:
+    keras = normal(0, 2, 6, 6, 6)
+    assert fit(Tensor(keras.transpose(0, 3, 2, 1)), Tensor(keras), known=(0, 3, 1, 2)) == ((0, 3, 2, 1), 0.0)
+
+
+def test_an_order_that_does_not_fit_is_none() -> None:
+    torch, keras = Tensor(normal(0, 2, 3, 5, 6)), Tensor(normal(1, 2, 5, 6, 3))
+    assert fit(torch, keras, known=(0, 1, 2, 3)).order == (0, 3, 1, 2)

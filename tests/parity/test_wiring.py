@@ -33,6 +33,7 @@ def causes(reference: np.ndarray, candidate: np.ndarray) -> list[str]:
         (X + ATTENDED, ATTENDED, "module.wiring"),
         (X + ATTENDED, X + EARLIER["layer.attention"], "module.wiring"),
         (X, NORMED, "transformer.norm_order"),
+        (NORMED + ATTENDED, ATTENDED, "module.wiring"),  # a sum of fewer terms, though one of a norm is missing
         (X, X * 4.0, "module.scale"),
         (FUNCTIONS["relu"](EARLIER["layer.linear"]), FUNCTIONS["gelu"](EARLIER["layer.linear"]), "activation.kind"),
         (X, X + POSITIONS, "transformer.position"),
@@ -63,3 +64,44 @@ def test_of_a_single_sample_anything_would_be_a_position():
     first = {name: array[:, :1] for name, array in EARLIER.items()}
     found = explain.compare(wiring.FORMULA, junction(X[:, :1], first), junction(X[:, :1] + draw(size=(5, 1, 8)), first))
     assert found.changes == ()
+
+
+def junctions(reference: str, candidate: str, theirs: dict[str, np.ndarray]) -> tuple[wiring.Junction, wiring.Junction]:
+    """Sums of one tensor and the embedding; in the reference `input/layer.norm` is the attention's output as well."""
+    ours = EARLIER | {"input/layer.norm": EARLIER["layer.attention"]}
+    names = {"input/layer.norm": "layer.attention"}
+    both = ((ours, ours[reference] + X), (theirs, theirs[candidate] + X))
+    first, second = (junction(value, earlier)._replace(names=names) for earlier, value in both)
+    return first, second
+
+
+@pytest.mark.parametrize("reference", ["layer.attention", "input/layer.norm"])
+@pytest.mark.parametrize("candidate", ["layer.attention", "input/layer.norm"])
+def test_a_tensor_of_several_names_is_one_term(reference, candidate):
+    theirs = EARLIER | {"input/layer.norm": draw(size=SHAPE)}  # the candidate gives the norm something else
+    found = explain.compare(wiring.FORMULA, *junctions(reference, candidate, theirs))
+    assert found.same and not found.changes
+
+
+def test_another_tensor_than_those_of_the_same_name_is_another_wiring():
+    theirs = EARLIER | {"input/layer.norm": draw(size=SHAPE)}
+    found = explain.compare(wiring.FORMULA, *junctions("layer.attention", "layer.dropout", theirs))
+    assert [change.cause for change in found.changes] == ["module.wiring"]
+
+
+def test_what_goes_into_a_norm_is_not_what_a_norm_returns():
+    earlier = {"activation/embedding": X, "input/layer.norm": ATTENDED, "activation/layer.norm": NORMED}
+    found = explain.compare(wiring.FORMULA, junction(X, earlier), junction(ATTENDED, earlier))
+    assert [change.cause for change in found.changes] == ["module.wiring"]
+    found = explain.compare(wiring.FORMULA, junction(ATTENDED, earlier), junction(NORMED, earlier))
+    assert [change.cause for change in found.changes] == ["transformer.norm_order"]
+
+
+def test_what_one_function_explains_on_both_sides_is_no_difference():
+    """Of positive numbers a ReLU is the identity; where the other side's are not, it is still the same function."""
+    name, relu = "layer.linear", FUNCTIONS["relu"]
+    ours, theirs = {name: np.abs(EARLIER[name])}, {name: EARLIER[name]}
+    found = explain.compare(wiring.FORMULA, junction(relu(ours[name]), ours), junction(relu(theirs[name]), theirs))
+    assert found.same and not found.changes
+    found = explain.compare(wiring.FORMULA, junction(ours[name], ours), junction(np.tanh(theirs[name]), theirs))
+    assert [change.cause for change in found.changes] == ["activation.kind"]

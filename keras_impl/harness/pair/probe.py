@@ -13,6 +13,7 @@ from keras_impl.harness.pair.calls import Called, watch
 from parity.config.pair import Pair
 from parity.core.names import INPUT, MODEL
 from parity.pairs.activations.counterparts import is_output
+from parity.pairs.activations.layouts import given_orders
 from parity.runtime.drive import Run
 from parity.trace import survey
 from parity.trace.mapping import Match
@@ -153,10 +154,7 @@ def usual(pair: Pair, matches: list[Match]) -> dict[int, list[int]]:
     The matched activations count, and the layouts of the pair's inputs.
     """
     orders = [tuple(match.axes) for match in matches if not is_output(match.torch)]
-    for spec in pair.inputs.values():
-        canonical, _, own = (side.split() for side in spec.keras_layout.partition("->"))
-        if sorted(own) == sorted(canonical):
-            orders.append(tuple(own.index(axis) for axis in canonical))
+    orders += given_orders(pair)
     return {len(axes): list(axes) for axes, _ in reversed(Counter(orders).most_common())}
 
 

@@ -1,7 +1,9 @@
 """Causes in dropout: its rate, its scale, and which masks it draws.
 
 Masks come from the shared generator (parity.core.random.keep), keyed by module, replica, step and call. Attention drops
-its weights by the same rule.
+its weights by the same rule. In a pair, whose modules have other names on each side, a mask is known by its number
+among those that the step draws for tensors of its size, so that one dropout too many shows in the masks of all later
+ones.
 """
 
 import hashlib
@@ -10,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from parity.config.pair import Pair
 from parity.core import random
 from parity.core.arrays import Array
 from parity.diagnose import solve
@@ -18,6 +21,8 @@ from parity.diagnose.layers.call import Call
 
 SHARED: Final = "the shared generator"
 RATES: Final = (0.1, 0.2, 0.25, 0.3, 0.5)
+MASK: Final = "mask {} of the step for {} elements"
+MOST_MASKS: Final = 64  # of a step, for tensors of one size, that are tried
 SIGMAS: Final = 6.0  # standard deviations by which the number of dropped elements may miss the rate
 
 
@@ -59,17 +64,37 @@ def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     x, kept = call.inputs[0], call.output != 0
     if settings["generator"] == SHARED or not settings["active"]:
         return {"output": x * factors(call, x.shape, settings)}
-    if settings["generator"] != _mask_name(call) or not _plausible(kept, x, settings["rate"]):
+    if settings["generator"] in _numbered(call, settings):
+        return {"output": x * kept * _scale(settings)}
+    if settings["generator"] != _own(call) or not _plausible(kept, x, settings["rate"]):
         raise NotApplicable("needs the recorded mask, with a number of dropped elements that is likely")
     return {"output": x * kept * _scale(settings)}
 
 
-def _mask_name(call: Call) -> str:
+def _own(call: Call) -> str:
     """Return a name for the recorded mask, made of its digest.
 
     Neither side's mask may come from the shared generator; that must not make two different masks count as the same.
     """
-    return f"another: {hashlib.blake2b((call.output != 0).tobytes(), digest_size=4).hexdigest()}"
+    return f"a mask of its own ({hashlib.blake2b((call.output != 0).tobytes(), digest_size=4).hexdigest()})"
+
+
+def _numbered(call: Call, settings: Settings) -> Iterator[str]:
+    """Yield the name of the recorded mask, if it is one of those that a pair's modules share; numbers begin at 1."""
+    if not isinstance(call.case.model, Pair) or not _plausible(call.output != 0, call.inputs[0], settings["rate"]):
+        return
+    x, (seed, name) = call.inputs[0], (call.case.seed, random.mask_name(call.output.size))
+    for number in range(MOST_MASKS):
+        mask = random.keep(seed, name, settings["replica"], settings["step"], number, x.shape, settings["rate"])
+        if np.array_equal((x != 0) & mask, call.output != 0):
+            yield MASK.format(number + 1, call.output.size)
+            return
+
+
+def _order(reference: str, candidate: str) -> str:
+    """Return the cause if both masks are shared ones: then another number of them was drawn before."""
+    are_numbered = (str(generator).startswith(MASK.partition("{")[0]) for generator in (reference, candidate))
+    return "dropout.order" if all(are_numbered) else ""
 
 
 def _plausible(kept: Array, x: Array, rate: float) -> bool:
@@ -90,8 +115,10 @@ def _rates(call: Call, settings: Settings) -> Iterator[float]:
     yield from RATES
 
 
-def _generators(call: Call, settings: Settings) -> tuple[str, str]:
-    return SHARED, _mask_name(call)
+def _generators(call: Call, settings: Settings) -> Iterator[str]:
+    yield SHARED
+    yield from _numbered(call, settings)
+    yield _own(call)
 
 
 def traits(rates: Callable[[Call, Settings], Iterable[float]]) -> tuple[Trait[Call], ...]:
@@ -105,4 +132,4 @@ def traits(rates: Callable[[Call, Settings], Iterable[float]]) -> tuple[Trait[Ca
     )
 
 
-DROPOUT = Formula(_predict, (*traits(_rates), Trait("generator", "dropout.generator", _generators)), _check)
+DROPOUT = Formula(_predict, (*traits(_rates), Trait("generator", "dropout.generator", _generators, _order)), _check)

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from parity.core.arrays import Array
 from parity.core.names import MODEL
+from parity.pairs.activations.layouts import Channels, channels, order_by_channels
 from parity.pairs.activations.owners import SEPARATORS, ancestors, owned
 from parity.pairs.activations.values import SAME, Fit, Order, Shape, Tensor, fit
 from parity.trace.mapping import Mapping
@@ -29,7 +30,7 @@ class ModuleOutput(NamedTuple):
     `number` counts them in the order of execution. `owns` are the numbers of the mapping's entries whose weights the
     module holds. `fused` says that the module has an activation built in, as Keras's Dense may have. `masks_before`
     is the number of dropout masks that training has drawn for tensors of this size when the tensor is returned; None
-    where this is not known of both sides alike.
+    where this is not known of both sides alike. `channels` says where the module's tensors have their channels.
     """
 
     number: int
@@ -42,6 +43,7 @@ class ModuleOutput(NamedTuple):
     tensor: Tensor
     is_random: bool = False
     masks_before: int | None = None
+    channels: Channels = ""
 
 
 def masks_may_agree(torch: ModuleOutput, keras: ModuleOutput, otherwise: bool = True) -> bool:
@@ -79,10 +81,19 @@ class Correspondence(NamedTuple):
 
 
 class Counterparts:
-    """What corresponds so far; `torch` and `keras` are all tensors but those of the whole models."""
+    """What corresponds so far; `torch` and `keras` are all tensors but those of the whole models.
 
-    def __init__(self, torch: Sequence[ModuleOutput], keras: Sequence[ModuleOutput], outputs_apart: float) -> None:
-        self.torch, self.keras = torch, keras
+    `given` are orders of axes that the pair's file gives to the models' inputs, from Keras's axes to torch's.
+    """
+
+    def __init__(
+        self,
+        torch: Sequence[ModuleOutput],
+        keras: Sequence[ModuleOutput],
+        outputs_apart: float,
+        given: Sequence[Order] = (),
+    ) -> None:
+        self.torch, self.keras, self._given = torch, keras, given
         self.matched: dict[int, Correspondence] = {}
         self.taken: set[int] = set()
         self._orders: dict[tuple[int, int], list[tuple[int, Order]]] = {}
@@ -93,16 +104,23 @@ class Counterparts:
         """Record that two tensors correspond; neither can get another counterpart."""
         self.matched[torch.number] = Correspondence(torch, keras, fit, by)
         self.taken.add(keras.number)
-        ranks = len(keras.tensor.shape), len(torch.tensor.shape)
-        insort(self._orders.setdefault(ranks, []), (keras.number, fit.order))
+        if fit.distance <= SAME:  # the order of other tensors is itself only likely
+            ranks = len(keras.tensor.shape), len(torch.tensor.shape)
+            insort(self._orders.setdefault(ranks, []), (keras.number, fit.order))
 
     def is_free(self, torch: ModuleOutput, keras: ModuleOutput) -> bool:
         """Return whether neither tensor has a counterpart yet."""
         return torch.number not in self.matched and keras.number not in self.taken
 
     def fit(self, torch: ModuleOutput, keras: ModuleOutput) -> Fit | None:
-        """Return the best order of axes; if several are equally good, that of tensors nearby."""
-        return fit(torch.tensor, keras.tensor, self.usual(keras, torch.tensor.shape))
+        """Return the order of axes: by values, else by what the layers tell, else that of equal tensors nearby."""
+        shapes = torch.tensor.shape, keras.tensor.shape
+        known = order_by_channels(torch.channels, keras.channels, shapes)
+        likely = [
+            *self.usual(keras, torch.tensor.shape),
+            *(order for order in self._given if len(order) == len(shapes[1])),
+        ]
+        return fit(torch.tensor, keras.tensor, known, likely)
 
     def fit_once(self, torch: ModuleOutput, keras: ModuleOutput) -> Fit | None:
         """Return the same as `fit`, computed once for equal tensors, of which a model may have hundreds."""
@@ -113,7 +131,7 @@ class Counterparts:
         return self.fits[key]
 
     def usual(self, keras: ModuleOutput, shape: Shape) -> list[Order]:
-        """Return the order of axes of the nearest tensor that corresponds and has the same ranks, if there is one."""
+        """Return the order of axes of the nearest tensor that is the same and has these ranks, if there is one."""
         near = self._orders.get((len(keras.tensor.shape), len(shape)), [])
         position = bisect_left(near, (keras.number, ()))
         nearest = min(
@@ -192,10 +210,10 @@ def drawn_alike(torch: Survey, keras: Survey) -> bool:
 def module_outputs(survey: Survey, values: dict[str, Array], mapping: Mapping, alike: bool) -> list[ModuleOutput]:
     """Return a side's tensors but those of the whole model; `alike` says that both sides draw masks alike."""
     random = {module.path for module in survey.modules if drops(module)}
-    kinds = {module.path: module.kind for module in survey.modules}
+    modules = {module.path: module for module in survey.modules}
     fused = {module.path for module in survey.modules if "activation" in module.facts and _is_plain(module.kind)}
     separator = SEPARATORS[survey.side]
-    parents = {ancestor for path in kinds for ancestor in ancestors(path, separator)}
+    parents = {ancestor for path in modules for ancestor in ancestors(path, separator)}
     owners = owned(survey, mapping)
     seen = [returned for returned in survey.outputs if not is_output(returned.key) and returned.key in values]
     return [
@@ -203,13 +221,14 @@ def module_outputs(survey: Survey, values: dict[str, Array], mapping: Mapping, a
             number,
             returned.key,
             returned.module,
-            kinds.get(returned.module, ""),
+            modules[returned.module].kind if returned.module in modules else "",
             returned.module not in parents,
             returned.module in fused,
             owners.get(returned.module, NOTHING),
             Tensor(values[returned.key]),
             returned.module not in parents and returned.module in random,
             survey.rehearsal.behind(returned.key, values[returned.key].size) if alike else None,
+            channels(survey.side, modules.get(returned.module), len(returned.shape)),
         )
         for number, returned in enumerate(seen)
     ]

@@ -1,9 +1,10 @@
-"""Drop matches that hold in inference but not in training: containers in which something is dropped.
+"""Drop matches that hold in inference but not in training: containers in which something is dropped, other calls.
 
 In inference a dropout returns its input. So a block of torch's that ends after its dropout, and one of Keras's that
 ends before it, return the same tensor in inference and different ones in training.
 """
 
+from parity.pairs.activations.calls import module, reordered
 from parity.pairs.activations.counterparts import drops
 from parity.pairs.activations.owners import SEPARATORS, ancestors
 from parity.trace.mapping import Match, Matching
@@ -11,11 +12,14 @@ from parity.trace.survey import Survey
 
 
 def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:
-    """Return the matching without such containers; all that is within them is compared by itself."""
-    dropping = _containers(torch), _containers(keras)
+    """Return the matching without such containers, and without modules whose calls come in another order in training.
+
+    All that is within the containers is compared by itself.
+    """
+    dropping = _containers(torch) | reordered(matching, torch, keras), _containers(keras)
 
     def stays(match: Match) -> bool:
-        return _module(match.torch) not in dropping[0] and _module(match.keras) not in dropping[1]
+        return module(match.torch) not in dropping[0] and module(match.keras) not in dropping[1]
 
     unmatched = [match for match in matching.matches if not stays(match)]
     return Matching(
@@ -36,13 +40,9 @@ def _containers(survey: Survey) -> set[str]:
     """
     separator = SEPARATORS[survey.side]
     containers: set[str] = set()
-    for module in survey.modules:
-        around = list(ancestors(module.path, separator))
+    for dropout in survey.modules:
+        around = list(ancestors(dropout.path, separator))
         is_inside_attention = bool(around) and survey.kind(around[0]) == "attention"
-        if drops(module) and not is_inside_attention:
+        if drops(dropout) and not is_inside_attention:
             containers.update(around)
     return containers
-
-
-def _module(key: str) -> str:
-    return key.partition("#")[0]

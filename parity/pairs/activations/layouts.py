@@ -1,23 +1,26 @@
-"""Find the order of axes of the models' outputs, as far as the layers that computed them tell.
+"""Find the order of axes of tensors, and of the models' outputs, as far as the layers that computed them tell.
 
 The output of a convolution is N, C, H, W in torch and usually N, H, W, C in Keras; then the user does not have to say
 so. The layer that made an output is looked for on each side separately, never by comparing the sides, since that
 would excuse a fault.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import combinations, product
+from typing import Literal
 
 import numpy as np
 
+from parity.config.pair import Pair
 from parity.core.arrays import Array
+from parity.pairs.activations.values import Order, Shape
 from parity.trace.survey import Module, Survey
 
-# torch's modules whose tensors have the axes N, C and then all others.
-CHANNELS_FIRST = (
-    *(f"{kind}{rank}d" for kind in ("conv", "conv_transpose", "max_pool", "average_pool") for rank in (1, 2, 3)),
-    *("batch_norm", "group_norm", "instance_norm"),
-)
+Channels = Literal["first", "last", ""]
+# torch's modules whose tensors have the axes N, C and then all others: those that name their dimensions, and norms.
+DIMENSIONS = re.compile(r"([123])d$")
+CHANNELS_FIRST = ("batch_norm", "group_norm", "instance_norm")
 NORMS = ("batch_norm", "group_norm")  # Keras's layers that state an axis, where others state data_format
 FEWEST = 32  # with fewer elements nothing shows whether one tensor is a function of another
 MOST = 1 << 13  # at most so many elements are looked at
@@ -46,15 +49,12 @@ def output_layouts(
     return layouts
 
 
-def _made_by(survey: Survey, values: Mapping[str, Array], key: str, channels: str) -> bool:
-    """Return whether an output is an elementwise function of a tensor, or of the sum of two, with its channels there.
-
-    `channels` is "first" or "last".
-    """
+def _made_by(survey: Survey, values: Mapping[str, Array], key: str, at: Channels) -> bool:
+    """Return whether an output is an elementwise function of a tensor, or of the sum of two, with its channels `at`."""
     output = values[key]
     modules = {module.path: module for module in survey.modules}
     layers = [seen for seen in survey.outputs if seen.module in modules and tuple(seen.shape) == output.shape]
-    keys = [seen.key for seen in layers if _channels(modules[seen.module], len(seen.shape)) == channels]
+    keys = [seen.key for seen in layers if channels(survey.side, modules[seen.module], len(seen.shape)) == at]
     tensors = [_few(values[key_of_tensor]) for key_of_tensor in keys[-NEAREST:][::-1]]
     return any(_is_made_of(_few(output), tensor) for tensor in _candidates(tensors))
 
@@ -70,14 +70,49 @@ def _candidates(tensors: list[Array]) -> Iterator[Array]:
             yield first + second
 
 
-def _channels(module: Module, rank: int) -> str:
-    """Return where a module's tensors have their channels, "first" or "last"; "" if it does not tell."""
+def channels(side: str, module: Module | None, rank: int) -> Channels:
+    """Return where a module's tensors of so many axes have their channels, "first" or "last"; "" if unknown."""
+    if module is None:
+        return ""
+    if side == "torch":
+        dimensions = DIMENSIONS.search(module.kind.lower())
+        is_batch = dimensions is not None and rank == int(dimensions[1]) + 2
+        return "first" if is_batch or module.kind in CHANNELS_FIRST else ""
     if "data_format" in module.facts:
-        return str(module.facts["data_format"]).removeprefix("channels_")
-    if "axis" in module.facts:
-        axis = module.facts["axis"]
-        return {1: "first", rank - 1: "last", -1: "last"}.get(axis, "") if module.kind in NORMS else ""
-    return "first" if module.kind in CHANNELS_FIRST else ""
+        return "first" if module.facts["data_format"] == "channels_first" else "last"
+    if module.kind in NORMS and "axis" in module.facts:
+        named: dict[int, Channels] = {rank - 1: "last", -1: "last", 1: "first"}
+        return named.get(module.facts["axis"], "")
+    return ""
+
+
+def order_by_channels(torch: Channels, keras: Channels, shapes: tuple[Shape, Shape]) -> Order | None:
+    """Return the order in which Keras's axes are torch's, if both layers tell where their channels are.
+
+    Args:
+        torch: where torch's tensor has its channels.
+        keras: where Keras's has.
+        shapes: of both tensors, torch's first.
+    """
+    rank = len(shapes[1])
+    if len(shapes[0]) != rank or rank < 2:
+        return None
+    return {
+        ("first", "last"): (0, rank - 1, *range(1, rank - 1)),
+        ("last", "first"): (0, *range(2, rank), 1),
+        ("first", "first"): tuple(range(rank)),
+        ("last", "last"): tuple(range(rank)),
+    }.get((torch, keras))
+
+
+def given_orders(pair: Pair) -> list[Order]:
+    """Return the orders in which Keras's axes are torch's for those inputs whose layout the pair's file gives."""
+    orders = []
+    for spec in pair.inputs.values():
+        canonical, _, own = (side.split() for side in spec.keras_layout.partition("->"))
+        if canonical and sorted(own) == sorted(canonical):
+            orders.append(tuple(own.index(axis) for axis in canonical))
+    return orders
 
 
 def _is_made_of(output: Array, tensor: Array) -> bool:

@@ -8,6 +8,7 @@ matched only where their difference lives on in the tensors that follow.
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 from einops import rearrange
@@ -26,20 +27,29 @@ from parity.pairs.activations.equal import match_equal
 from parity.pairs.activations.layouts import output_layouts
 from parity.pairs.activations.unequal import match_in_gaps, match_owners
 from parity.pairs.activations.values import Order, Shape, Tensor, distance
+from parity.pairs.activations.values import orders as orders_of_axes
 from parity.pairs.patterns import reorders, reverse
 from parity.results import Matched
 from parity.trace.mapping import Mapping, Match, Matching
 from parity.trace.returned import sentences
-from parity.trace.survey import Survey
+from parity.trace.survey import Module, Survey
 
 Arguments = dict[str, list[Shape]]
+LINEAR = ("linear", "linear_io")
 EQUAL = 1e-10  # relative L2 in float64: rounding stays below it, a constant held in float32 does not
 
 
 def match(
-    torch: Survey, torch_values: dict[str, Array], keras: Survey, keras_values: dict[str, Array], mapping: Mapping
+    torch: Survey,
+    torch_values: dict[str, Array],
+    keras: Survey,
+    keras_values: dict[str, Array],
+    mapping: Mapping,
+    given: Sequence[Order] = (),
 ) -> Matching:
     """Match all tensors; the outputs of the whole models are matched by their names.
+
+    `given` are orders of axes that the pair's file gives to the models' inputs.
 
     Raises UsageError if an output is missing on one side.
     """
@@ -53,12 +63,12 @@ def match(
         module_outputs(torch, torch_values, mapping, alike),
         module_outputs(keras, keras_values, mapping, alike),
     )
-    state = Counterparts(torch_outputs, keras_outputs, apart)
+    state = Counterparts(torch_outputs, keras_outputs, apart, given)
     match_equal(state)
     match_owners(state)
     match_in_gaps(state)
     return Matching(
-        matches=[*_matches(state, torch.arguments, keras.arguments, _reordered(mapping)), *output_matches],
+        matches=[*_matches(state, torch, keras, _reordered(mapping)), *output_matches],
         torch_alone=[output.key for output in state.torch if output.number not in state.matched],
         keras_alone=[output.key for output in state.keras if output.number not in state.taken],
         layouts=layouts,
@@ -149,7 +159,7 @@ def _reordered(mapping: Mapping) -> set[str]:
     return {name.rpartition(".")[0] for entry in reordering for name in entry.torch}
 
 
-def _matches(state: Counterparts, torch: Arguments, keras: Arguments, reordered: set[str]) -> list[Match]:
+def _matches(state: Counterparts, torch: Survey, keras: Survey, reordered: set[str]) -> list[Match]:
     """Return the matches in the form in which both sides get them.
 
     `reordered` are modules whose inputs are not compared.
@@ -157,9 +167,11 @@ def _matches(state: Counterparts, torch: Arguments, keras: Arguments, reordered:
     pairs = [state.matched[number] for number in sorted(state.matched)]
     orders: dict[tuple[Shape, Shape], Order] = {}
     inputs: dict[str, list[int] | None] = {}
+    dense = {module.path for module in keras.modules if _multiplies_last_axes(module)}
     for pair in pairs:
         if "#" not in pair.torch.key:
-            inputs[pair.torch.module] = _inputs(pair, torch, keras, orders)
+            is_dense = pair.torch.kind in LINEAR and pair.keras.module in dense
+            inputs[pair.torch.module] = _inputs(pair, torch.arguments, keras.arguments, orders, is_dense)
         orders[pair.torch.tensor.shape, pair.keras.tensor.shape] = pair.fit.order
     inputs_not_compared = _with_unmatched_calls(state) | reordered
     return [
@@ -188,15 +200,32 @@ def _with_unmatched_calls(state: Counterparts) -> set[str]:
     return modules
 
 
+def _multiplies_last_axes(module: Module) -> bool:
+    """Return whether a layer of Keras's multiplies the last axes of its input by a matrix, as torch's Linear does.
+
+    An EinsumDense may multiply several of them, such as heads and their elements, or others.
+    """
+    given, _, rest = str(module.facts.get("equation", "")).replace(" ", "").partition(",")
+    kernel, _, returned = rest.partition("->")
+    summed = "".join(letter for letter in given if letter in kernel and letter not in returned)
+    return module.kind == "einsum_dense" and bool(summed) and given.endswith(summed)
+
+
 def _inputs(
-    pair: Correspondence, torch: Arguments, keras: Arguments, orders: dict[tuple[Shape, Shape], Order]
+    pair: Correspondence,
+    torch: Arguments,
+    keras: Arguments,
+    orders: dict[tuple[Shape, Shape], Order],
+    is_dense: bool,
 ) -> list[int] | None:
     """Return the order of axes of the input of both layers, or None.
 
-    It is None unless both have one input, whose order can be told.
+    It is None unless both have one input, whose order can be told. `is_dense` says that both layers multiply the last
+    axes of their input by a matrix, though they are not of one kind.
     """
     torch_shapes, keras_shapes = torch.get(pair.torch.module, []), keras.get(pair.keras.module, [])
-    if pair.by == "order" or pair.torch.kind != pair.keras.kind or len(torch_shapes) != 1 or len(keras_shapes) != 1:
+    is_one_kind = is_dense or pair.torch.kind == pair.keras.kind
+    if pair.by == "order" or not is_one_kind or len(torch_shapes) != 1 or len(keras_shapes) != 1:
         return None
     shape, keras_shape = tuple(torch_shapes[0]), tuple(keras_shapes[0])
     # The order of the layer's output; that of an earlier tensor of the same shapes, which it may be; the identity.
@@ -204,4 +233,5 @@ def _inputs(
     for order in likely:
         if order and len(order) == len(keras_shape) and tuple(keras_shape[axis] for axis in order) == shape:
             return list(order)
-    return None
+    identity = tuple(range(len(keras_shape)))
+    return list(identity) if is_dense and identity in orders_of_axes(keras_shape, shape) else None

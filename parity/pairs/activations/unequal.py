@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from parity.pairs.activations.counterparts import By, Counterparts, ModuleOutput, masks_may_agree
-from parity.pairs.activations.values import CLOSE, SAME, Fit
+from parity.pairs.activations.values import CLEARLY, CLOSE, SAME, Fit
 
-CLEARLY = 0.5  # the nearer of two candidates wins if its distance is less than this fraction of the other's
 RELATED = 0.75  # up to this distance, a module of another kind at the same place is a fault rather than another step
 SORTS = {"pool": ("pool",), "activation": ("activation", "elu", "silu", "swish", "sigmoid", "tanh", "softplus")}
 
@@ -136,9 +135,10 @@ def _candidate(state: Counterparts, torch: ModuleOutput, keras: ModuleOutput, by
 
 
 def _match_in_order(state: Counterparts, torch_outputs: list[ModuleOutput], keras_outputs: list[ModuleOutput]) -> None:
-    """Match in order if there are as many tensors on both sides, or one module on each.
+    """Match in order if there are as many tensors on both sides, or one module on each that is called as often.
 
-    With one module on each side, it does not matter that torch's also returns its states.
+    With one module on each side, it does not matter that torch's also returns its states, which have another shape. If
+    one side's is called more often, nothing says which of its calls the other side does by a function.
     """
     fitting = [
         (torch, keras) for torch in torch_outputs for keras in keras_outputs if torch.tensor.size == keras.tensor.size
@@ -150,10 +150,20 @@ def _match_in_order(state: Counterparts, torch_outputs: list[ModuleOutput], kera
     modules = {torch.module for torch in torch_outputs}, {keras.module for keras in keras_outputs}
     if len(torch_outputs) != len(keras_outputs) and (len(modules[0]), len(modules[1])) != (1, 1):
         return
+    if len(torch_outputs) != len(keras_outputs) and _calls(state.torch, *modules[0]) != _calls(
+        state.keras, *modules[1]
+    ):
+        return
     for torch, keras in zip(torch_outputs, keras_outputs, strict=False):
         alike = torch.fused == keras.fused
         for candidate in _candidate(state, torch, keras, "weights") if alike else _after(state, torch, keras):
             _accept(state, candidate)
+
+
+def _calls(outputs: Sequence[ModuleOutput], module: str) -> int:
+    """Return how often a module is called: a tensor of another shape than its first is a further result of a call."""
+    shapes = [output.tensor.shape for output in outputs if output.module == module]
+    return shapes.count(shapes[0])
 
 
 def _accept(state: Counterparts, candidate: _Candidate) -> bool:

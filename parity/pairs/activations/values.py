@@ -26,6 +26,8 @@ Shape = tuple[int, ...]
 SAME = 1e-6
 # Unrelated tensors are about 1.4 apart, and 1.2 behind a ReLU; an epsilon or a form of GELU moves a tensor by 1e-2.
 CLOSE = 0.25
+# The nearer of two candidates, or of two orders, wins if its distance is less than this fraction of the other's.
+CLEARLY = 0.5
 # How many elements are compared to find the order of axes: half of them large ones (for sparse tensors), half random.
 SAMPLE = 256
 TINY = 1e-140  # the square of this is still a normal float64
@@ -126,26 +128,37 @@ def distance(first: Array, second: Array) -> float:
     return _norm(first - second) / max(_norm(first), _norm(second))
 
 
-def fit(torch: Tensor, keras: Tensor, preferred: Sequence[Order] = ()) -> Fit | None:
-    """Return the order in which Keras's tensor is nearest to torch's, or None if no order of axes fits.
+def fit(torch: Tensor, keras: Tensor, known: Order | None = None, preferred: Sequence[Order] = ()) -> Fit | None:
+    """Return the order of Keras's axes in which its tensor is torch's, or None if no order of axes fits.
 
-    Of several equally near orders the first counts, `preferred` ones before the others.
+    Values tell the order where some order makes the tensors the same. Where none does, a fault has changed the
+    values, and the order is `known`, or else the first that is likely: a nearer order counts only if its tensors are
+    close, and much closer than that.
+
+    Args:
+        torch: torch's tensor.
+        keras: Keras's tensor.
+        known: the order that the layers themselves tell, such as by Keras's `data_format`.
+        preferred: orders that are likely, the likeliest first. Of several equally near orders they count before others.
     """
     if (torch.size, torch.family) != (keras.size, keras.family):
         return None
     possible = orders(keras.shape, torch.shape)
-    tried = [order for order in dict.fromkeys((*preferred, *possible)) if order in possible]
+    likely = [*([known] if known else []), *preferred, *possible]
+    tried = [order for order in dict.fromkeys(likely) if order in possible]
     if not tried:
         return None
     sampled = [distance(torch.flat[torch.sample], _sampled(torch, keras, order)) for order in tried]
-    nearest = [order for order, sampled_distance in zip(tried, sampled, strict=True) if sampled_distance <= SAME]
-    fits = (Fit(order, full_distance(torch, keras, order)) for order in nearest or [tried[int(np.argmin(sampled))]])
-    best = next(fits)
-    for another in fits:
-        if best.distance <= SAME:
-            break
-        best = min(best, another, key=lambda candidate: candidate.distance)
-    return best
+    near = (order for order, sampled_distance in zip(tried, sampled, strict=True) if sampled_distance <= SAME)
+    fits = (Fit(order, full_distance(torch, keras, order)) for order in near)
+    if same := next((candidate for candidate in fits if candidate.distance <= SAME), None):
+        return same
+    expected = Fit(tried[0], full_distance(torch, keras, tried[0]))
+    if known == tried[0]:
+        return expected
+    nearest_order = tried[int(np.argmin(sampled))]
+    nearest = Fit(nearest_order, full_distance(torch, keras, nearest_order))
+    return nearest if nearest.distance <= min(CLOSE, CLEARLY * expected.distance) else expected
 
 
 def sampled_distances(torch: Tensor, others: Sequence[Tensor]) -> list[float]:

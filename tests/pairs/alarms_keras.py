@@ -1,0 +1,147 @@
+"""The counterparts of alarms_torch.py: each right, and with faults that are much like what is right."""
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+
+class Auxiliary(keras.Model):
+    def __init__(self, factor=0.5):
+        super().__init__()
+        self.a, self.b, self.head = layers.Dense(8), layers.Dense(8), layers.Dense(4)
+        self.factor = factor
+
+    def call(self, x, training=False):
+        h = ops.tanh(self.a(x))
+        y = self.head(ops.tanh(self.b(h)))
+        return y + self.factor * self.head(h) if training else y
+
+
+class Table(keras.Model):
+    def __init__(self, trainable=True, power=1):
+        super().__init__()
+        self.a, self.b, self.power = layers.Dense(8), layers.Dense(4), power
+        values = np.linspace(0.5, 2.0, 8)
+        self.scale = self.add_weight(
+            shape=(8,), name="scale", trainable=trainable, initializer=lambda shape, dtype=None: ops.cast(values, dtype)
+        )
+
+    def call(self, x):
+        return self.b(self.a(x) * self.scale**self.power)
+
+
+class Unused(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm = layers.Dense(8), layers.LayerNormalization(epsilon=1e-5)
+        self.b, self.extra = layers.Dense(4), layers.Dense(3)
+
+    def call(self, x):
+        h = self.norm(self.a(x))
+        return {"y": self.b(h), "extra": self.extra(h)}
+
+
+class Attention(layers.Layer):
+    """Its projections keep the heads as an axis of their own."""
+
+    def __init__(self, fault=""):
+        super().__init__()
+        self.q, self.k, self.v = (layers.EinsumDense("abc,cde->abde", (None, 4, 4), bias_axes="de") for _ in range(3))
+        self.out, self.fault = layers.EinsumDense("abcd,cde->abe", (None, 16), bias_axes="e"), fault
+
+    def call(self, x):
+        q, k, v = (ops.transpose(layer(x), (0, 2, 1, 3)) for layer in (self.q, self.k, self.v))
+        scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2))) * (0.25 if self.fault == "scale" else 0.5)
+        if self.fault == "mask":
+            scores = ops.where(ops.tril(ops.ones(scores.shape[2:], "bool")), scores, -1e9)
+        return self.out(ops.transpose(ops.matmul(ops.softmax(scores), v), (0, 2, 1, 3)))
+
+
+class Part(layers.Layer):
+    def __init__(self, inner, fault=""):
+        super().__init__()
+        self.norm, self.inner, self.fault = layers.LayerNormalization(epsilon=1e-5), inner, fault
+
+    def call(self, x):
+        y = self.inner(self.norm(x))
+        return y if self.fault == "shortcut" else x + y
+
+
+class Block(layers.Layer):
+    def __init__(self, fault="", act="gelu"):
+        super().__init__()
+        self.part, self.norm = Part(Attention(fault), fault), layers.LayerNormalization(epsilon=1e-5)
+        self.up, self.act, self.down, self.fault = layers.Dense(32), layers.Activation(act), layers.Dense(16), fault
+
+    def call(self, x):
+        given, x = x, self.part(x)
+        y = self.down(self.act(self.up(self.norm(given if self.fault == "input" else x))))
+        if self.fault == "backward":
+            y = 0.999 * y + ops.stop_gradient(0.001 * y)
+        return x + y
+
+
+class Blocks(keras.Model):
+    def __init__(self, fault="", gelu=True):
+        super().__init__()
+        act = "gelu" if gelu else "silu"
+        self.first, self.second, self.head = Block(act=act), Block(fault, act=act), layers.Dense(4)
+
+    def call(self, x):
+        return self.head(self.second(self.first(x)))
+
+
+class Dropouts(keras.Model):
+    def __init__(self, fault=""):
+        super().__init__()
+        self.a, self.first, self.b = layers.Dense(64), layers.Dropout(0.25), layers.Dense(64)
+        self.second, self.c = layers.Dropout(0.25), layers.Dense(4)
+        self.fault = fault
+
+    def call(self, x, training=False):
+        h = ops.tanh(self.a(x))
+        if self.fault == "extra" and training:
+            keras.random.dropout(h, 0.25, seed=keras.random.SeedGenerator(1))
+        h = self.first(h, training=training)
+        return self.c(self.second(ops.tanh(self.b(h)), training=training))
+
+
+class Plain(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = layers.Dense(8), layers.Dense(4)
+
+    def call(self, x):
+        return self.b(ops.tanh(self.a(x)))
+
+
+class Adaptive(keras.optimizers.Optimizer):
+    """Keeps sums where torch's keeps means, under names that other optimizers have."""
+
+    def __init__(self, beta=0.99):
+        super().__init__(learning_rate=0.01)
+        self.beta = beta
+
+    def build(self, variables):
+        super().build(variables)
+        self._momentums = self.add_optimizer_variables(variables, "momentum")
+        self._velocities = self.add_optimizer_variables(variables, "velocity")
+
+    def update_step(self, gradient, variable, learning_rate):
+        number = self._get_variable_index(variable)
+        first, second = self._momentums[number], self._velocities[number]
+        first.assign(0.9 * first + gradient)
+        second.assign(self.beta * second + gradient**2)
+        variable.assign_sub(learning_rate * 0.1 * first / (ops.sqrt(0.01 * second) + 1e-3))
+
+
+def slower():
+    return Adaptive(beta=0.98)
+
+
+def loss(outputs, target):
+    return ops.mean((outputs["y"] - target) ** 2)
+
+
+def of_both(outputs, target):
+    return loss(outputs, target) + 0.01 * ops.mean(outputs["extra"] ** 2)

@@ -1,0 +1,53 @@
+"""Which slots of the user's own optimizers are in another form, and which may be wrong."""
+
+import pytest
+
+from parity.diagnose.diagnosis import Examined
+from parity.pairs.slots import in_another_form
+from parity.results import CaseResult
+from parity.verdict.traces import Unequal
+
+
+class Replayed:
+    """Stands in for the settings of known optimizers."""
+
+    def __init__(self, known: set[str]) -> None:
+        self.known = known
+
+    def reproduces(self, name: str, replica: int, frozen: bool) -> bool:
+        return name in self.known
+
+
+def slots(*unequal: Unequal, known: tuple[str, ...] = (), steps: int = 3) -> set[str]:
+    result = CaseResult(case="pair/x", verdict="diverged")
+    return in_another_form(Examined(result, list(unequal), replayed=Replayed(set(known))), steps)
+
+
+def state(name: str, step: int | None = 0) -> Unequal:
+    return Unequal(step, 0, "optimizer_state", name)
+
+
+def test_a_slot_that_differs_while_its_updates_are_equal() -> None:
+    assert slots(state("a.weight.square")) == {"square"}
+    assert slots(state("a.weight.square"), state("b.square", 1), state("a.weight.mean")) == {"square", "mean"}
+
+
+@pytest.mark.parametrize("kind", ["gradient", "update"])
+def test_not_if_the_updates_or_gradients_differ_too(kind: str) -> None:
+    assert slots(state("a.square"), Unequal(1, 0, kind, "a")) == set()
+    assert slots(state("a.square"), Unequal(1, 0, kind, "b")) == {"square"}
+
+
+def test_not_if_no_update_was_made_of_it() -> None:
+    assert slots(state("a.square", 2)) == set()
+    assert slots(state("a.square"), steps=1) == set()
+
+
+def test_not_if_a_known_optimizer_explains_it() -> None:
+    assert slots(state("a.momentum"), known=("a",)) == set()
+    assert slots(state("a.momentum"), known=("b",)) == {"momentum"}
+
+
+def test_the_learning_rate_is_no_slot() -> None:
+    assert slots(state("learning_rate")) == set()
+    assert slots(state("a.square", None)) == set()

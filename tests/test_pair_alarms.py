@@ -1,0 +1,126 @@
+"""Right ports that a careless comparison calls different match, and those with a fault much like them do not.
+
+The models are those of tests/pairs/alarms_torch.py and its counterpart.
+"""
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parity.pairs import file
+from parity.pairs.compare import compared
+from parity.results import CaseResult
+
+FOLDER = Path(__file__).parent / "pairs"
+PAIR = """
+[pair]
+name = "alarms"
+torch = "alarms_torch:{model}"
+keras = "alarms_keras:{model}"
+[inputs.x]
+shape = {shape}
+{more}
+"""
+VECTORS, SEQUENCES = [8, 6], [2, 5, 16]
+TARGET = "[inputs.target]\nshape = [8, 4]\n"
+TRAINED = '[train]\noptimizer = "{}"\nlearning_rate = 0.01\nsteps = 3\n'
+SGD, ADAM = TRAINED.format("sgd"), TRAINED.format("adam")
+RULE = '[[weights]]\ntorch = "scale"\nkeras = "scale"\n'
+LOSS = 'torch_loss = "alarms_torch:loss"\nkeras_loss = "alarms_keras:{}"\n'
+OWN = '[train]\ntorch_optimizer = "alarms_torch:Adaptive"\nkeras_optimizer = "alarms_keras:{}"\nsteps = {}\n'
+GELU = '[[expect]]\ncause = "constant.precision"\nwhere = "*.act"\nreason = "TensorFlow holds it in float32"\n'
+Judge = Callable[..., CaseResult]
+
+# model, shape, the rest of the file, arguments of the fault in Keras's model
+ROWS = {
+    "calls in another order in training": ("Auxiliary", VECTORS, SGD, {"factor": 0.4}),
+    "a buffer that the port trains, without training": ("Table", VECTORS, RULE, {"power": 2}),
+    "a buffer that the port does not train": ("Table", VECTORS, ADAM, {"trainable": True}),
+    "an output that the loss leaves unused": ("Unused", VECTORS, TARGET + ADAM + LOSS.format("loss"), {}),
+    "accepted slight differences under Adam": ("Blocks", SEQUENCES, ADAM + GELU, {"fault": "backward"}),
+}
+RIGHT = {"a buffer that the port does not train": {"trainable": False}}
+FAULTY_FILE = {
+    "a buffer that the port does not train": ADAM + RULE,
+    "an output that the loss leaves unused": TARGET + ADAM + LOSS.format("of_both"),
+}
+
+
+@pytest.fixture(scope="module")
+def judge(backends, tmp_path_factory) -> Judge:
+    """`judge(model, shape, the rest of the file, both=..., arguments of Keras's builder)`: the pair judged."""
+    numbers = itertools.count()
+
+    def judged(model: str, shape: list[int], more: str = "", both: dict | None = None, **changes) -> CaseResult:
+        folder = tmp_path_factory.mktemp(f"alarms{next(numbers)}")
+        path = folder / "alarms.toml"
+        path.write_text(PAIR.format(model=model, shape=shape, more=more))
+        overrides = [f"pair.kwargs.{name}={json.dumps(value)}" for name, value in (both or {}).items()]
+        overrides += [f"pair.keras_kwargs.{name}={json.dumps(value)}" for name, value in changes.items()]
+        pair = file.load(path, overrides)._replace(search=[str(FOLDER)])
+        return compared(pair, backends, folder, varied=False)
+
+    return judged
+
+
+def causes(result: CaseResult) -> list[tuple[str, str]]:
+    return [(cause["id"], cause["where"]) for cause in result.causes]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_right_ports(row, judge):
+    model, shape, more, _ = ROWS[row]
+    result = judge(model, shape, more, **RIGHT.get(row, {}))
+    assert result.verdict == "match", result
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_faults_much_like_them(row, judge):
+    model, shape, more, fault = ROWS[row]
+    result = judge(model, shape, FAULTY_FILE.get(row, more), **fault)
+    assert result.verdict == "diverged", result
+
+
+def test_slots_in_another_form(judge):
+    result = judge("Plain", VECTORS, OWN.format("Adaptive", 3))
+    assert result.verdict == "match", result
+    assert result.assumptions == [
+        "the two optimizers keep exp_avg, exp_avg_sq in different forms, which are not compared: every update is"
+    ]
+    result = judge("Plain", VECTORS, OWN.format("slower", 3))
+    assert result.verdict == "diverged" and result.assumptions == []
+
+
+def test_a_slot_of_which_no_update_was_made_may_be_wrong(judge):
+    result = judge("Plain", VECTORS, OWN.format("Adaptive", 1))
+    assert result.verdict == "diverged" and result.first_divergence.kind == "optimizer_state"
+
+
+@pytest.mark.parametrize("fault", ["scale", "mask"])
+def test_an_attention_is_at_fault_and_not_its_projection(fault, judge):
+    result = judge("Blocks", SEQUENCES, both={"gelu": False}, fault=fault)
+    assert result.first_divergence.name == "second.part.inner"
+    assert causes(result) == [("unknown", "second.part.inner")]
+
+
+def test_a_missing_shortcut_is_no_order_of_norms(judge):
+    result = judge("Blocks", SEQUENCES, both={"gelu": False}, fault="shortcut")
+    assert causes(result) == [("module.wiring", "second.part")]
+
+
+def test_what_is_given_under_several_names_is_one_tensor(judge):
+    """The second norm's input is wrong; the sum that the block returns is of the same tensors as in torch."""
+    result = judge("Blocks", SEQUENCES, both={"gelu": False}, fault="input")
+    assert causes(result) == [("module.wiring", "second")]
+    assert result.causes[0]["keras"] == ["activation/first"]
+
+
+def test_a_dropout_too_many_is_told_by_the_masks_of_the_others(judge):
+    assert judge("Dropouts", VECTORS, SGD).verdict == "match"
+    result = judge("Dropouts", VECTORS, SGD, fault="extra")
+    assert causes(result) == [("dropout.order", "first"), ("dropout.order", "second")]
+    sides = [(cause["torch"], cause["keras"]) for cause in result.causes]
+    assert sides == [tuple(f"mask {n} of the step for 512 elements" for n in each) for each in ((1, 2), (2, 3))]
