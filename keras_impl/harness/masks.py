@@ -203,7 +203,7 @@ def _dropping(model: keras.Model) -> Iterator[Dropping]:
         name = module_path(path)
         _check(name, layer)
         if isinstance(layer, ATTENTIONS):
-            parts = [part for part in layer._flatten_layers() if isinstance(part, keras.layers.Dropout)]
+            parts = [part for part in tree.named(layer).values() if isinstance(part, keras.layers.Dropout)]
             inner.update(map(id, parts))
             yield from (Dropping(part, name, weights=True) for part in parts)
         elif isinstance(layer, SplitDropout):

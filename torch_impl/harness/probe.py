@@ -142,7 +142,7 @@ class Probe:
 
         Its parameters are copies, which their modules hold aside.
         """
-        for path, module in replica.named_modules():
+        for path, module in tree.named(replica).items():
             for part, copy in getattr(module, "_former_parameters", {}).items():
                 if copy.requires_grad:
                     copy.register_hook(self._on_copy(f"{path}.{part}" if path else part))
