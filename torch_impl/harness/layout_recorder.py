@@ -67,7 +67,7 @@ class LayoutRecorder(TorchDispatchMode):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Do not record within the block: what runs there is the harness's own."""
+        """Do not record within the block: what runs there is the recorder's own."""
         was_looking, self._looking = self._looking, False
         try:
             yield
