@@ -61,6 +61,19 @@ def test_a_call_that_fails_is_over():
         assert calls.running() == []
 
 
+def test_a_call_that_is_left_by_no_exception_is_over_with_the_block():
+    class Left(BaseException): ...
+
+    def leave(*_) -> None:
+        raise Left
+
+    model, inner = asking()
+    inner.register_forward_hook(leave)
+    with pytest.raises(Left), calls.tracked():
+        model(torch.zeros(2))
+    assert calls.running() == []
+
+
 def test_a_replica_is_called_under_the_name_of_its_original():
     model, inner = asking()
     with calls.tracked():

@@ -72,7 +72,7 @@ def tracked(on_call: Callable[[], None] = _ignore, on_return: Callable[[], None]
 
     The functions are called at the beginning and at the end of every call, while its module is on the stack.
     """
-    listener = _Listener(on_call, on_return)
+    listener, depth = _Listener(on_call, on_return), len(running())
     _listeners.append(listener)
     if len(_listeners) == 1:
         _hooks.callback(global_hooks.register_module_forward_pre_hook(_on_call).remove)
@@ -82,6 +82,7 @@ def tracked(on_call: Callable[[], None] = _ignore, on_return: Callable[[], None]
         yield
     finally:
         _listeners.remove(listener)
+        del running()[depth:]  # torch calls no hook when a call is left by what is no Exception
         if not _listeners:
             _hooks.close()
 
