@@ -28,7 +28,6 @@ SIDES = ("torch", "keras")
 class Unprobed:
     """In the place of a probe: watches nothing, passes on that a step ended."""
 
-    trained: dict[str, Any] = {}
     modules: dict[str, str] = {}
 
     def __init__(self, first: Any, *_: Any) -> None:
@@ -41,11 +40,14 @@ class Unprobed:
         for recorder in self._recorders:
             recorder.next_step()
 
-    def loss(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def attach(self) -> None:
+        """Watch nothing."""
+
+    def watch_loss(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function unchanged."""
         return function
 
-    watch_loss = reduction = loss
+    reduction = watch_loss
 
 
 class Silent:

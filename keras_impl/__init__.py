@@ -1,1 +1,1 @@
-"""The candidate side: models, strategies, losses and optimizers in Keras, and the harness that records them."""
+"""The candidate side: models, strategies, losses and optimizers in Keras, and the recorder that runs them."""

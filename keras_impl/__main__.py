@@ -14,7 +14,7 @@ from parity.runtime import drive
 
 
 def load() -> drive.Side:
-    """Import Keras and the harness, and return the module that runs jobs."""
+    """Import Keras and the recorder, and return the module that runs jobs."""
     # Keras imports scikit-learn where it is installed, only for keras.wrappers; that is a quarter of the start-up time.
     sys.modules["sklearn"] = None
     from keras_impl.harness import run

@@ -1,1 +1,1 @@
-"""The reference side: models, strategies, losses and optimizers in PyTorch, and the harness that records them."""
+"""The reference side: models, strategies, losses and optimizers in PyTorch, and the recorder that runs them."""

@@ -11,7 +11,7 @@ from parity.runtime import drive
 
 
 def load() -> drive.Side:
-    """Import PyTorch and the harness, and return the module that runs jobs."""
+    """Import PyTorch and the recorder, and return the module that runs jobs."""
     from torch_impl.harness import run
 
     return run

@@ -13,8 +13,8 @@ from tensorflow.python.ops import math_ops  # through which TensorFlow's own fun
 
 from keras_impl.experiment.behaviour import answered, inputs
 from keras_impl.experiment.ops import recorded
-from keras_impl.harness import kinds
-from keras_impl.harness.pair import layers, values
+from keras_impl.harness import calls, kinds, tree, weights
+from keras_impl.harness.calls import Call
 from keras_impl.harness.pair.outputs import flat
 from keras_impl.harness.pair.vary import Instance
 from keras_impl.harness.pair.vary import opened as instance
@@ -36,10 +36,10 @@ class _Made(BaseException):
 
 @contextmanager
 def opened(
-    job: ExperimentJob, at: str, weights: Mapping[str, Floats], inputs: dict[str, np.ndarray]
+    job: ExperimentJob, at: str, initial: Mapping[str, Floats], inputs: dict[str, np.ndarray]
 ) -> Iterator["Live"]:
     """Build the model with these weights, as for a recorded run, and yield it."""
-    with instance(job, at, weights, inputs) as built:
+    with instance(job, at, initial, inputs) as built:
         yield Live(built, inputs, job.case.model.train is not None)
 
 
@@ -60,16 +60,15 @@ class Live:
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool) -> None:
         self._built, self._inputs, self._training = built, inputs, training
-        self._layers = layers.named(built.model)
-        self._observed = layers.called(built.model)
+        self._layers = tree.named(built.model)
+        self._observed = tree.inner(built.model)
         self._innocent: list[str] = []
         self._paused = 0
         self._arguments: dict[str, Any] = {}
         self._call: Callable[[], Any] = self._whole
         self._made: list[tf.Tensor] = []
-        self._calls: list[tuple[tuple[Any, ...], dict[str, Any], int]] = []
-        for path, layer in self._observed.items():
-            layer.call = self._watched(path, layer.call)
+        self._calls: list[tuple[Call, int]] = []
+        calls.observed(self._observed, self._on_call, self._on_return)
 
     def take(self, question: Question, expected: Array) -> bool:
         """Keep the call of the question's module that makes the question's tensor, and return whether it was seen.
@@ -94,7 +93,7 @@ class Live:
         try:
             returned = self._call()
         except _Made:
-            array = values.array(self._made[self._number])
+            array = weights.array(self._made[self._number])
             return array.transpose(self._tensor.axes).reshape(self._tensor.shape)
         return dict(returned)[self._tensor.key.partition("/")[2]]
 
@@ -170,35 +169,27 @@ class Live:
         try:
             self._whole()
         except _Made:
-            args, kwargs, before = self._calls[-1]
-            layer = self._layers[question.module]
-            bound = inspect.signature(layer.call).bind(*args, **kwargs)
+            call, before = self._calls[-1]
+            bound = inspect.signature(call.module.call).bind(*call.args, **call.kwargs)
             bound.apply_defaults()
             self._arguments = bound.arguments
-            return lambda: layer.call(*bound.args, **bound.kwargs), self._number - before
+            return lambda: call.module.call(*bound.args, **bound.kwargs), self._number - before
         return None
 
-    def _watched(self, path: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a layer's call so that it is noted, and the model left where the question's tensor is made."""
-        signature = inspect.signature(call)
+    def _on_call(self, call: Call) -> None:
+        """Note a call, and the tensors that it is given."""
+        self._called[call.path] = None
+        self._paused += call.path in self._innocent
+        if call.path == self._scope:
+            self._calls.append((call, len(self._made)))
+        if (call.path, "given") == (self._tensor.module, self._tensor.kind):
+            self._add(call.tensors[: self._tensor.each or None])
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            self._called[path] = None
-            if path == self._scope:
-                self._calls.append((args, kwargs, len(self._made)))
-            if path == self._tensor.module and self._tensor.kind == "given":
-                given = list(flat(list(signature.bind(*args, **kwargs).arguments.values())))
-                self._add(given[: self._tensor.each or None])
-            self._paused += path in self._innocent
-            try:
-                outputs = call(*args, **kwargs)
-            finally:
-                self._paused -= path in self._innocent
-            if path == self._tensor.module and self._tensor.kind == "returned":
-                self._add(list(flat(outputs)))
-            return outputs
-
-        return watched
+    def _on_return(self, call: Call, outputs: Any) -> None:
+        """Note the end of a call, and what it returns."""
+        self._paused -= call.path in self._innocent
+        if (call.path, "returned") == (self._tensor.module, self._tensor.kind):
+            self._add(list(flat(outputs)))
 
     def _add(self, tensors: list[tf.Tensor]) -> None:
         self._made.extend(tensors)

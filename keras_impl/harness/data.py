@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_impl.harness.replicas import own
+from keras_impl.harness.canonical import own
 from keras_impl.instruments import devices
 from keras_impl.strategies import all_reduce, single
 from keras_impl.strategies.single import MicroBatch

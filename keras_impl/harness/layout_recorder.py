@@ -1,14 +1,18 @@
 """The layout recorder: on which devices one training step ran, as TensorFlow reports it, and where the state lies."""
 
+import functools
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
+import keras
 import tensorflow as tf
 from tensorflow.python.eager import context  # the run metadata of functions have no public API
 
-from keras_impl.harness import weights
-from keras_impl.harness.replicas import Replica
+from keras_impl.harness import tree
+from keras_impl.harness.canonical import Replica, module_path
 from keras_impl.instruments import devices, partitions
+from keras_impl.strategies.tensor_parallel import RowParallel, SplitDropout
 from parity.config import schema
 from parity.trace.layout import Layout
 
@@ -27,6 +31,16 @@ class LayoutRecorder:
         # Discard what was executed since the last export; TensorFlow collects it even while this is disabled.
         context.context().export_run_metadata()
         self.recording = True
+
+    def scope(self, model: keras.Model) -> None:
+        """Let the ops of every layer of a built-in model be traced in a name scope of its module."""
+        layers = [*tree.called(model).items()]
+        for path, layer in tree.named(model).items():
+            if isinstance(layer, (RowParallel, SplitDropout)):
+                layers += [(path, shard) for shard in layer.shards]
+        for path, layer in layers:
+            if path:
+                layer.call = _scoped(module_path(path.partition("@")[0]), layer.call)
 
     def note_graph(self, tensor: tf.Tensor) -> None:
         """Remember the graph that is being traced, because only it knows the shapes of tensors."""
@@ -50,7 +64,7 @@ class LayoutRecorder:
         parameters: dict[str, set[int]] = defaultdict(set)
         slots: dict[str, set[int]] = defaultdict(set)
         for replica in {id(replica.model): replica for replica in replicas}.values():
-            residents = weights.residents(replica.model, replica.optimizer)
+            residents = replica.weights.residents()
             for mapping, numbers in zip(residents, (parameters, slots), strict=True):
                 for name, names in mapping.items():
                     numbers[name].update(devices.number(device) for device in names)
@@ -61,3 +75,12 @@ class LayoutRecorder:
             **self.evidence._asdict(),
             replicas=case.replicas,
         )
+
+
+def _scoped(path: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def scoped(*args: Any, **kwargs: Any) -> Any:
+        with tf.name_scope(partitions.scope(path)):
+            return call(*args, **kwargs)
+
+    return scoped

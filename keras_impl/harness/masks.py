@@ -15,7 +15,8 @@ import tensorflow as tf
 from keras.src import backend
 
 from keras_impl.dropout import Key, dropout, number
-from keras_impl.harness import weights
+from keras_impl.harness import tree
+from keras_impl.harness.canonical import module_path
 from keras_impl.models.transformer import MultiheadAttention
 from keras_impl.strategies.tensor_parallel import SplitDropout
 from parity.core import random
@@ -198,10 +199,11 @@ def _dropping(model: keras.Model) -> Iterator[Dropping]:
     for a layer that drops in another way.
     """
     inner = set()
-    for name, layer in weights.named_layers(model):
+    for path, layer in tree.named(model).items():
+        name = module_path(path)
         _check(name, layer)
         if isinstance(layer, ATTENTIONS):
-            parts = [part for part in layer._flatten_layers() if isinstance(part, keras.layers.Dropout)]
+            parts = [part for part in tree.named(layer).values() if isinstance(part, keras.layers.Dropout)]
             inner.update(map(id, parts))
             yield from (Dropping(part, name, weights=True) for part in parts)
         elif isinstance(layer, SplitDropout):

@@ -1,80 +1,115 @@
-"""The probe: records what a training loop does from outside, by wrapped calls of layers, optimizer and loss.
+"""The probe: records what a model does from outside, by wrapped calls of layers, optimizer and loss.
 
-The training step is a tf.function, so a wrapper runs only once, while the step is traced. It adds an op to the graph
-that hands the tensors to the recorder in every execution (tf.numpy_function). Each replica of the model is traced
-separately and has a recorder of its own.
+The model is a built-in case's, which a strategy trains, or a user's, whose passes are run one by one.
+
+A built-in case's training step is a tf.function, so a wrapper runs only once, while the step is traced. It adds an op
+to the graph that hands the tensors to the recorder in every execution (tf.numpy_function). Each replica of the model is
+traced separately and has a recorder of its own.
 """
 
+import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from keras_impl.harness import kinds, weights
+from keras_impl.harness import calls, kinds, tree
+from keras_impl.harness.calls import Call
+from keras_impl.harness.canonical import Replica, Seen, module_path
 from keras_impl.harness.layout_recorder import LayoutRecorder
-from keras_impl.harness.replicas import Handed, Replica, Replicas
-from keras_impl.instruments import devices, partitions
-from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel, SplitDropout
+from keras_impl.harness.pair.counterparts import Counterparts
+from keras_impl.harness.replicas import Replicas
+from keras_impl.instruments import partitions
 from parity.config import schema
-from parity.core.names import MODEL
-from parity.trace.recorder import FORWARD
-
-BETWEEN = ("relu", "dropout")  # in tensor_parallel each device has only a part of these activations: not compared
-SPLIT = ("linear1", "linear2")  # in tensor_parallel their inputs are parts, or a copy on each device: not recorded
-
-
-class _Seen(NamedTuple):
-    """A tensor to record, with the kind and name of its record."""
-
-    kind: str
-    name: str
-    tensor: tf.Tensor
+from parity.core.names import INPUT, MODEL
+from parity.trace import keys
 
 
 class Probe:
-    """Records built replicas and their optimizers for as long as they live."""
+    """Records the runs of built replicas; `modules` holds the kinds of the layers that were called, by torch's path.
 
-    def __init__(self, replicas: dict[int, Replica], case: schema.Case, layout_recorder: LayoutRecorder):
-        self.replicas, self.case, self.layout_recorder = replicas, case, layout_recorder
-        self.sink = Replicas(replicas, case)
-        self.gathered = self.sink.gathered
-        self.sharded = case.distribution.is_sharded
-        self.local = case.replicas > 1 or case.clip_norm is not None
+    Of a user's model those layers are recorded that have `counterparts` in torch's model.
+    """
+
+    def __init__(
+        self,
+        replicas: dict[int, Replica],
+        case: schema.Case,
+        layout_recorder: LayoutRecorder,
+        counterparts: Counterparts | None = None,
+    ):
+        self.case, self.layout_recorder, self.counterparts = case, layout_recorder, counterparts
+        self.replicas = Replicas(replicas, case, layout_recorder)
+        self.modules: dict[str, str] = {}
+        self._leaves: set[str] = set()
         self._owner = next(iter(replicas))
-        self.modules: dict[str, str] = {}  # kind of each layer that has been called, by path
-        self._seen: dict[int, list[_Seen]] = defaultdict(list)
-        # By replica, the tensors recorded in this forward pass by their ids; while held, no id can be used again.
-        self._held: dict[int, dict[int, tf.Tensor]] = defaultdict(dict)
-        for number, replica in {id(replica.model): (number, replica) for number, replica in replicas.items()}.values():
-            self._attach(number, replica)
+        self._seen: dict[int, list[Seen]] = defaultdict(list)
 
-    def loss(self, loss: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    def attach(self) -> None:
+        """Record every call from now on, and what the optimizers of a built-in case's replicas apply and reduce."""
+        distinct = {id(replica.model): (number, replica) for number, replica in self.replicas.by_number.items()}
+        for number, replica in distinct.values():
+            self._leaves |= tree.leaves(replica.model)
+            if not self.counterparts:
+                self.layout_recorder.scope(replica.model)
+            modules = tree.inner(replica.model) if self.counterparts else tree.called(replica.model)
+            on_call, on_return = functools.partial(self._on_call, number), functools.partial(self._on_return, number)
+            calls.observed(modules, on_call, on_return)
+            if replica.optimizer is not None:
+                replica.optimizer.apply = self._on_apply(replica, replica.optimizer.apply)
+                reduce = replica.optimizer._all_reduce_sum_gradients
+                replica.optimizer._all_reduce_sum_gradients = self._on_reduced(number, reduce)
+
+    def forward(self, inputs: list[tf.Tensor]) -> None:
+        """Begin a forward pass of a user's model, and record its inputs, which are in canonical axis order."""
+        self.replicas.end_forward(self._owner)
+        self.counterparts.begin()
+        self._emit([Seen("input", "input", tensor) for tensor in inputs])
+
+    def outputs(self, named: list[tuple[str, tf.Tensor]]) -> None:
+        """Record what a user's model returned, in canonical axis order."""
+        self._emit([Seen("activation", name, tensor) for name, tensor in named])
+
+    def watch_loss(self, loss: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
         """Wrap the loss so that the target and the loss value are recorded."""
 
         def watched(outputs: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
             value = loss(outputs, target)
             self._flush()
-            self._held.pop(self._here(), None)  # the forward pass is over
-            if self.gathered:
-                self._emit([_Seen("loss", "loss", value), _Seen("loss", "samples", tf.shape(target)[0])])
+            self.replicas.end_forward(self._here())
+            if self.replicas.gathered:
+                self._emit([Seen("loss", "loss", value), Seen("loss", "samples", tf.shape(target)[0])])
                 return value
             # fit passes class ids as floats; record them as the integers that they are on the other side.
             is_class_ids = self.case.loss.kind == "cross_entropy"
-            self._emit([_Seen("input", "target", tf.cast(target, tf.int64) if is_class_ids else target)])
-            self._emit([_Seen("loss", "loss", value)])
+            self.loss(value, tf.cast(target, tf.int64) if is_class_ids else target)
             return value
 
         return watched
+
+    def loss(self, value: tf.Tensor, target: tf.Tensor | None) -> None:
+        """Record the scalar that is differentiated, and the target."""
+        if target is not None:
+            self._emit([Seen("input", "target", target)])
+        self._emit([Seen("loss", "loss", value)])
+
+    def gradients(self, inputs: Mapping[str, np.ndarray], values: Mapping[int, tf.Tensor]) -> None:
+        """Record the gradients of a user's inputs, in canonical axis order, and of the variables, by id(variable)."""
+        if self.replicas.first.wants("gradient"):
+            of_weights = self.replicas.by_number[self._owner].weights.gradients(values)
+            of_inputs = ((f"{INPUT}.{name}", array) for name, array in inputs.items())
+            for name, gradient in itertools.chain(of_weights, of_inputs):
+                self.replicas.first.add("gradient", name, gradient)
 
     def on_step(self) -> None:
         """Record the state of every replica; called before the first step and after each update."""
         if self.layout_recorder.recording:
             self.layout_recorder.stop()
-        self._held.clear()
-        self.sink.end_step()
+        self.replicas.end_step()
 
     def reduction(self, all_reduce: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a strategy's own all_reduce so that the gradients that enter it are recorded.
@@ -85,79 +120,62 @@ class Probe:
 
         def watched(*args: Any) -> Any:
             *chains, gradients = args
-            if not self.local:
+            if not self.replicas.local:
                 return all_reduce(*args)
             if chains:
                 for number, (chain, stages) in enumerate(zip(chains[0], gradients, strict=True)):
-                    self._gradients(number, itertools.chain(*stages), chain.variables, "@local")
+                    self._gradients(number, itertools.chain(*stages), chain.variables, keys.LOCAL)
             else:
                 number = self._here()
-                self._gradients(number, gradients, self.replicas[number].model.trainable_variables, "@local")
+                variables = self.replicas.by_number[number].model.trainable_variables
+                self._gradients(number, gradients, variables, keys.LOCAL)
             return all_reduce(*args)
 
         return watched
 
-    def _attach(self, number: int, replica: Replica) -> None:
-        """Wrap the calls of all recorded layers, and the optimizer's apply and reduction."""
-        named = list(weights.named_layers(replica.model))
-        owners = {path.rpartition(".")[0] for path, _ in named}
-        for path, layer in named:
-            if isinstance(layer, ColumnParallel):
-                for i, shard in enumerate(layer.shards):
-                    shard.call = self._on_call(number, f"{path}@shard{i}", shard)
-            else:
-                layer.call = self._on_call(number, path, layer, path not in owners)
-            if isinstance(layer, (RowParallel, SplitDropout)):
-                for shard in layer.shards:
-                    shard.call = _within(path, shard.call)
-        replica.optimizer.apply = self._on_apply(replica, replica.optimizer.apply)
-        reduce = replica.optimizer._all_reduce_sum_gradients
-        replica.optimizer._all_reduce_sum_gradients = self._on_reduced(number, reduce)
+    def _on_call(self, number: int, call: Call) -> None:
+        """Note what a layer is given; of a user's layer, that is known when its outputs are."""
+        self._owner = number
+        path = module_path(call.path)
+        if self.counterparts:
+            return
+        if not path:
+            self._see(Seen("input", "input", tensor) for tensor in tf.nest.flatten(call.args[0]))
+        elif self.replicas.takes_input(path):
+            given = kinds.arguments(call.module, call.args, call.path in self._leaves)
+            self._see(Seen("input", path, tensor) for tensor in given)
 
-    def _on_call(self, number: int, path: str, layer: keras.Layer, leaf: bool = True) -> Callable[..., Any]:
-        """Wrap a layer's call so that its inputs and outputs are recorded.
+    def _on_return(self, number: int, call: Call, outputs: Any) -> None:
+        """Note what a layer returns.
 
-        All tensors of one forward pass are handed to the recorder together, when the whole model returns.
+        All tensors of one forward pass that is traced are handed over together, when the whole model returns.
         """
-        recorded, takes, call = self._is_recorded(path), self._takes(path), layer.call
-        module, kind = path.partition("@")[0], kinds.kind(layer)
+        if self.counterparts:
+            self._see(self.counterparts.seen(call, outputs, self.modules))
+        else:
+            self._see(self._returned(call, outputs))
+        if not call.path or tf.executing_eagerly():
+            self._flush()
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            self._owner = number
-            if not path:
-                self._see("input", "input", tf.nest.flatten(args[0]))
-            elif takes:
-                self._see("input", path, kinds.arguments(layer, args, leaf))
-            outputs = _within(module, call)(*args, **kwargs)
-            if recorded:
-                self._see("activation", path or MODEL, tf.nest.flatten(outputs))
-            if recorded and module:
-                self.modules[module] = kind
-            if not path or tf.executing_eagerly():
-                self._flush()
-            return outputs
+    def _returned(self, call: Call, outputs: Any) -> list[Seen]:
+        path = module_path(call.path)
+        if not self.replicas.takes_output(path) or (self.replicas.gathered and not path):
+            return []
+        if path:
+            self.modules[path.partition("@")[0]] = kinds.kind(call.module)
+        return [Seen("activation", path or MODEL, tensor) for tensor in tf.nest.flatten(outputs)]
 
-        return watched
-
-    def _see(self, kind: str, name: str, tensors: list[tf.Tensor]) -> None:
-        self._seen[self._here()] += [_Seen(kind, name, tensor) for tensor in tensors]
-
-    def _is_recorded(self, path: str) -> bool:
-        between = self.sharded and path.rpartition(".")[2] in BETWEEN
-        return not between and not (self.gathered and not path)
-
-    def _takes(self, path: str) -> bool:
-        """Return whether a layer's input is a whole tensor, rather than a part of one."""
-        name = path.rpartition(".")[2].partition("@")[0]
-        return not (self.sharded and name in (*BETWEEN, *SPLIT))
+    def _see(self, seen: Iterable[Seen]) -> None:
+        self._seen[self._here()] += seen
 
     def _on_apply(self, replica: Replica, apply: Callable[..., None]) -> Callable[..., None]:
         """Wrap the optimizer's apply to record the gradients of each replica before they are reduced."""
 
         def watched(gradients: list[tf.Tensor], variables: list[keras.Variable] | None = None) -> None:
             self._applied = replica.model.trainable_variables if variables is None else variables
-            if self.local and not self.case.distribution.reduces_itself:  # else `reduction` records them
-                self._gradients(self._here(), gradients, self._applied, "@local")
+            # A strategy that reduces by itself has them recorded by `reduction`.
+            if self.replicas.local and not self.case.distribution.reduces_itself:
+                self._gradients(self._here(), gradients, self._applied, keys.LOCAL)
             apply(gradients, variables)
 
         return watched
@@ -168,7 +186,7 @@ class Probe:
         def watched(pairs: list[tuple[tf.Tensor, tf.Variable]]) -> list:
             reduced = list(reduce(pairs))
             self._owner = number
-            if self._here() == 0 or not self.gathered:
+            if self._here() == 0 or not self.replicas.gathered:
                 self._gradients(self._here(), [gradient for gradient, _ in reduced], self._applied, "")
             return reduced
 
@@ -181,8 +199,8 @@ class Probe:
         pairs = zip(gradients, variables, strict=True)
         values = {id(variable): tf.convert_to_tensor(gradient) for gradient, variable in pairs if gradient is not None}
         with tf.name_scope(f"{partitions.RECORDING}/"):
-            named = list(weights.gradients(self.replicas[number].model, values))
-        self._emit([_Seen("gradient", name + suffix, tensor) for name, tensor in named], number)
+            named = list(self.replicas.by_number[number].weights.gradients(values))
+        self._emit([Seen("gradient", name + suffix, tensor) for name, tensor in named], number)
 
     def _here(self) -> int:
         """Return the number of the replica whose code is running or being traced."""
@@ -192,41 +210,8 @@ class Probe:
         return self._owner
 
     def _flush(self) -> None:
-        self._emit(self._seen.pop(self._here(), []))
+        number = self._here()
+        self.replicas.hand_over(number, self._seen.pop(number, []), passed=True)
 
-    def _emit(self, seen: list[_Seen], number: int | None = None) -> None:
-        """Record tensors, grouped by the device from which they can be handed over."""
-        number = self._here() if number is None else number
-        for device, group in itertools.groupby(seen, lambda entry: devices.host(entry.tensor.device)):
-            self._hand_over(number, device, list(group))
-
-    def _hand_over(self, number: int, device: str, group: list[_Seen]) -> None:
-        """Hand tensors to the recorder: at once if eager, else by an op that does so in every execution."""
-        handed = [Handed(entry.kind, entry.name, id(entry.tensor), self._is_known(number, entry)) for entry in group]
-        tensors = [entry.tensor for entry, item in zip(group, handed, strict=True) if not item.is_alias]
-        if tf.executing_eagerly():
-            self.sink.receive(number, handed, [tensor.numpy() for tensor in tensors])
-            return
-        self.layout_recorder.note_graph(group[0].tensor)
-        with tf.name_scope(f"{partitions.RECORDING}/"), tf.device(device):
-            tf.numpy_function(lambda *arrays: self.sink.receive(number, handed, arrays), tensors, [], stateful=True)
-
-    def _is_known(self, number: int, seen: _Seen) -> bool:
-        """Return whether the tensor was recorded in this forward pass already, and remember it from now on."""
-        held = self._held[number]
-        is_known = id(seen.tensor) in held
-        if seen.kind in FORWARD:
-            held[id(seen.tensor)] = seen.tensor
-        return is_known
-
-
-def _within(path: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a layer's call so that it runs in the name scope of its module."""
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        if not path:
-            return call(*args, **kwargs)
-        with tf.name_scope(partitions.scope(path)):
-            return call(*args, **kwargs)
-
-    return called
+    def _emit(self, seen: list[Seen], number: int | None = None) -> None:
+        self.replicas.hand_over(self._here() if number is None else number, seen)

@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import dtypes
 
+from keras_impl.harness import calls
 from keras_impl.instruments.numbers import CONSTANT, functions, given_high, numbers_high, parts
 
 HIGH = "float64"
@@ -36,8 +37,6 @@ CAST, BITCAST = tf.cast, tf.bitcast  # the originals, for use within the wrapper
 # Keras asks from this file for the common dtype of several, which is float64 already: not a promotion.
 ASIDE = ("keras/src/backend/common/dtypes.py",)
 FRAMEWORKS = ("tensorflow", "keras")  # make their arrays of tensors for tensors that they have
-
-running: list[str] = []  # the paths of the layers that are being called, the innermost last
 
 
 @contextmanager
@@ -65,7 +64,7 @@ def promoted(at: str) -> Iterator[list[str]]:
 
 def _noting(promotions: list[str]) -> Callable[[str], None]:
     def note(what: str) -> None:
-        promotion = f"{running[-1] if running else BUILD}: {what}"
+        promotion = f"{calls.innermost() or BUILD}: {what}"
         if promotion not in promotions:
             promotions.append(promotion)
 

@@ -11,17 +11,18 @@ import tensorflow as tf
 
 from keras_impl import faults, losses, models, optimizers
 from keras_impl.harness import data, precision, specimen, weights
+from keras_impl.harness.canonical import LAYOUTS, Replica
 from keras_impl.harness.layout_recorder import LayoutRecorder
 from keras_impl.harness.masks import Masks
 from keras_impl.harness.pair import run as pair
 from keras_impl.harness.probe import Probe
-from keras_impl.harness.replicas import LAYOUTS, Replica
 from keras_impl.harness.settings import settings
 from keras_impl.instruments import devices
 from keras_impl.instruments.devices import rank
 from keras_impl.strategies import ddp
 from parity.config import schema, strategies
 from parity.runtime.drive import Account, Run
+from parity.trace.recorder import Recorder
 
 __all__ = ["NAME", "rank", "run", "settings", "versions"]
 
@@ -60,7 +61,8 @@ def run(run: Run) -> Account:
             masks.attach(replica.model, number)
         layout_recorder = LayoutRecorder(case.devices // case.replicas)
         probe = Probe(replicas, case, layout_recorder)
-        loss = probe.loss(losses.build(case.loss))
+        probe.attach()
+        loss = probe.watch_loss(losses.build(case.loss))
         probe.on_step()
 
         def on_step() -> None:
@@ -95,8 +97,12 @@ def _replicas(run: Run, model: Any, optimizer: Any) -> dict[int, Replica]:
     copy per replica of this process.
     """
     if isinstance(model, list):
-        return {r: Replica(recorder, model[r], optimizer[r], 0) for r, recorder in run.recorders.items()}
-    return {r: Replica(recorder, model, optimizer, i) for i, (r, recorder) in enumerate(run.recorders.items())}
+        return {r: _replica(recorder, model[r], optimizer[r], 0) for r, recorder in run.recorders.items()}
+    return {r: _replica(recorder, model, optimizer, i) for i, (r, recorder) in enumerate(run.recorders.items())}
+
+
+def _replica(recorder: Recorder, model: keras.Model, optimizer: keras.optimizers.Optimizer, copy_index: int) -> Replica:
+    return Replica(recorder, model, optimizer, weights.Weights(model, optimizer, copy_index))
 
 
 def _own_reduction(strategy: Any, probe: Probe) -> Any:

@@ -5,7 +5,7 @@ layers like the attributes of the PyTorch models. The rules below say once per k
 of PyTorch's parameters, and how their axes move.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -13,9 +13,12 @@ import numpy as np
 import tensorflow as tf
 from einops import rearrange
 
+from keras_impl.harness import tree
+from keras_impl.harness.canonical import module_path
 from keras_impl.models.transformer import MultiheadAttention
-from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel, SplitDropout
+from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel
 from parity.core.arrays import Floats
+from parity.trace.tensorfile import CODES
 
 
 class Rule(NamedTuple):
@@ -56,9 +59,6 @@ RULES: dict[type, tuple[Rule, ...]] = {
     ColumnParallel: COLUMNS,
     RowParallel: ROWS,
 }
-# Each of these is a single module in PyTorch, so the layers inside have no activations of their own. Inner layers whose
-# variables no rule uses (out_proj) are recorded under their own names.
-WHOLE = (MultiheadAttention, ColumnParallel, RowParallel, SplitDropout)
 # The attribute of a Keras optimizer that holds each of PyTorch's optimizer slots.
 SLOTS = {"momentum_buffer": "momentums", "exp_avg": "_momentums", "exp_avg_sq": "_velocities"}
 
@@ -90,20 +90,20 @@ class Weight(NamedTuple):
 
 
 class Value(NamedTuple):
-    """A piece of state under its canonical name, with the tensors that it is formed from."""
+    """A piece of state under its canonical name, with what it is formed from: tensors, or one array."""
 
     name: str
     weight: Weight | None
-    tensors: list[tf.Tensor]
+    tensors: list[Any]
 
     def numpy(self) -> np.ndarray:
         """Return the value in canonical form."""
-        return (self.weight.canonical(self.tensors) if self.weight else self.tensors[0]).numpy()
+        return self.weight.canonical(self.tensors).numpy() if self.weight else np.asarray(self.tensors[0])
 
     def equals(self, other: "Value") -> bool:
         """Return whether both values are bitwise equal."""
         pairs = zip(self.tensors, other.tensors, strict=True)
-        return all(same_bits(own.numpy(), others.numpy()) for own, others in pairs)
+        return all(same_bits(np.asarray(own), np.asarray(others)) for own, others in pairs)
 
 
 def load(model: keras.Model, weights: Mapping[str, Floats]) -> None:
@@ -113,40 +113,89 @@ def load(model: keras.Model, weights: Mapping[str, Floats]) -> None:
     """
     own = {weight.name: weight for weight in _weights(model, trainable=True)}
     expected = {name: tuple(values.shape) for name, values in weights.items()}
-    received = {name: tuple(weight.canonical(_values(model, weight.variables)).shape) for name, weight in own.items()}
+    received = {value.name: tuple(value.numpy().shape) for value in Weights(model).parameters()}
     if received != expected:
         raise ValueError(f"the model has the parameters {received}, expected {expected} (parity/config/weights.py)")
     for name, values in weights.items():
         own[name].assign(values)
 
 
-def parameters(model: keras.Model, replica: int = 0) -> Iterator[Value]:
-    """Yield every parameter. `replica` counts among the replicas of this process."""
-    for weight in _weights(model, trainable=True):
-        yield Value(weight.name, weight, _values(model, weight.variables, replica))
+class Weights:
+    """The state of a built-in model and its optimizer; `copy_index` counts the variables' copies in this process."""
+
+    def __init__(self, model: keras.Model, optimizer: keras.optimizers.Optimizer | None = None, copy_index: int = 0):
+        self.model, self.optimizer, self.copy_index = model, optimizer, copy_index
+
+    def parameters(self) -> Iterator[Value]:
+        """Yield every parameter."""
+        for weight in _weights(self.model, trainable=True):
+            yield Value(weight.name, weight, self._values(weight.variables))
+
+    def buffers(self) -> Iterator[Value]:
+        """Yield every variable that is not trained."""
+        for weight in _weights(self.model, trainable=False):
+            yield Value(weight.name, weight, self._values(weight.variables))
+
+    def optimizer_state(self) -> Iterator[Value]:
+        """Yield the learning rate of the next step, and every slot as `parameter.slot`."""
+        if self.optimizer is not None:
+            yield Value("learning_rate", None, [np.asarray(self.optimizer.learning_rate, np.float64)])
+            for weight, slot, variables in self._slots():
+                yield Value(f"{weight.name}.{slot}", weight, self._values(variables))
+
+    def state(self, wants: Callable[[str], bool]) -> Iterator[tuple[str, Value]]:
+        """Yield (kind, value) of all state of the kinds that are wanted."""
+        kinds = {"parameter": self.parameters, "buffer": self.buffers, "optimizer_state": self.optimizer_state}
+        for kind, values in kinds.items():
+            for value in values() if wants(kind) else ():
+                yield kind, value
+
+    def gradients(self, values: Mapping[int, tf.Tensor]) -> Iterator[tuple[str, tf.Tensor]]:
+        """Yield (name, gradient) of every parameter that has a gradient.
+
+        `values` holds the gradients by id(variable).
+        """
+        for weight in _weights(self.model, trainable=True):
+            if all(id(variable) in values for variable in weight.variables):
+                yield weight.name, weight.canonical([values[id(variable)] for variable in weight.variables])
+
+    def residents(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        """Return the devices that hold each parameter and each slot, by TensorFlow's device names."""
+        trained = _weights(self.model, trainable=True)
+        parameters = {weight.name: self._devices(weight.variables) for weight in trained}
+        slots = {f"{weight.name}.{slot}": self._devices(held) for weight, slot, held in self._slots()}
+        return parameters, slots
+
+    def _slots(self) -> Iterator[tuple[Weight, str, list[keras.Variable]]]:
+        optimizer = self.optimizer
+        for weight in _weights(self.model, trainable=True):
+            for slot, attribute in SLOTS.items():
+                if held := getattr(optimizer, attribute, None):
+                    yield weight, slot, [held[optimizer._get_variable_index(variable)] for variable in weight.variables]
+
+    def _values(self, variables: list[keras.Variable]) -> list[tf.Tensor]:
+        return [tf.convert_to_tensor(self._copies(variable)[self.copy_index]) for variable in variables]
+
+    def _devices(self, variables: list[keras.Variable]) -> list[str]:
+        return [copy.device for variable in variables for copy in self._copies(variable)]
+
+    def _copies(self, variable: keras.Variable) -> tuple[tf.Variable, ...]:
+        """Return the variable's copies, one per replica of this process; without a strategy, the variable alone."""
+        return self.model.distribute_strategy.experimental_local_results(variable.value)
 
 
-def buffers(model: keras.Model, replica: int = 0) -> Iterator[Value]:
-    """Yield every variable that is not trained. `replica` counts among the replicas of this process."""
-    for weight in _weights(model, trainable=False):
-        yield Value(weight.name, weight, _values(model, weight.variables, replica))
+def array(tensor: Any) -> np.ndarray:
+    """Return a tensor as an array that a trace can store.
 
-
-def gradients(model: keras.Model, values: dict[int, tf.Tensor]) -> Iterator[tuple[str, tf.Tensor]]:
-    """Yield (name, gradient) of every parameter that has a gradient.
-
-    `values` holds the gradients by id(variable).
+    Complex numbers become pairs of reals, and integers have 32 or 64 bits.
     """
-    for weight in _weights(model, trainable=True):
-        if all(id(variable) in values for variable in weight.variables):
-            yield weight.name, weight.canonical([values[id(variable)] for variable in weight.variables])
-
-
-def optimizer_state(model: keras.Model, optimizer: keras.optimizers.Optimizer, replica: int = 0) -> Iterator[Value]:
-    """Yield the learning rate of the next step, and every slot as `parameter.slot`."""
-    yield Value("learning_rate", None, [tf.constant(np.asarray(optimizer.learning_rate, np.float64))])
-    for weight, slot, variables in _slots(model, optimizer):
-        yield Value(f"{weight.name}.{slot}", weight, _values(model, variables, replica))
+    # Not np.asarray of the tensor itself, which fails for a bfloat16 scalar.
+    values = np.asarray(tf.convert_to_tensor(tensor).numpy())
+    if values.dtype.kind == "c":
+        values = np.stack([values.real, values.imag], -1)
+    if values.dtype in CODES:
+        return values
+    return values.astype(np.int32 if values.dtype.itemsize < 4 else np.int64)
 
 
 def same_bits(left: np.ndarray, right: np.ndarray) -> bool:
@@ -154,52 +203,14 @@ def same_bits(left: np.ndarray, right: np.ndarray) -> bool:
     return np.array_equal(left.reshape(-1).view(np.uint8), right.reshape(-1).view(np.uint8))
 
 
-def residents(
-    model: keras.Model, optimizer: keras.optimizers.Optimizer
-) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Return the devices that hold each parameter and each slot, by TensorFlow's device names."""
-    parameters = {weight.name: _devices(model, weight.variables) for weight in _weights(model, trainable=True)}
-    slots = {f"{weight.name}.{slot}": _devices(model, held) for weight, slot, held in _slots(model, optimizer)}
-    return parameters, slots
-
-
-def named_layers(layer: keras.Layer, path: str = "") -> Iterator[tuple[str, keras.Layer]]:
-    """Yield (path, layer) for every layer that is a module on the PyTorch side; the model itself has the path "".
-
-    A layer that is used in several places gets its first path, as in PyTorch's named_modules.
-    """
-    named: dict[int, tuple[str, keras.Layer]] = {}
-    for item in _placed(layer, path):
-        named.setdefault(id(item[1]), item)
-    yield from named.values()
-
-
-def _slots(
-    model: keras.Model, optimizer: keras.optimizers.Optimizer
-) -> Iterator[tuple[Weight, str, list[keras.Variable]]]:
-    for weight in _weights(model, trainable=True):
-        for slot, attribute in SLOTS.items():
-            if held := getattr(optimizer, attribute, None):
-                yield weight, slot, [held[optimizer._get_variable_index(variable)] for variable in weight.variables]
-
-
-def _values(model: keras.Model, variables: list[keras.Variable], replica: int = 0) -> list[tf.Tensor]:
-    return [tf.convert_to_tensor(_copies(model, variable)[replica]) for variable in variables]
-
-
-def _devices(model: keras.Model, variables: list[keras.Variable]) -> list[str]:
-    return [copy.device for variable in variables for copy in _copies(model, variable)]
-
-
-def _copies(model: keras.Model, variable: keras.Variable) -> tuple[tf.Variable, ...]:
-    """Return the variable's copies, one per replica of this process; without a strategy, the variable alone."""
-    return model.distribute_strategy.experimental_local_results(variable.value)
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _weights(model: keras.Model, trainable: bool) -> Iterator[Weight]:
     """Yield the canonical parameters (or else buffers) of a built model, by the rules of its layers."""
-    for path, layer in named_layers(model):
-        for part_path, part in _parts(path, layer):
+    for path, layer in tree.named(model).items():
+        for part_path, part in _parts(module_path(path), layer):
             for rule in _rules(part):
                 variables = [variable for name in rule.variables for variable in _attributes(part, name)]
                 if variables[0].trainable == trainable:
@@ -209,30 +220,19 @@ def _weights(model: keras.Model, trainable: bool) -> Iterator[Weight]:
 def _parts(path: str, layer: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
     """Yield a layer, and the inner layers that its rules leave out.
 
-    Only layers listed in WHOLE have such inner layers.
+    Only layers listed in tree.WHOLE have such inner layers (out_proj).
     """
     yield path, layer
-    if isinstance(layer, WHOLE):
+    if isinstance(layer, tree.WHOLE):
         names = [name for rule in _rules(layer) for name in rule.variables]
         used = {id(variable) for name in names for variable in _attributes(layer, name)}
-        for child in _children(layer):
-            if used.isdisjoint(map(id, child.variables)):
-                yield _join(path, child.name), child
+        for child_path, child in tree.named(layer).items():
+            if child_path and "/" not in child_path and used.isdisjoint(map(id, child.variables)):
+                yield _join(path, child_path), child
 
 
 def _rules(layer: keras.Layer) -> tuple[Rule, ...]:
     return next((rules for kind, rules in RULES.items() if isinstance(layer, kind)), ())
-
-
-def _placed(layer: keras.Layer, path: str) -> Iterator[tuple[str, keras.Layer]]:
-    yield path, layer
-    if not isinstance(layer, WHOLE):
-        for child in _children(layer):
-            yield from _placed(child, _join(path, child.name))
-
-
-def _children(layer: keras.Layer) -> list[keras.Layer]:
-    return list({id(child): child for child in layer._layers}.values())
 
 
 def _attributes(layer: keras.Layer, path: str) -> list[keras.Variable]:
@@ -240,7 +240,3 @@ def _attributes(layer: keras.Layer, path: str) -> list[keras.Variable]:
     for name in path.split("."):
         values = [value for owner in values for value in (owner if name == "*" else [getattr(owner, name)])]
     return values
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe  # whether a tape records has no public API
 
+from keras_impl.harness import calls
 from keras_impl.instruments import names, source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.frames import View
@@ -25,8 +26,6 @@ class _Thread(threading.local):
     """State by thread, since each replica of tf.distribute runs in a thread of its own."""
 
     def __init__(self) -> None:
-        self.modules: list[str] = []  # paths of the layers being called, the innermost last
-        self.layers: list[keras.Layer] = []  # the layers themselves
         self.phase: Phase = "other"
         self.stopped = False  # within tape.stop_recording
 
@@ -50,7 +49,7 @@ class Calls:
     @property
     def module(self) -> str:
         """Return the path of the innermost layer that is being called."""
-        return self._here.modules[-1] if self._here.modules else ""
+        return calls.innermost() or ""
 
     @contextmanager
     def watched(
@@ -82,7 +81,7 @@ class Calls:
 
         def resolved(layer: keras.Layer, name: str, spec: Any, context: Any, kwargs: Any) -> None:
             resolve(layer, name, spec, context, kwargs)
-            if name == "training" and self._here.layers and self._here.layers[-1] is layer:
+            if name == "training" and calls.running() and calls.running()[-1].module is layer:
                 self.building.trainings.setdefault(layer, bool(context.get_value(name)))
 
         @contextmanager
@@ -116,8 +115,8 @@ class Calls:
 
     def variable(self, handle: tf.Tensor) -> Known:
         """Return what is known of a variable; the layer that reads it may have created it only now."""
-        if not self.origins.of(handle).origin and self._here.layers:
-            self.origins.note_variables(names.variables_of(self.module, self._here.layers[-1]))
+        if not self.origins.of(handle).origin and calls.running():
+            self.origins.note_variables(names.variables_of(*calls.running()[-1]))
         return self.origins.of(handle)
 
     @contextmanager
@@ -126,15 +125,11 @@ class Calls:
         thread, outer_phase = self._here, self._here.phase
         is_forward = outer_phase in ("other", "loss")
         thread.phase = "forward" if is_forward else outer_phase
-        thread.modules.append(path)
-        thread.layers.append(layer)
         try:
-            with self._failures():
+            with calls.entered(path, layer), self._failures():
                 yield
         finally:
-            thread.modules.pop()
-            thread.layers.pop()
-            thread.phase = "loss" if is_forward and not thread.modules else outer_phase
+            thread.phase = "loss" if is_forward and not calls.running() else outer_phase
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -153,7 +148,7 @@ class Calls:
         """Note after a call whether it computed in float16, and whether a tape recorded what it trains."""
         if layer.compute_dtype == "float16":
             self.half = self.half or self._path(layer)
-        if self._here.modules or self.phase != "loss" or not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
+        if calls.running() or self.phase != "loss" or not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
             return
         if layer.trainable_variables:
             what = "stop_recording" if self._here.stopped else "no_tape"

@@ -23,8 +23,9 @@ class ResidualBlock(keras.Model):
         self.relu = keras.layers.ReLU(name="relu")
         self.conv2 = keras.layers.Conv2D(out_channels, 3, padding="same", name="conv2")
         self.bn2 = BatchNorm2d(name="bn2")
-        self.shortcut = keras.layers.Identity(name="shortcut")
-        if in_channels != out_channels:
+        if in_channels == out_channels:
+            self.shortcut = keras.layers.Identity(name="shortcut")
+        else:
             layers = [keras.layers.Conv2D(out_channels, 1, name="0"), BatchNorm2d(name="1")]
             self.shortcut = keras.Sequential(layers, name="shortcut")
 

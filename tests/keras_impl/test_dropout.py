@@ -1,4 +1,4 @@
-"""Dropout by shared masks: bit by bit those of parity.core.random, in the harness in every layer that drops."""
+"""Dropout by shared masks: bit by bit those of parity.core.random, in the recorder in every layer that drops."""
 
 import keras
 import numpy as np

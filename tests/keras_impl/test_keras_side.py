@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_impl import models, optimizers
 from keras_impl.harness import precision
 from keras_impl.harness import weights as state
-from keras_impl.harness.replicas import own
+from keras_impl.harness.canonical import own
 from parity.config import cases, weights
 from parity.data.batches import Dataset
 
@@ -41,7 +41,7 @@ def test_loading_gives_back_what_was_loaded(case):
     model, _ = built(case)
     initial = weights.initial(case)
     state.load(model, initial)
-    stored = {value.name: value.numpy() for value in state.parameters(model)}
+    stored = {value.name: value.numpy() for value in state.Weights(model).parameters()}
     assert stored.keys() == initial.keys()
     for name, array in stored.items():
         assert np.array_equal(array, initial[name].astype(np.float32)), name
@@ -49,7 +49,7 @@ def test_loading_gives_back_what_was_loaded(case):
 
 def test_every_variable_has_a_canonical_name(case):
     model, _ = built(case)
-    named = sum(value.numpy().size for kind in (state.parameters, state.buffers) for value in kind(model))
+    named = sum(value.numpy().size for _, value in state.Weights(model).state(lambda kind: kind != "optimizer_state"))
     assert named == sum(np.prod(variable.shape) for variable in model.weights)  # no seeds
 
 

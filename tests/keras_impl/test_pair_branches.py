@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
+from keras_impl.harness import calls, tree
 from keras_impl.harness.pair.branches import embeddings, observed
-from keras_impl.harness.pair.calls import watch, whole
+from parity.core.names import MODEL
 from parity.pairs.coverage import Observer, Seen
 
 X = np.array([[-2.0, 0.5, 4.0]], np.float32)
@@ -26,11 +27,10 @@ def seen(layer: layers.Layer, x: np.ndarray) -> set[Seen]:
     model, observer = keras.Sequential([layer]), Observer()
     expected = model(x)
     watched: list = []
-    watch(model, watched.append)
-    with observed(observer):
-        output = whole(model, x)
-        for called in watched:
-            embeddings(layer, called, observer)
+    with observed(observer), calls.observed(tree.inner(model), watched.append, lambda *_: None), calls.entered(MODEL):
+        output = model(x)
+    for call in watched:
+        embeddings(call, observer)
     np.testing.assert_array_equal(output, expected)  # it is seen, and not changed
     return set(observer.branches())
 

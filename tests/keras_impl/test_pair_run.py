@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from pairs import ENTRIES, HEAD, MATCHES, MLP, WEIGHTS, data, mlp, near, pair, read, steps
 
-from keras_impl.harness.pair import values
+from keras_impl.harness.weights import array as stored
 from parity.core import random
 from parity.core.errors import BackendError
 from parity.trace import survey
@@ -53,7 +53,7 @@ def test_half_precision_is_a_mixed_policy(tmp_path):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_scalars_and_tensors_of_every_precision_become_arrays(dtype):
     for value in (1.5, [1.5, -2.0]):
-        array = values.array(tf.constant(value, dtype))
+        array = stored(tf.constant(value, dtype))
         assert isinstance(array, np.ndarray) and array.dtype.name == dtype
         assert array.astype(float).tolist() == value
 

@@ -10,7 +10,8 @@ from keras import layers, ops
 from tensorflow.python.framework import op_callbacks  # no public door
 
 from keras_impl.harness import precision
-from keras_impl.harness.promotion import promoted, running
+from keras_impl.harness.calls import entered
+from keras_impl.harness.promotion import promoted
 
 X = np.linspace(-2.0, 2.0, 24).reshape(2, 3, 4)
 
@@ -155,9 +156,8 @@ def test_a_place_is_that_of_the_layer_that_runs():
     with precision.policy("float64"), promoted("float64") as places:
         layer = Norm()
         layer(X)
-        running.append("block_0/norm")
-        layer(X)
-        running.pop()
+        with entered("block_0/norm"):
+            layer(X)
     assert places == ["block_0/norm: cast: float32"]
 
 

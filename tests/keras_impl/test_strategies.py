@@ -118,7 +118,7 @@ def test_all_reduce_trains_on_its_own_shards():
         )
         state.load(made[0], weights.initial(case))
         strategy.train(*made, losses.build(case.loss), steps)
-        return {value.name: value.numpy() for value in state.parameters(made[0])}
+        return {value.name: value.numpy() for value in state.Weights(made[0]).parameters()}
 
     with precision.policy("float64"):
         steps = list(all_reduce.batches([Samples()] * 3, 9, 4, seed=1))

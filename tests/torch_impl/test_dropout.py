@@ -1,4 +1,4 @@
-"""Dropout by shared masks: bit by bit those of parity.core.random, in the harness under every function that drops."""
+"""Dropout by shared masks: bit by bit those of parity.core.random, in the recorder under every function that drops."""
 
 import numpy as np
 import pytest

@@ -15,7 +15,7 @@ MODELS = ["linear_stack/single", "simple_block/single", "residual_block/single",
 
 
 def parameters(model):
-    return state.parameters({name: [parameter] for name, parameter in model.named_parameters()})
+    return state.Weights(model, {name: [parameter] for name, parameter in model.named_parameters()}).parameters()
 
 
 @pytest.mark.parametrize("name", cases.names())
@@ -67,8 +67,8 @@ def test_weights_of_another_model_are_refused():
 
 def test_bfloat16_reaches_numpy():
     tensor = torch.tensor([1.0, 2.5], dtype=torch.bfloat16)
-    assert str(state.to_numpy(tensor).dtype) == "bfloat16"
-    assert state.to_numpy(tensor).astype(np.float32).tolist() == [1.0, 2.5]
+    assert str(state.array(tensor).dtype) == "bfloat16"
+    assert state.array(tensor).astype(np.float32).tolist() == [1.0, 2.5]
 
 
 def test_the_optimizer_moves_its_schedule_on():

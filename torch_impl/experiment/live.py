@@ -1,9 +1,8 @@
 """A user's model that lives, of which one module can be called again as it was called in the first forward pass."""
 
-import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,9 @@ from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import Question
 from torch_impl.experiment.behaviour import answered, inputs
 from torch_impl.experiment.ops import recorded
-from torch_impl.harness import kinds
-from torch_impl.harness.pair import values
-from torch_impl.harness.pair.probe import observed
+from torch_impl.harness import calls, kinds, tree, weights
+from torch_impl.harness.calls import Call
+from torch_impl.harness.pair.outputs import flat
 from torch_impl.harness.pair.vary import Instance
 from torch_impl.harness.pair.vary import opened as instance
 
@@ -37,10 +36,10 @@ class _Made(BaseException):
 
 @contextmanager
 def opened(
-    job: ExperimentJob, at: str, weights: Mapping[str, Floats], inputs: dict[str, np.ndarray]
+    job: ExperimentJob, at: str, initial: Mapping[str, Floats], inputs: dict[str, np.ndarray]
 ) -> Iterator["Live"]:
     """Build the model with these weights, as for a recorded run, and yield it."""
-    with instance(job, at, weights, inputs) as built:
+    with instance(job, at, initial, inputs) as built:
         yield Live(built, inputs, job.case.model.train is not None)
 
 
@@ -59,11 +58,14 @@ class Live:
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool) -> None:
         self._built, self._inputs, self._training = built, inputs, training
-        self._modules = dict(built.model.named_modules())
+        self._modules = tree.named(built.model)
         self._innocent: list[str] = []
         self._paused = 0
         self._arguments: dict[str, Any] = {}
         self._call: Callable[[], Any] = self._whole
+        self._made: list[torch.Tensor] = []
+        self._calls: list[tuple[Call, int]] = []
+        calls.observed(self._modules, self._on_call, self._on_return)
 
     def take(self, question: Question, expected: Array) -> bool:
         """Keep the call of the question's module that makes the question's tensor, and return whether it was seen.
@@ -84,15 +86,12 @@ class Live:
     def replay(self) -> Array:
         """Call the module again, and return the question's tensor in torch's axes."""
         self._paused = 0
-        made: list[torch.Tensor] = []
-        with ExitStack() as stack, torch.no_grad():
-            self._watch(stack)
-            if self._tensor.kind != "output":
-                self._collect(stack, made)
-            try:
+        self._made.clear()
+        try:
+            with torch.no_grad():
                 returned = self._call()
-            except _Made:
-                return values.array(made[self._number])
+        except _Made:
+            return weights.array(self._made[self._number])
         return dict(returned)[self._tensor.key.partition("/")[2]]
 
     def owners(self) -> list[Owner]:
@@ -155,56 +154,38 @@ class Live:
 
     def _taken(self, question: Question) -> tuple[Callable[[], Any], int] | None:
         """Return the call of the module, with copies of its arguments, and the tensor's number within that call."""
-        made: list[torch.Tensor] = []
-        calls: list[tuple[tuple[Any, ...], dict[str, Any], int]] = []
-        module = self._modules[question.module]
-
-        def on_call(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            calls.append((_copied(args), _copied(kwargs), len(made)))
-
-        with ExitStack() as stack, torch.no_grad():
-            stack.callback(module.register_forward_pre_hook(on_call, with_kwargs=True).remove)
-            self._collect(stack, made)
-            try:
+        self._made.clear()
+        self._calls.clear()
+        try:
+            with torch.no_grad():
                 self._whole()
-            except _Made:
-                args, kwargs, before = calls[-1]
-                bound = inspect.signature(module.forward).bind(*args, **kwargs)
-                bound.apply_defaults()
-                self._arguments = bound.arguments
-                return lambda: module(*_copied(bound.args), **_copied(bound.kwargs)), self._number - before
+        except _Made:
+            call, before = self._calls[-1]
+            bound = inspect.signature(call.module.forward).bind(*call.args, **call.kwargs)
+            bound.apply_defaults()
+            self._arguments = bound.arguments
+            return lambda: call.module(*_copied(bound.args), **_copied(bound.kwargs)), self._number - before
         return None
 
-    def _collect(self, stack: ExitStack, made: list[torch.Tensor]) -> None:
-        """Collect what the tensor's module returns or is given, and leave the model where the tensor is made."""
+    def _on_call(self, call: Call) -> None:
+        """Note a call, and the tensors that it is given."""
+        self._called[call.path] = None
+        self._paused += call.path in self._innocent
+        if call.path == self._scope:
+            self._calls.append((call._replace(args=_copied(call.args), kwargs=_copied(call.kwargs)), len(self._made)))
+        if (call.path, "given") == (self._tensor.module, self._tensor.kind):
+            self._add(kinds.passed(call.module, call.args, call.kwargs))
 
-        def add(kind: str, name: str, tensors: list[torch.Tensor]) -> None:
-            if (kind, name) == (self._tensor.kind, self._tensor.module):
-                made.extend(tensor.detach().clone() for tensor in tensors)
-                if len(made) > self._number:
-                    raise _Made
+    def _on_return(self, call: Call, outputs: Any) -> None:
+        """Note the end of a call, and what it returns."""
+        self._paused -= call.path in self._innocent
+        if (call.path, "returned") == (self._tensor.module, self._tensor.kind):
+            self._add(list(flat(outputs)))
 
-        on_call, on_return = functools.partial(add, "given"), functools.partial(add, "returned")
-        stack.enter_context(observed(self._built.model, on_call, on_return))
-
-    def _watch(self, stack: ExitStack) -> None:
-        """Note which modules are called, and when one that returns the same on both sides is."""
-        for name, module in self._modules.items():
-            stack.callback(module.register_forward_pre_hook(self._on_call(name)).remove)
-            stack.callback(module.register_forward_hook(self._on_return(name), always_call=True).remove)
-
-    def _on_call(self, name: str) -> Callable[..., None]:
-        def hook(*_: Any) -> None:
-            self._called[name] = None
-            self._paused += name in self._innocent
-
-        return hook
-
-    def _on_return(self, name: str) -> Callable[..., None]:
-        def hook(*_: Any) -> None:
-            self._paused -= name in self._innocent
-
-        return hook
+    def _add(self, tensors: list[torch.Tensor]) -> None:
+        self._made.extend(tensor.detach().clone() for tensor in tensors)
+        if len(self._made) > self._number:
+            raise _Made
 
 
 def _copied(value: Any) -> Any:

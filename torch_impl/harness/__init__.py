@@ -1,1 +1,1 @@
-"""The harness: runs a case and records it; models, strategies, losses and optimizers do not know of it."""
+"""The recorder: runs a case or half of a pair, and records it; models, strategies and losses do not know of it."""

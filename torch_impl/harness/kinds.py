@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torch_impl.harness.pair.outputs import flat
 from torch_impl.strategies.branch_parallel import BranchedAttention
 
 # The first class that matches counts.
@@ -101,6 +102,17 @@ def facts(module: nn.Module) -> dict[str, Any]:
     if isinstance(module, nn.RNNBase):
         result["dropout"] = module.dropout
     return result
+
+
+def passed(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors that a call of a module of a user's model is given.
+
+    For attention: query, key and value. For any other module with submodules: none.
+    """
+    is_attention = kind(module) == "attention"
+    if not is_attention and next(module.children(), None) is not None:
+        return []
+    return list(flat((*args, *kwargs.values())))[: 3 if is_attention else None]
 
 
 def arguments(module: nn.Module, given: tuple[Any, ...], leaf: bool) -> list[torch.Tensor]:

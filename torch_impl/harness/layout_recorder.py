@@ -5,10 +5,9 @@ tensors, and every op of torch.distributed. In the forward pass an op belongs to
 called; in the backward pass, to the module whose forward created the autograd node that is running.
 """
 
-import functools
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -22,7 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from parity.trace.layout import Layout, Transfer, total
-from torch_impl.harness import weights
+from torch_impl.harness import calls
+from torch_impl.harness.weights import Weights
 from torch_impl.instruments.devices import Machine
 from torch_impl.instruments.virtual_devices import COPIES
 
@@ -44,18 +44,16 @@ class LayoutRecorder(TorchDispatchMode):
         self.backward: dict[str, set[int]] = defaultdict(set)
         self.transfers: list[Transfer] = []
         self.collectives: Counter[str] = Counter()
-        self._calls: list[str] = []
+        self._paths: dict[nn.Module, str] = {}
         self._thread = threading.get_ident()
         self._looking = False
         self._open = ExitStack()
 
-    def start(self, modules: list[tuple[str, nn.Module]]) -> None:
-        """Start recording ops; `modules` lists (name, module)."""
-        for name, module in modules:
-            pre_hook = module.register_forward_pre_hook(functools.partial(self._on_call, name))
-            post_hook = module.register_forward_hook(functools.partial(self._on_return, name))
-            self._open.callback(pre_hook.remove)
-            self._open.callback(post_hook.remove)
+    def start(self, modules: Mapping[str, nn.Module]) -> None:
+        """Start recording ops; `modules` holds the modules by path."""
+        self._paths = {module: path for path, module in modules.items()}
+        self._open.enter_context(calls.tracked())
+        self._open.enter_context(calls.observed(modules, lambda _: None, self._on_return))
         for name, content in COMM.items():
             patch = mock.patch.object(comm, name, self._noting(content, getattr(comm, name)))
             self._open.enter_context(patch)
@@ -69,19 +67,19 @@ class LayoutRecorder(TorchDispatchMode):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Do not record within the block: what runs there is the harness's own."""
+        """Do not record within the block: what runs there is the recorder's own."""
         was_looking, self._looking = self._looking, False
         try:
             yield
         finally:
             self._looking = was_looking
 
-    def layout(self, parameters: weights.Parameters, optimizer: torch.optim.Optimizer) -> Layout:
+    def layout(self, state: Weights) -> Layout:
         """Return what was recorded, with the devices that hold parameters and optimizer state now."""
         return Layout(
             devices=self.machine.names,
-            parameters={name: self._residents(parts) for name, parts in parameters.items()},
-            optimizer_state={name: self._residents(parts) for name, parts in weights.slots(parameters, optimizer)},
+            parameters={name: self._residents(parts) for name, parts in state.trained.items()},
+            optimizer_state={name: self._residents(parts) for name, parts in state.slots()},
             compute={name: sorted(devices) for name, devices in self.compute.items()},
             backward={name: sorted(devices) for name, devices in self.backward.items()},
             transfers=total(self.transfers),
@@ -105,7 +103,7 @@ class LayoutRecorder(TorchDispatchMode):
 
     def _on_compute(self, results: Any) -> None:
         node = torch._C._current_autograd_node()
-        module = (self._calls[-1] if self._calls else None) if node is None else node.metadata.get("module")
+        module = calls.innermost(self._paths) if node is None else node.metadata.get("module")
         if module:  # ops directly in the outermost module are not compared
             seen = self.compute if node is None else self.backward
             seen[module].update(self._devices(results))
@@ -124,22 +122,16 @@ class LayoutRecorder(TorchDispatchMode):
             name = name.rstrip("_")
             self.collectives[NAMES.get(name, name)] += size
 
-    def _on_call(self, name: str, module: nn.Module, inputs: Any) -> None:
-        if self._is_seen():
-            self._calls.append(name)
-
-    def _on_return(self, name: str, module: nn.Module, inputs: Any, outputs: Any) -> None:
+    def _on_return(self, call: calls.Call, outputs: Any) -> None:
         """Mark the autograd nodes that this call has created as the module's."""
-        if self._is_seen():
-            self._calls.pop()
-        elif name:
-            self.compute[name].update(self._devices(outputs))
-        input_nodes = {tensor.grad_fn for tensor in _tensors(inputs)}
+        if call.path and not self._is_seen():
+            self.compute[call.path].update(self._devices(outputs))
+        input_nodes = {tensor.grad_fn for tensor in _tensors(call.args)}
         pending = [tensor.grad_fn for tensor in _tensors(outputs)]
         while pending:
             node = pending.pop()
             if node is not None and node not in input_nodes and "module" not in node.metadata:
-                node.metadata["module"] = name
+                node.metadata["module"] = call.path
                 pending += [parent for parent, _ in node.next_functions]
 
     def _is_seen(self) -> bool:

@@ -1,6 +1,6 @@
 """Dropout masks that both frameworks draw alike: in training, all dropout takes its masks from the shared source.
 
-A mask is drawn for the module that is being called, which hooks keep track of. The functions of nn.functional are
+A mask is drawn for the module that is being called. The functions of nn.functional are
 replaced for the length of the training, under whatever names a model's files have imported them, so that a model's
 forward may call them directly.
 """
@@ -9,7 +9,6 @@ import functools
 import inspect
 import math
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +24,7 @@ from parity.core import random
 from parity.core.errors import UsageError
 from parity.core.names import MODEL
 from torch_impl.dropout import Key, dropout, number
+from torch_impl.harness import calls, tree
 
 SUPPORTED = (
     "masks shared by both frameworks are available for nn.Dropout, F.dropout, F.scaled_dot_product_attention "
@@ -47,7 +47,7 @@ class Masks:
         self.seed, self.replica, self.ordered = seed, replica, ordered
         self.step = 0
         self._calls: Counter[tuple[str, int]] = Counter()
-        self._names = threading.local()  # nn.DataParallel has a thread per GPU
+        self._paths: dict[nn.Module, str] = {}
 
     @contextmanager
     def drawn(self, model: nn.Module) -> Iterator[None]:
@@ -56,12 +56,12 @@ class Masks:
         Raises UsageError for a module whose dropout is part of a fused kernel, as in nn.LSTM.
         """
         with ExitStack() as stack:
-            for name, module in model.named_modules():
+            self._paths = tree.paths(model)
+            for module, name in self._paths.items():
                 if isinstance(module, nn.RNNBase) and module.dropout:
                     kind = type(module).__name__
                     raise UsageError(f"{name}: {kind} has dropout of its own, whose masks cannot be set; {SUPPORTED}")
-                stack.callback(module.register_forward_pre_hook(functools.partial(self._on_call, name)).remove)
-                stack.callback(module.register_forward_hook(self._on_return, always_call=True).remove)
+            stack.enter_context(calls.tracked())
             files = _loaded() if self.ordered else _files(model)
             for file, name, replaced in _imported(files, self._replaced()):
                 stack.enter_context(mock.patch.object(file, name, replaced))
@@ -78,7 +78,7 @@ class Masks:
         Raises UsageError in a backward pass, where torch.utils.checkpoint calls modules again: that call would count as
         another one, and draw another mask.
         """
-        name = self._stack[-1] if self._stack else ""
+        name = calls.innermost(self._paths) or ""
         if torch._C._current_graph_task_id() != -1:  # as torch.utils.checkpoint tells; one more call draws other masks
             raise UsageError(
                 f"torch: {name or MODEL}: activations are recomputed in the backward pass (torch.utils.checkpoint), a "
@@ -90,19 +90,6 @@ class Masks:
         call = self._calls[name, replica]
         self._calls[name, replica] += 1
         return dropout(x, number(x), rate, Key(random.mask_key(self.seed, name, replica), self.step, call))
-
-    @property
-    def _stack(self) -> list[str]:
-        """Return the names of the modules that are being called in this thread, the innermost last."""
-        if not hasattr(self._names, "stack"):
-            self._names.stack = []
-        return self._names.stack
-
-    def _on_call(self, name: str, *_: Any) -> None:
-        self._stack.append(name)
-
-    def _on_return(self, *_: Any) -> None:
-        self._stack.pop()
 
     def _replaced(self) -> dict[str, Callable[..., torch.Tensor]]:
         """Return replacements of the functions of nn.functional that drop, by name."""

@@ -14,11 +14,11 @@ from unittest import mock
 import torch
 from torch import nn
 from torch.autograd.function import BackwardCFunction
-from torch.nn.modules import module as calls
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.core.names import MODEL
+from torch_impl.harness import calls, tree
 
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 TYPES = {"torch.FloatTensor": torch.float64, "torch.cuda.FloatTensor": torch.float64}
@@ -72,25 +72,23 @@ def _promoting(promotions: list[str]) -> Iterator[None]:
     Autograd runs user code of the backward pass (custom functions, checkpointed modules) outside of all modes, so the
     mode is entered there again.
     """
-    stack: list[nn.Module] = []
-    entered_mode: list[bool] = []  # for each module on the stack: whether its call has entered the mode
+    entered_mode: list[bool] = []  # for each module that is being called: whether its call has entered the mode
     seen: set[tuple[int, str]] = set()
 
     def note(what: str) -> None:
-        if (site := (id(stack[-1]) if stack else 0, what)) not in seen:
+        running = calls.running()
+        if (site := (id(running[-1]) if running else 0, what)) not in seen:
             seen.add(site)
-            promotions.append(f"{_path(stack)}: {what}")
+            promotions.append(f"{_path(running)}: {what}")
 
     mode = _PromotionMode(note)
 
-    def on_call(module: nn.Module, *_: Any) -> None:
-        stack.append(module)
+    def on_call() -> None:
         entered_mode.append(_in_backward() and not any(entered_mode))
         if entered_mode[-1]:
             mode.__enter__()
 
-    def on_return(*_: Any) -> None:
-        stack.pop()
+    def on_return() -> None:
         if entered_mode.pop():
             mode.__exit__(None, None, None)
 
@@ -101,8 +99,7 @@ def _promoting(promotions: list[str]) -> Iterator[None]:
             return backward(self, *args)
 
     with ExitStack() as open_:
-        open_.callback(calls.register_module_forward_pre_hook(on_call).remove)
-        open_.callback(calls.register_module_forward_hook(on_return, always_call=True).remove)
+        open_.enter_context(calls.tracked(on_call, on_return))
         for name, replaced in _unseen(note).items():
             open_.enter_context(mock.patch.object(torch, name, replaced))
         open_.enter_context(mock.patch.object(BackwardCFunction, "apply", applied))
@@ -201,9 +198,10 @@ def _text(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else "FloatTensor"
 
 
-def _path(stack: list[nn.Module]) -> str:
+def _path(running: list[nn.Module]) -> str:
     """Return the name of the innermost module that is being called, within the outermost one."""
-    if not stack:
+    if not running:
         return BUILDING
-    named = (name for name, module in stack[0].named_modules() if module is stack[-1])
-    return next(named, type(stack[-1]).__name__) or MODEL
+    outermost, innermost = running[0], running[-1]
+    named = (path for path, module in tree.named(outermost).items() if module is innermost)
+    return next(named, type(innermost).__name__) or MODEL

@@ -12,11 +12,11 @@ from parity.runtime.drive import Account, Run
 from parity.runtime.environment import threads
 from parity.trace.layout import Layout
 from torch_impl import faults, losses, models, optimizers
-from torch_impl.harness import data, precision, specimen, weights
+from torch_impl.harness import data, precision, specimen, tree, weights
 from torch_impl.harness.layout_recorder import LayoutRecorder
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import run as pair
-from torch_impl.harness.probe import Probe, modules
+from torch_impl.harness.probe import Probe
 from torch_impl.harness.settings import settings
 from torch_impl.instruments import devices
 from torch_impl.instruments.devices import Machine, rank
@@ -67,17 +67,19 @@ def _train(run: Run, machine: Machine, layout_recorder: LayoutRecorder) -> Accou
     def on_step() -> None:
         if not layouts:
             layout_recorder.stop()
-            layouts.append(layout_recorder.layout(probe.trained, optimizer))
+            layouts.append(layout_recorder.layout(state))
         probe.on_step()
         masks.on_step()
 
     make_optimizer = functools.partial(optimizers.build, case)
     model, optimizer = strategy.place(make_model, make_optimizer, machine.logical, **options(run))
-    probe = Probe(run, whole[0], optimizer, layout_recorder, machine.rank or 0)
-    loss = probe.loss(precision.autocast(run.at, kind)(losses.build(case.loss)))
+    state = weights.Weights(whole[0], weights.trained(whole[0], optimizer), optimizer)
+    probe = Probe(run, whole[0], state, layout_recorder)
+    probe.attach()
+    loss = probe.watch_loss(precision.autocast(run.at, kind)(losses.build(case.loss)))
     probe.on_step()
     if run.watch:
-        layout_recorder.start(modules(whole[0]))
+        layout_recorder.start(tree.called(whole[0]))
     with masks.drawn(whole[0]):
         strategy.train(model, optimizer, loss, data.steps(run), on_step)
         strategy.evaluate(model, data.evaluation(run))

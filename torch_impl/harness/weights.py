@@ -1,7 +1,7 @@
 """The state of a model and its optimizer under canonical names; these are PyTorch's own names."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from parity.core.arrays import Floats
+from parity.trace.tensorfile import CODES
 
 Named = Iterator[tuple[str, np.ndarray]]
 # From canonical names to the parts of each parameter, in the order in which they form the whole.
@@ -18,6 +19,8 @@ Parameters = dict[str, list[nn.Parameter]]
 
 # A BranchedAttention has three projections where nn.MultiheadAttention has one packed parameter.
 BRANCH = re.compile(r"(.*)\.(query|key|value)\.(weight|bias)")
+STATISTICS = ("running_mean", "running_var")
+COUNTER = "num_batches_tracked"  # batch norm uses it only with momentum=None, and Keras has none
 
 
 def load(model: nn.Module, weights: Mapping[str, Floats]) -> None:
@@ -48,57 +51,86 @@ def trained(model: nn.Module, optimizer: Optimizer) -> Parameters:
     return parameters
 
 
-def parameters(trainable: Parameters) -> Named:
-    """Yield (name, value) of every parameter."""
-    for name, parts in trainable.items():
-        yield name, to_numpy(*parts)
+class Weights:
+    """The parameters and buffers that this process trains of a model, and the state of its optimizer."""
 
+    def __init__(self, model: nn.Module, trained: Parameters, optimizer: Optimizer | None = None):
+        self.model, self.trained, self.optimizer = model, trained, optimizer
 
-def gradients(trainable: Parameters) -> Named:
-    """Yield (name, gradient) of every parameter that has a gradient."""
-    for name, parts in trainable.items():
-        if all(part.grad is not None for part in parts):
-            yield name, to_numpy(*(part.grad for part in parts))
+    def parameters(self) -> Named:
+        """Yield (name, value) of every parameter."""
+        for name, parts in self.trained.items():
+            yield name, array(*parts)
 
+    def buffers(self) -> Named:
+        """Yield (name, value) of the statistics of every norm that trains here."""
+        for name, buffer in statistics(self.model).items():
+            if f"{name.rpartition('.')[0]}.weight" in self.trained:
+                yield name, array(buffer)
 
-def buffers(model: nn.Module, trainable: Parameters) -> Named:
-    """Yield (name, value) of every buffer of a module that trains here.
+    def gradients(self, names: Iterable[str], missing_as_zeros: bool = False) -> Named:
+        """Yield (name, gradient) of these parameters, as far as they have one; or zeros for those that have none."""
+        for name in names:
+            parts = self.trained[name]
+            if all(part.grad is not None for part in parts):
+                yield name, array(*(part.grad for part in parts))
+            elif missing_as_zeros:
+                yield name, array(*map(torch.zeros_like, parts))
 
-    Batch norm's step counter is left out: only momentum=None uses it, and Keras has none.
-    """
-    for name, buffer in model.named_buffers():
-        module, _, kind = name.rpartition(".")
-        if kind != "num_batches_tracked" and f"{module}.weight" in trainable:
-            yield name, to_numpy(buffer)
+    def optimizer_state(self) -> Named:
+        """Yield the learning rate of the next step, and every slot as `parameter.slot`."""
+        if self.optimizer is not None:
+            if "lr" in self.optimizer.param_groups[0]:
+                yield "learning_rate", np.asarray(float(self.optimizer.param_groups[0]["lr"]), np.float64)
+            for name, tensors in self.slots():
+                yield name, array(*tensors)
 
+    def state(self, wants: Callable[[str], bool]) -> Iterator[tuple[str, str, np.ndarray]]:
+        """Yield (kind, name, value) of all state of the kinds that are wanted."""
+        kinds = {"parameter": self.parameters, "buffer": self.buffers, "optimizer_state": self.optimizer_state}
+        for kind, named in kinds.items():
+            for name, value in named() if wants(kind) else ():
+                yield kind, name, value
 
-def optimizer_state(trainable: Parameters, optimizer: Optimizer) -> Named:
-    """Yield the learning rate of the next step, and every slot as `parameter.slot`.
-
-    The step counter is left out, as Keras keeps one for all parameters.
-    """
-    yield "learning_rate", np.asarray(optimizer.param_groups[0]["lr"], np.float64)
-    for name, tensors in slots(trainable, optimizer):
-        yield name, to_numpy(*tensors)
-
-
-def slots(trainable: Parameters, optimizer: Optimizer) -> Iterator[tuple[str, list[torch.Tensor]]]:
-    """Yield each slot's name `parameter.slot` and its tensors, one per part of the parameter."""
-    for name, parts in trainable.items():
-        states = [optimizer.state[part] for part in parts]
-        for slot, value in states[0].items():
-            if slot != "step" and value is not None:
+    def slots(self) -> Iterator[tuple[str, list[torch.Tensor]]]:
+        """Yield each slot's name `parameter.slot` and its tensors, one per part of the parameter."""
+        for name, parts in self.trained.items():
+            states = [self.slots_of(part) for part in parts]
+            for slot in states[0]:
                 yield f"{name}.{slot}", [state[slot] for state in states]
 
+    def slots_of(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the optimizer's slots of a parameter, without the step counter: Keras keeps one for all parameters."""
+        state = self.optimizer.state.get(parameter, {})
+        return {slot: tensor for slot, tensor in state.items() if slot != "step" and isinstance(tensor, torch.Tensor)}
 
-def to_numpy(*parts: torch.Tensor) -> np.ndarray:
-    """Join the parts of a tensor into one array.
+
+def statistics(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the running statistics of the norms."""
+    return {name: buffer for name, buffer in model.named_buffers() if name.rpartition(".")[2] in STATISTICS}
+
+
+def array(tensor: torch.Tensor, *further: torch.Tensor) -> np.ndarray:
+    """Return a tensor, joined with its further parts, as an array that a trace can store.
 
     A single part on the CPU becomes a view of its memory, not a copy. DTensors are gathered, in which all ranks must
-    take part. NumPy has no bfloat16 of its own; it comes from ml_dtypes.
+    take part. Complex numbers become pairs of reals, integers have 32 or 64 bits, and bfloat16, which NumPy does not
+    have, comes from ml_dtypes.
     """
-    local = [(part.full_tensor() if isinstance(part, DTensor) else part).detach().cpu() for part in parts]
-    tensor = local[0] if len(local) == 1 else torch.cat(local)
+    tensor = torch.cat([_dense(part) for part in (tensor, *further)]) if further else _dense(tensor)
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(bfloat16)
-    return tensor.numpy()
+    values = tensor.numpy()
+    if values.dtype in CODES:
+        return values
+    return values.astype(np.int32 if values.dtype.itemsize < 4 else np.int64)
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor on the CPU whole, dense and real, with at least 16 bits for a float."""
+    tensor = (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return (tensor.float() if tensor.is_floating_point() and tensor.itemsize < 2 else tensor).cpu()

@@ -16,6 +16,7 @@ from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code, Phase, Place, Tensor
 from parity.doctor.evidence.ops import Call, Failure
 from parity.doctor.evidence.training import Cut
+from torch_impl.harness import calls
 from torch_impl.instruments import source
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.origins import Origins, tensors
@@ -29,8 +30,6 @@ class Calls:
         self.model, self.building, self.origins = inner(model), building, origins
         self.names = building.names(model)
         self.phase: Phase = "other"
-        self.modules: list[str] = []  # names of the modules being called, the innermost last
-        self.running: list[nn.Module] = []  # the modules themselves
         self.failing: tuple[BaseException, Failure] | None = None
         self._cut = False  # whether the enclosing call builds no graph
         self._called: WeakSet[nn.Module] = WeakSet()  # in this step, with a graph
@@ -43,8 +42,6 @@ class Calls:
         `given` gets the name of each module and its arguments, `returned` its outputs.
         """
         self.phase, self.failing, self._cut = "other", None, False
-        self.modules.clear()
-        self.running.clear()
         self._called.clear()
         thread, call, replicate = threading.get_ident(), nn.Module.__call__, nn.DataParallel.replicate
 
@@ -76,7 +73,7 @@ class Calls:
 
     def place(self, line: str) -> Place:
         """Return the current place, with this line of the user's."""
-        return Place(module=self.modules[-1] if self.modules else "", source=line, phase=self.phase)
+        return Place(module=calls.innermost(self.names) or "", source=line, phase=self.phase)
 
     @contextmanager
     def within(self, phase: Phase, afterwards: Phase) -> Iterator[None]:
@@ -111,19 +108,22 @@ class Calls:
         if not torch.is_grad_enabled() and not self._cut and self.phase == "forward":
             self._note_cut(step, module, given)
         outer_cut, self._cut = self._cut, not torch.is_grad_enabled()
-        self.modules.append(name)
-        self.running.append(module)
         try:
-            yield record
+            with calls.entered(module), self._failures():
+                yield record
+        finally:
+            self._cut = outer_cut
+            if is_forward and not calls.running():
+                self.phase = "loss"
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Record an exception that passes through the block, while its module is being called."""
+        try:
+            yield
         except Exception as error:
             self.failed(error, "", [], self.place(""))
             raise
-        finally:
-            self.modules.pop()
-            self.running.pop()
-            self._cut = outer_cut
-            if is_forward and not self.modules:
-                self.phase = "loss"
 
     def _note_mode(self, module: nn.Module) -> None:
         """Note whether the module is called in training mode.

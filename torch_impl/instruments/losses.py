@@ -16,6 +16,7 @@ from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.training import LossCall
 from parity.doctor.rewrite import Expression, Spot
+from torch_impl.harness.calls import running
 from torch_impl.instruments import source, values
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.origins import SAME, Origins, tensors
@@ -118,8 +119,8 @@ class Losses:
         """Return the user's line without the activation it computes, or the line that made its module."""
         if source.direct():
             return rewrite.code(source.spot(), Expression.unwrapped)
-        module = self.calls.running[-1] if self.calls.running else None
-        spot = self.calls.building.spots.get(module) if module is not None else None
+        modules = running()
+        spot = self.calls.building.spots.get(modules[-1]) if modules else None
         return rewrite.code(spot, _identity)
 
 

@@ -14,9 +14,9 @@ import keras
 import tensorflow as tf
 from keras.src import backend
 
-from keras_impl.harness import promotion
-from keras_impl.harness.pair.calls import Called
-from keras_impl.harness.pair.values import array
+from keras_impl.harness import calls
+from keras_impl.harness.calls import Call
+from keras_impl.harness.weights import array
 from parity.core.names import MODEL
 from parity.pairs.coverage import Observer
 
@@ -46,11 +46,12 @@ def observed(observer: Observer) -> Iterator[None]:
         yield
 
 
-def embeddings(layer: Any, called: Called, observer: Observer) -> None:
+def embeddings(call: Call, observer: Observer) -> None:
     """Report the ids that an embedding was given; does nothing for any other layer."""
-    if isinstance(layer, keras.layers.Embedding) and called.inputs:
+    layer = call.module
+    if isinstance(layer, keras.layers.Embedding) and call.tensors and tf.executing_eagerly():
         padding = 0 if layer.mask_zero else None
-        observer.ids(called.path, array(called.inputs[0]), layer.input_dim, padding)
+        observer.ids(call.path, array(call.tensors[0]), layer.input_dim, padding)
 
 
 def _seen(owner: Any, name: str, see: Callable[..., None]) -> Any:
@@ -108,5 +109,5 @@ def _number(limit: Any) -> float | None:
 
 def _where() -> str:
     """Return the path of the layer that is being called; "" for the whole model."""
-    path = promotion.running[-1] if promotion.running else ""
-    return "" if path == MODEL else path
+    path = calls.innermost()
+    return path if path and path != MODEL else ""

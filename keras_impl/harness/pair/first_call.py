@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 
+from keras_impl.harness import tree
 from keras_impl.harness.pair.build import call
 from parity.config.pair import Pair
 
@@ -22,19 +22,14 @@ def make_weights(model: Any, pair: Pair, inputs: dict[str, tf.Tensor]) -> None:
         return
     call(model, pair, inputs)
     again = _numbers(model)
-    for layer in _layers(model):
+    for layer in tree.named(model).values():
         for name in vars(layer):
             key = id(layer), name
             if key in before and again.get(key) != made.get(key):
                 setattr(layer, name, before[key])
 
 
-def _layers(model: Any) -> list[Any]:
-    """Return the model and the layers within it; none if it is no Keras model."""
-    return list(model._flatten_layers()) if isinstance(model, keras.Layer) else [model]
-
-
 def _numbers(model: Any) -> dict[tuple[int, str], int | float]:
     """Return the attributes of the model and its layers that are numbers, by layer and name."""
-    named = [(id(layer), name, value) for layer in _layers(model) for name, value in vars(layer).items()]
+    named = [(id(layer), name, value) for layer in tree.named(model).values() for name, value in vars(layer).items()]
     return {(layer, name): x for layer, name, x in named if isinstance(x, (int, float)) and not isinstance(x, bool)}

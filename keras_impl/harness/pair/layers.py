@@ -1,6 +1,5 @@
-"""The layers of a user's model by path, and its variables by name.
+"""The layers of a user's model and its variables, described for the survey.
 
-A path consists of the names of the layers below the model, joined by slashes; equal names of siblings get a number.
 Where Keras numbered a name (dense_1), the attribute that holds the layer or variable is given as well. Calls within a
 recurrent layer cannot be observed, and the variables of its cell count as the layer's own.
 """
@@ -13,21 +12,12 @@ import keras
 import tensorflow as tf
 from msgspec.structs import replace
 
-from keras_impl.harness import kinds
-from keras_impl.harness.pair.attributes import attributes, chosen, role_of
+from keras_impl.harness import kinds, tree
+from keras_impl.harness.pair.attributes import attributes, role_of
 from keras_impl.harness.pair.sources import Sources
 from parity.trace import survey
 
 STATISTICS = ("moving_mean", "moving_variance")
-
-
-class _Node(NamedTuple):
-    """A layer and its path; `label` and `chosen` as in the survey."""
-
-    path: str
-    label: str
-    chosen: str
-    layer: Any
 
 
 class Held(NamedTuple):
@@ -35,11 +25,6 @@ class Held(NamedTuple):
 
     description: survey.Weight
     variable: Any
-
-
-def named(model: Any) -> dict[str, Any]:
-    """Return every layer or module by its first path; the model's is ""."""
-    return {node.path: node.layer for node in _first(model)}
 
 
 def modules(model: Any, sources: Sources) -> list[survey.Module]:
@@ -53,32 +38,14 @@ def modules(model: Any, sources: Sources) -> list[survey.Module]:
             chosen=node.chosen,
             made=sources.of(node.layer),
         )
-        for node in _first(model)
+        for node in tree.nodes(model)
     ]
-
-
-def called(model: Any) -> dict[str, keras.Layer]:
-    """Return the layers whose calls can be observed: neither the model itself, nor those within a recurrent layer."""
-    by_path = named(model)
-    recurrent = [f"{path}/" if path else "" for path, layer in by_path.items() if isinstance(layer, keras.layers.RNN)]
-    return {
-        path: layer
-        for path, layer in by_path.items()
-        if path and isinstance(layer, keras.Layer) and not path.startswith(tuple(recurrent))
-    }
-
-
-def leaves(model: Any) -> set[str]:
-    """Return the paths of the layers whose calls are observed and that contain no other such layer."""
-    paths = called(model)
-    outer = {path[:end] for path in paths for end, sign in enumerate(path) if sign == "/"}
-    return set(paths) - outer
 
 
 def variables(model: Any) -> list[Held]:
     """Return every weight once; random states and metrics are not weights."""
     by_id: dict[int, Held] = {}
-    layers = named(model)
+    layers = tree.named(model)
     for path, layer in layers.items():
         names: Counter[str] = Counter()
         held = attributes(layer)
@@ -94,9 +61,9 @@ def tied(model: Any) -> dict[str, str]:
     """Map each further name of a shared variable (or of a variable of a shared layer) to its first name."""
     first = {id(held.variable): held.description.name for held in variables(model)}
     further = {}
-    for node in _placed(model):
+    for node in tree.nodes(model, repeated=True):
         for role, variable in _own(node.layer):
-            name = _join(node.path, role)
+            name = _name(node.path, role)
             if (first_name := first[id(variable)]) != name and not first_name.startswith(f"{name}_"):
                 further[name] = first_name
     return further
@@ -108,7 +75,7 @@ def _described(layers: dict[str, Any], path: str, role: str, variable: Any) -> s
     owner = layers.get(outer)
     is_cell = path and isinstance(owner, keras.layers.RNN) and owner.cell is layers[path]
     own = getattr(variable, "path", variable.name)
-    name = _join(path, role)
+    name = _name(path, role)
     return survey.Weight(
         name=name,
         shape=tuple(variable.shape),
@@ -139,41 +106,6 @@ def _is_frozen(layer: Any) -> bool:
     return not getattr(layer, "trainable", True)
 
 
-def _first(model: Any) -> list[_Node]:
-    """Return every layer or module once, at its first path."""
-    by_id: dict[int, _Node] = {}
-    for node in _placed(model):
-        by_id.setdefault(id(node.layer), node)
-    return list(by_id.values())
-
-
-def _placed(layer: Any, path: str = "", label: str = "", own: str = "") -> Iterator[_Node]:
-    """Yield a layer and all layers below it, with paths that are made unique among siblings."""
-    yield _Node(path, label, own, layer)
-    counts: Counter[str] = Counter()
-    held = attributes(layer)
-    for name, child in _children(layer):
-        counts[name] += 1
-        unique = name if counts[name] == 1 else f"{name}_{counts[name] - 1}"
-        name = chosen(child, unique, held)
-        yield from _placed(child, _join(path, unique), _join(label, name or unique), _join(own, name))
-
-
-def _children(layer: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (name, layer) for the layers directly below; a tf.Module's are named by their attributes."""
-    if isinstance(layer, keras.Layer):
-        for child in {id(child): child for child in layer._layers}.values():
-            if not isinstance(child, keras.layers.InputLayer):
-                yield child.name, child
-    elif isinstance(layer, tf.Module):
-        inner = layer._flatten(recursive=False, predicate=_is_module, with_path=True)
-        yield from {id(child): ("/".join(map(str, attribute_path)), child) for attribute_path, child in inner}.values()
-
-
-def _is_module(value: Any) -> bool:
-    return isinstance(value, (tf.Module, keras.Layer))
-
-
 def _own(layer: Any) -> Iterator[tuple[str, Any]]:
     """Yield (name, variable) for the variables that a layer itself holds, including plain tf.Variables."""
     if isinstance(layer, keras.Layer):
@@ -192,5 +124,5 @@ def _is_variable(value: Any) -> bool:
     return isinstance(value, (tf.Variable, keras.Variable))
 
 
-def _join(path: str, name: str) -> str:
-    return f"{path}/{name}" if path and name else path or name
+def _name(path: str, role: str) -> str:
+    return f"{path}/{role}" if path else role

@@ -6,47 +6,44 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_impl.harness import calls, tree
+from keras_impl.harness.calls import Call
 from keras_impl.harness.masks import OrderedMasks
-from keras_impl.harness.pair import build, layers, values
-from keras_impl.harness.pair.calls import Called
+from keras_impl.harness.pair import build, layers
+from keras_impl.harness.pair.outputs import flat
+from keras_impl.harness.weights import array
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.moved import changing, counting
 from parity.trace.survey import Rehearsal
 
 
-class Rehearsing:
-    """A rehearsal; `see` must be called with every call of a layer while `rehearse` runs."""
+def rehearse(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:
+    """Return what training would draw and change.
 
-    def __init__(self, case: Case):
-        self._counted = _CountingMasks(case.seed, lambda shape: None)
-        self._drawn: dict[str, int] = {}
-        self._repeats: Counter[str] = Counter()
+    The result is empty for a model that cannot run in training mode; a training run reports why.
+    """
+    counted = _CountingMasks(case.seed, lambda shape: None)
+    drawn: dict[str, int] = {}
+    repeats: Counter[str] = Counter()
 
-    def see(self, call: Called) -> None:
-        """Note one call of a layer."""
-        for _ in call.outputs:
-            number = self._repeats[call.path]
-            self._repeats[call.path] += 1
-            self._drawn[f"{call.path}#{number}" if number else call.path] = len(self._counted.sizes)
+    def on_return(called: Call, outputs: Any) -> None:
+        path = called.path
+        for _ in flat(outputs) if tf.executing_eagerly() else ():
+            drawn[f"{path}#{repeats[path]}" if repeats[path] else path] = len(counted.sizes)
+            repeats[path] += 1
 
-    def rehearse(self, model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:
-        """Return what training would draw and change.
-
-        The result is empty for a model that cannot run in training mode; a training run reports why.
-        """
-        states = [_untrained(model)]
-        try:
-            with self._counted.drawn(layers.named(model).items()):
-                build.call(model, case.model, inputs, True)
-            states.append(_untrained(model))
-            drawn, masks = dict(self._drawn), list(self._counted.sizes)
-            with self._counted.drawn(layers.named(model).items()):
-                build.call(model, case.model, inputs, True)
-            states.append(_untrained(model))
-        except (UsageError, BackendError):
-            return Rehearsal()
-        return Rehearsal(drawn=drawn, masks=masks, changing=changing(states), counting=counting(states))
+    states, layers_by_path = [_untrained(model)], tree.named(model).items()
+    try:
+        with counted.drawn(layers_by_path), calls.observed(tree.inner(model), lambda _: None, on_return):
+            build.call(model, case.model, inputs, True)
+        states.append(_untrained(model))
+        with _CountingMasks(case.seed, lambda shape: None).drawn(layers_by_path):
+            build.call(model, case.model, inputs, True)
+        states.append(_untrained(model))
+    except (UsageError, BackendError):
+        return Rehearsal()
+    return Rehearsal(drawn=drawn, masks=counted.sizes, changing=changing(states), counting=counting(states))
 
 
 class _CountingMasks(OrderedMasks):
@@ -66,4 +63,4 @@ def _untrained(model: Any) -> dict[str, np.ndarray]:
     untrained = (
         item for item in layers.variables(model) if not item.description.trainable and not item.description.statistic
     )
-    return {item.description.name: values.array(item.variable).copy() for item in untrained}
+    return {item.description.name: array(item.variable).copy() for item in untrained}

@@ -9,17 +9,20 @@ import tensorflow as tf
 from einops import rearrange
 
 from keras_impl import optimizers
-from keras_impl.harness import precision
+from keras_impl.harness import calls, precision, tree
+from keras_impl.harness.canonical import Replica
+from keras_impl.harness.layout_recorder import LayoutRecorder
 from keras_impl.harness.masks import OrderedMasks
-from keras_impl.harness.pair import build, layers, losses
-from keras_impl.harness.pair.calls import whole
+from keras_impl.harness.pair import build, losses
+from keras_impl.harness.pair.counterparts import Counterparts
 from keras_impl.harness.pair.first_call import make_weights
 from keras_impl.harness.pair.outputs import Output, laid_out, ordered
-from keras_impl.harness.pair.probe import Probe
 from keras_impl.harness.pair.values import Weights
+from keras_impl.harness.probe import Probe
 from keras_impl.harness.promotion import promoted
 from keras_impl.instruments import devices
 from parity.core.errors import UsageError
+from parity.core.names import MODEL
 from parity.doctor.program import load
 from parity.runtime.drive import Account, Run
 from parity.trace import survey
@@ -36,10 +39,12 @@ def run(run: Run) -> Account:
         model = build.build(pair, run.at, halves.search)
         make_weights(model, pair, build.tensors(pair, run.dataset.step(0)))
         torch = survey.read(Path(halves.survey))
-        weights = Weights(model, halves.mapping, torch)
+        weights = Weights(model, halves.mapping, torch, run.weights)
         weights.check()
-        weights.load(run.weights)
-        probe = Probe(run, model, torch)
+        weights.load()
+        replica = Replica(run.recorders[0], model, None, weights)
+        probe = Probe({0: replica}, run.case, LayoutRecorder(1), Counterparts(run, model, torch))
+        probe.attach()
         _Course(run, model, weights, probe, torch).run()
     parameters = {name: [0] for name in weights.canonical_trained()}
     return Account(Layout(devices=devices.physical(1), parameters=parameters), probe.modules, promotions)
@@ -61,8 +66,7 @@ class _Course:
 
         The single pass is forward and backward.
         """
-        self.probe.state(self.weights, None)
-        self.recorder.next_step()
+        self.probe.on_step()
         if self.pair.train is None:
             self._gradients(0, training=False)
             self.recorder.next_step()
@@ -74,27 +78,28 @@ class _Course:
     def _train(self) -> None:
         optimizer = self._optimizer()
         optimizer.build([held.variable for held in self.variables])
-        masks = OrderedMasks(self.case.seed, self.probe.axes)
+        self.weights.optimizer = optimizer
+        masks = OrderedMasks(self.case.seed, self.probe.counterparts.axes)
         for step in range(self.case.steps):
-            with masks.drawn(layers.named(self.model).items()):
+            with masks.drawn(tree.named(self.model).items()):
                 gradients = self._gradients(step, training=True)
             pairs = [(g, held.variable) for g, held in zip(gradients, self.variables, strict=True) if g is not None]
             with build.user_errors("the optimizer's step fails"):
                 optimizer.apply([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
-            self.probe.state(self.weights, optimizer)
-            self.recorder.next_step()
+            self.probe.on_step()
             masks.on_step()
 
     def _inputs(self, step: int) -> dict[str, tf.Tensor]:
         arrays = self.data.step(step)
         inputs = build.tensors(self.pair, arrays)
         dtypes = {name: inputs[name].dtype.as_numpy_dtype for name in arrays}
-        self.probe.inputs([array.astype(dtypes[name]) for name, array in arrays.items()])
+        self.probe.forward([array.astype(dtypes[name]) for name, array in arrays.items()])
         return inputs
 
     def _forward(self, inputs: dict[str, tf.Tensor], training: bool) -> tuple[Any, list[Output]]:
         """Return the outputs as the model returned them, and as a list of tensors with their layouts."""
-        outputs = whole(build.call, self.model, self.pair, inputs, training)
+        with calls.entered(MODEL):
+            outputs = build.call(self.model, self.pair, inputs, training)
         canonical = laid_out(self.pair, ordered(outputs, self.torch.keys(training)), self.layouts)
         self.probe.outputs([(output.key, output.canonical) for output in canonical])
         return outputs, canonical
@@ -111,14 +116,14 @@ class _Course:
         variables = [held.variable for held in self.variables]
         with build.user_errors(f"keras={self.pair.keras}: backward fails"):
             gradients, of_inputs = tape.gradient(scalar.value, (variables, list(floats.values())))
-        by_name = zip((held.description.name for held in self.variables), gradients, strict=True)
-        by_variable = {name: gradient for name, gradient in by_name if gradient is not None}
+        pairs = zip(variables, gradients, strict=True)
+        by_variable = {id(variable): gradient for variable, gradient in pairs if gradient is not None}
         named_inputs = zip(floats, of_inputs, strict=True)
         canonical_inputs = {
             name: self._canonical_input(name, tf.zeros_like(floats[name]) if value is None else value)
             for name, value in named_inputs
         }
-        self.probe.gradients(self.weights, by_variable, canonical_inputs)
+        self.probe.gradients(canonical_inputs, by_variable)
         return gradients
 
     def _scalar(self, outputs: Any, canonical: list[Output], step: int) -> losses.Scalar:

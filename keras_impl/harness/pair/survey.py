@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow as tf
 from msgspec.structs import replace
 
-from keras_impl.harness import precision
+from keras_impl.harness import calls, precision, tree, weights
+from keras_impl.harness.calls import Call
 from keras_impl.harness.pair import build, layers, values
-from keras_impl.harness.pair.calls import Called, watch
 from keras_impl.harness.pair.first_call import make_weights
-from keras_impl.harness.pair.outputs import describe_returned, named, ordered
-from keras_impl.harness.pair.rehearsal import Rehearsing
+from keras_impl.harness.pair.outputs import describe_returned, flat, named, ordered
+from keras_impl.harness.pair.rehearsal import rehearse
 from keras_impl.harness.pair.sources import Sources
 from keras_impl.harness.promotion import promoted
 from parity.config.pair import Pair
@@ -54,14 +54,12 @@ def survey(job: SurveyJob) -> None:
             torch = Path(halves.survey)
             reference = surveys.read(torch)
             keys = reference.keys(training=False)
-            values.Weights(model, halves.mapping, reference).load(surveys.Initial(torch))
-        activations, rehearsing = _Activations(folder), Rehearsing(job.case)
-        watchers = [activations.see]
-        watch(model, lambda call: watchers[-1](call))
-        outputs = build.call(model, pair, inputs)
+            values.Weights(model, halves.mapping, reference, surveys.Initial(torch)).load()
+        activations = _Activations(folder)
+        with calls.observed(tree.inner(model), lambda _: None, activations.see):
+            outputs = build.call(model, pair, inputs)
         activations.see_outputs(named(pair, ordered(outputs, keys)))
-        watchers.append(rehearsing.see)
-        rehearsal = rehearsing.rehearse(model, job.case, inputs)
+        rehearsal = rehearse(model, job.case, inputs)
     surveys.write(
         folder,
         replace(
@@ -104,10 +102,12 @@ class _Activations:
         self.called: dict[str, list[tuple[int, ...]]] = {}  # in the order of the first calls
         self._counts: Counter[str] = Counter()
 
-    def see(self, call: Called) -> None:
-        """Record one call of a layer."""
-        self.called.setdefault(call.path, [tuple(tensor.shape) for tensor in call.inputs])
-        for tensor in call.outputs:
+    def see(self, call: Call, outputs: Any) -> None:
+        """Record one call of a layer; while a graph is traced there are no values."""
+        if not tf.executing_eagerly():
+            return
+        self.called.setdefault(call.path, [tuple(tensor.shape) for tensor in call.tensors])
+        for tensor in flat(outputs):
             number = self._counts[call.path]
             self._counts[call.path] += 1
             self._add(f"{call.path}#{number}" if number else call.path, call.path, tensor)
@@ -120,7 +120,7 @@ class _Activations:
     def close(self, model: Any, sources: Sources) -> surveys.Survey:
         """Finish the file, and return the survey."""
         self.writer.close()
-        leaves = layers.leaves(model)
+        leaves = tree.leaves(model)
         return surveys.Survey(
             side="keras",
             modules=layers.modules(model, sources),
@@ -132,7 +132,7 @@ class _Activations:
         )
 
     def _add(self, key: str, module: str, tensor: tf.Tensor) -> None:
-        array = values.array(tensor)
+        array = weights.array(tensor)
         if array.dtype.kind not in "iub":
             array = array.astype(np.float64)
         self.writer.add(key, array)

@@ -3,7 +3,7 @@
 It is converted entry by entry, so that no second copy of the model is ever in memory.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -12,14 +12,13 @@ import tensorflow as tf
 
 from keras_impl.harness.pair import layers
 from keras_impl.harness.pair.layers import Held
-from keras_impl.harness.weights import SLOTS
+from keras_impl.harness.weights import SLOTS, Value, array
 from parity.core.arrays import Floats
 from parity.core.errors import BackendError
 from parity.pairs import transfer
 from parity.trace import mapping
 from parity.trace.mapping import Entry
 from parity.trace.survey import Survey
-from parity.trace.tensorfile import CODES
 
 Array = np.ndarray
 
@@ -33,10 +32,14 @@ class Placed(NamedTuple):
 
 
 class Weights:
-    """The weights of a built model; `torch` is the survey of its counterpart."""
+    """The weights of a built model and, once it is set, its optimizer's state.
 
-    def __init__(self, model: Any, pairing: mapping.Mapping, torch: Survey):
-        self.variables = layers.variables(model)
+    `torch` is the survey of the model's counterpart, and `initial` holds that model's initial values.
+    """
+
+    def __init__(self, model: Any, pairing: mapping.Mapping, torch: Survey, initial: Mapping[str, Floats]):
+        self.variables, self.initial = layers.variables(model), initial
+        self.optimizer: keras.optimizers.Optimizer | None = None
         self.torch_weights = {weight.name: weight for weight in torch.weights}
         by_name = {held.description.name: held for held in self.variables}
         self.placed = [
@@ -55,8 +58,9 @@ class Weights:
                 "map them in [[weights]]"
             )
 
-    def load(self, initial: Mapping[str, Floats]) -> None:
+    def load(self) -> None:
         """Set every mapped variable from torch's values."""
+        initial = self.initial
         for entry, held, _ in self.placed:
             names = entry.torch
             if not all(name in initial for name in names):
@@ -65,8 +69,15 @@ class Weights:
             for item, values in zip(held, transfer.to_keras(entry, [initial[n] for n in names], shapes), strict=True):
                 item.variable.assign(values.astype(item.description.dtype))
 
-    def state(self, initial: Mapping[str, Floats]) -> Iterator[tuple[str, str, Array]]:
-        """Yield (kind, name, value) of every parameter and buffer."""
+    def state(self, wants: Callable[[str], bool]) -> Iterator[tuple[str, Value]]:
+        """Yield (kind, value) of all state of the kinds that are wanted; buffers are wanted with parameters."""
+        if wants("parameter"):
+            yield from self._parameters_and_buffers()
+        if self.optimizer is not None and wants("optimizer_state"):
+            yield from (("optimizer_state", Value(name, None, [array])) for name, array in self.slots(self.optimizer))
+
+    def _parameters_and_buffers(self) -> Iterator[tuple[str, Value]]:
+        initial = self.initial
         for entry, held, shapes in self.placed:
             names = entry.torch
             if all(name in initial for name in names):
@@ -84,14 +95,14 @@ class Weights:
         names = [(entry, name) for entry in entries for name in entry.torch]
         return [name for entry, name in names if entry.combine != "sum" or self.torch_weights[name].trainable]
 
-    def gradients(self, values: dict[str, tf.Tensor]) -> Iterator[tuple[str, Array]]:
-        """Yield (canonical name, gradient) from the variables' gradients, which are given by variable name.
+    def gradients(self, values: Mapping[int, tf.Tensor]) -> Iterator[tuple[str, Array]]:
+        """Yield (canonical name, gradient) from the variables' gradients, which are given by id(variable).
 
         An entry without any gradient gives zeros for the weights that torch trains. If a variable is the sum of several
         of torch's weights, its gradient is that of each of them; the ones that torch does not train are left out.
         """
         for entry, held, shapes in self.placed:
-            only_trained = entry.combine == "sum" or not any(item.description.name in values for item in held)
+            only_trained = entry.combine == "sum" or not any(id(item.variable) in values for item in held)
             if any(not only_trained or self.torch_weights[name].trainable for name in entry.torch):
                 arrays = [_gradient(item, values) for item in held]
                 by_name = zip(entry.torch, transfer.gradients_to_torch(entry, arrays, shapes), strict=True)
@@ -123,8 +134,8 @@ class Weights:
         for name, value in [next(by_name)] if is_sum else by_name:
             yield f"{name}.{slot}", value
 
-    def _seen(self, name: str, value: Array) -> tuple[str, str, Array]:
-        """Return kind, name and value as torch records the weight; a frozen parameter counts as a parameter.
+    def _seen(self, name: str, value: Array) -> tuple[str, Value]:
+        """Return kind and value as torch records the weight; a frozen parameter counts as a parameter.
 
         Where torch has integers, integers are returned, whatever the dtype of Keras's variable.
         """
@@ -133,7 +144,7 @@ class Weights:
         integer_type = np.bool_ if weight.dtype == "bool" else np.int64 if "int" in weight.dtype else None
         if integer_type and np.array_equal(integers := value.astype(integer_type), value):
             value = integers
-        return kind, name, value
+        return kind, Value(name, None, [value])
 
     def _shapes(self, names: Iterable[str]) -> list[tuple[int, ...]]:
         return [self.torch_weights[name].shape for name in names]
@@ -146,20 +157,6 @@ def untrained(model: Any) -> Iterator[tuple[str, Array]]:
             yield held.description.name, array(held.variable)
 
 
-def array(tensor: Any) -> Array:
-    """Return a tensor as an array that a trace can store.
-
-    Complex numbers become pairs of reals, and integers have 32 or 64 bits.
-    """
-    # Not np.asarray of the tensor itself, which fails for a bfloat16 scalar.
-    values = np.asarray(tf.convert_to_tensor(tensor).numpy())
-    if values.dtype.kind == "c":
-        values = np.stack([values.real, values.imag], -1)
-    if values.dtype in CODES:
-        return values
-    return values.astype(np.int32 if values.dtype.itemsize < 4 else np.int64)
-
-
 def _slot(slots: list[Any], optimizer: keras.optimizers.Optimizer, held: Held) -> Array:
     """Return a variable's slot; zeros for a variable that Keras does not train."""
     if held.description.trainable:
@@ -167,8 +164,8 @@ def _slot(slots: list[Any], optimizer: keras.optimizers.Optimizer, held: Held) -
     return np.zeros(held.description.shape, held.description.dtype)
 
 
-def _gradient(held: Held, values: dict[str, tf.Tensor]) -> Array:
+def _gradient(held: Held, values: Mapping[int, tf.Tensor]) -> Array:
     """Return a variable's gradient, or zeros if it has none."""
-    if held.description.name in values:
-        return array(values[held.description.name])
+    if id(held.variable) in values:
+        return array(values[id(held.variable)])
     return np.zeros(held.description.shape, held.description.dtype)

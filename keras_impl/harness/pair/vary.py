@@ -9,16 +9,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_impl.harness import precision, promotion
+from keras_impl.harness import calls, precision, tree
+from keras_impl.harness.calls import Call
 from keras_impl.harness.masks import OrderedMasks
-from keras_impl.harness.pair import build, layers, values
+from keras_impl.harness.pair import build, values
 from keras_impl.harness.pair.branches import embeddings, observed
-from keras_impl.harness.pair.calls import Called, watch, whole
+from keras_impl.harness.pair.counterparts import usual
 from keras_impl.harness.pair.first_call import make_weights
 from keras_impl.harness.pair.outputs import laid_out, ordered
-from keras_impl.harness.pair.probe import usual
 from keras_impl.harness.promotion import promoted
+from keras_impl.harness.weights import array
 from parity.core.arrays import Floats
+from parity.core.names import MODEL
 from parity.pairs.coverage import Draw, Observer
 from parity.runtime.job import VaryJob
 from parity.trace import survey
@@ -37,9 +39,9 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
         model = build.build(pair, at, halves.search)
         make_weights(model, pair, build.tensors(pair, given))
         torch = survey.read(Path(halves.survey))
-        held = values.Weights(model, halves.mapping, torch)
+        held = values.Weights(model, halves.mapping, torch, weights)
         held.check()
-        held.load(weights)
+        held.load()
         yield Instance(job, model, held, torch)
 
 
@@ -53,9 +55,8 @@ class Instance:
         self._axes, self._usual = {match.keras: match.axes for match in matches}, usual(self.pair, matches)
         buffers = [item.variable for item in weights.variables if not item.description.trainable]
         self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
-        self._layers = layers.called(model)
         self._observer: Observer | None = None
-        watch(model, self._see)
+        calls.observed(tree.inner(model), lambda _: None, self._see)
 
     def call(self, inputs: dict[str, np.ndarray], training: bool, observer: Observer) -> list[tuple[str, np.ndarray]]:
         """Return the model's outputs by name; in training mode its dropout draws shared masks.
@@ -66,11 +67,12 @@ class Instance:
         with ExitStack() as stack:
             if training:
                 masks = _NotifyingMasks(self.case.seed, self._axes_here, observer)
-                stack.enter_context(masks.drawn(layers.named(self.model).items()))
+                stack.enter_context(masks.drawn(tree.named(self.model).items()))
             stack.enter_context(observed(observer))
-            outputs = whole(build.call, self.model, self.pair, build.tensors(self.pair, inputs), training)
+            stack.enter_context(calls.entered(MODEL))
+            outputs = build.call(self.model, self.pair, build.tensors(self.pair, inputs), training)
         laid = laid_out(self.pair, ordered(outputs, self.torch.keys(training)), self._layouts)
-        return [(output.key, values.array(output.canonical)) for output in laid]
+        return [(output.key, array(output.canonical)) for output in laid]
 
     def reset(self) -> None:
         """Restore the untrained variables to their values before the first call."""
@@ -82,12 +84,12 @@ class Instance:
 
         None if nothing is known.
         """
-        axes = self._axes.get(promotion.running[-1]) if promotion.running else None
+        axes = self._axes.get(calls.innermost() or MODEL)
         return axes if axes and len(axes) == len(shape) else self._usual.get(len(shape))
 
-    def _see(self, called: Called) -> None:
+    def _see(self, call: Call, outputs: Any) -> None:
         if self._observer is not None:
-            embeddings(self._layers.get(called.path), called, self._observer)
+            embeddings(call, self._observer)
 
 
 class _NotifyingMasks(OrderedMasks):

@@ -3,8 +3,8 @@
 From them the report says which branches of the model the inputs have reached.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,7 +12,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from parity.pairs.coverage import Observer
-from torch_impl.harness.pair.values import array
+from torch_impl.harness import calls, tree
+from torch_impl.harness.weights import array
 
 # Functions with kinks at fixed values: the lower and the upper one.
 KINKS: dict[str, tuple[float | None, float | None]] = {
@@ -45,28 +46,16 @@ MASKS: dict[str, tuple[int, str]] = {"masked_fill": (1, "mask"), "masked_fill_":
 @contextmanager
 def observed(model: nn.Module, observer: Observer) -> Iterator[None]:
     """Report within the block the arguments of the model's branching functions."""
-    stack: list[str] = []
-
-    def on_call(name: str) -> Callable[..., None]:
-        return lambda *_: stack.append(name)
-
-    def on_return(*_: Any) -> None:
-        stack.pop()
-
-    with ExitStack() as open_:
-        for name, module in model.named_modules():
-            open_.callback(module.register_forward_pre_hook(on_call(name)).remove)
-            open_.callback(module.register_forward_hook(on_return, always_call=True).remove)
-        open_.enter_context(_Observing(observer, stack))
+    with calls.tracked(), _Observing(observer, tree.paths(model)):
         yield
 
 
 class _Observing(TorchFunctionMode):
-    """The mode that sees every torch function; `stack` holds the names of the modules that are being called."""
+    """The mode that sees every torch function; `paths` holds those of the model's modules."""
 
-    def __init__(self, observer: Observer, stack: list[str]) -> None:
+    def __init__(self, observer: Observer, paths: dict[nn.Module, str]) -> None:
         super().__init__()
-        self.observer, self.stack = observer, stack
+        self.observer, self.paths = observer, paths
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
@@ -76,7 +65,7 @@ class _Observing(TorchFunctionMode):
 
     def _see(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Report the arguments of a function if it masks, looks up embeddings, or has kinks."""
-        where = self.stack[-1] if self.stack else ""
+        where = calls.innermost(self.paths) or ""
         x = args[0] if args else kwargs.get("input")
         if name in MASKS:
             mask = _argument(args, kwargs, *MASKS[name], None)

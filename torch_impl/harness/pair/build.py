@@ -17,7 +17,7 @@ from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError, nearest
 from parity.core.names import MODEL
 from parity.doctor.program import load
-from torch_impl.harness import precision
+from torch_impl.harness import precision, tree
 from torch_impl.harness.promotion import promote_weights
 from torch_impl.instruments.source import line_of
 
@@ -39,7 +39,7 @@ def build(pair: Pair, at: str, search: Sequence[str]) -> nn.Module:
         model = load("torch", pair.torch, search=search, named=kwargs)(**kwargs)
     if not isinstance(model, nn.Module):
         raise UsageError(f"torch={pair.torch}: expected a torch.nn.Module, received {type(model).__name__}")
-    if compiled := [name for name, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule)]:
+    if compiled := [path for path, module in tree.named(model).items() if isinstance(module, torch.jit.ScriptModule)]:
         raise UsageError(
             f"torch={pair.torch}: {compiled[0] or MODEL} is a torch.jit.ScriptModule, whose modules cannot be "
             "observed; return the nn.Module that it was made of"

@@ -1,6 +1,7 @@
 """Trial passes in training mode without dropping: which masks would be drawn, and which buffers change."""
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,11 +11,13 @@ from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.moved import changing, counting
 from parity.trace.survey import Rehearsal
+from torch_impl.harness import calls, tree
+from torch_impl.harness.calls import Call
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import Inputs, call
-from torch_impl.harness.pair.outputs import describe_returned
-from torch_impl.harness.pair.probe import observed
+from torch_impl.harness.pair.outputs import describe_returned, flat
+from torch_impl.harness.weights import array
 
 
 def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
@@ -26,15 +29,16 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
     drawn: dict[str, int] = {}
     repeats: Counter[str] = Counter()
 
-    def on_return(name: str, tensors: list[torch.Tensor]) -> None:
-        for _ in tensors if name else []:
-            drawn[f"{name}#{repeats[name]}" if repeats[name] else name] = len(counted.sizes)
-            repeats[name] += 1
+    def on_return(called: Call, outputs: Any) -> None:
+        path = called.path
+        for _ in flat(outputs) if path else ():
+            drawn[f"{path}#{repeats[path]}" if repeats[path] else path] = len(counted.sizes)
+            repeats[path] += 1
 
     states = [_buffers(model)]
     try:
         with torch.no_grad():
-            with counted.drawn(model), observed(model, lambda *_: None, on_return):
+            with counted.drawn(model), calls.observed(tree.called(model), lambda _: None, on_return):
                 outputs = call(model.train(), case.model, inputs)
             states.append(_buffers(model))
             with _CountingMasks(case.seed, 0, ordered=True).drawn(model):
@@ -65,4 +69,4 @@ class _CountingMasks(Masks):
 
 def _buffers(model: nn.Module) -> dict[str, np.ndarray]:
     """Return copies of the buffers that are no running statistics."""
-    return {name: values.array(buffer).copy() for name, buffer in values.constants(model).items()}
+    return {name: array(buffer).copy() for name, buffer in values.constants(model).items()}

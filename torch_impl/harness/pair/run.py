@@ -15,11 +15,12 @@ from parity.runtime.drive import Account, Run
 from parity.trace.layout import Layout
 from torch_impl import optimizers
 from torch_impl.harness import precision
+from torch_impl.harness.layout_recorder import LayoutRecorder
 from torch_impl.harness.masks import Masks
 from torch_impl.harness.pair import losses, values
 from torch_impl.harness.pair.build import Inputs, call, ready, tensors, user_errors
 from torch_impl.harness.pair.outputs import Named, named
-from torch_impl.harness.pair.probe import Probe
+from torch_impl.harness.probe import Probe
 from torch_impl.harness.promotion import promoted
 from torch_impl.instruments import devices
 
@@ -32,9 +33,10 @@ def run(run: Run) -> Account:
         model = ready(run.case, run.at, run.pair.search, device, promotions)
         values.load(model, run.weights, Path(run.pair.survey))
         with without_fast_paths(model):
-            probe = Probe(run, model)
+            state = values.Weights(model)
+            probe = Probe(run, model, state, LayoutRecorder(machine, replicas=1))
             _Course(run, model, probe, device).run()
-    parameters = {name: [0] for name in probe.trained}
+    parameters = {name: [0] for name in state.trained}
     return Account(Layout(devices=machine.names[:1], parameters=parameters), probe.modules, promotions)
 
 
@@ -69,8 +71,7 @@ class _Course:
 
         The single pass is forward and backward.
         """
-        self.probe.state(None)
-        self.recorder.next_step()
+        self.probe.on_step()
         if self.pair.train is None:
             self.model.eval()
             self._gradients(0)
@@ -84,15 +85,14 @@ class _Course:
 
     def _train(self) -> None:
         self.model.train()
-        optimizer = self._optimizer()
+        optimizer = self.probe.weights.optimizer = self._optimizer()
         masks = Masks(self.case.seed, 0, ordered=True)
         with masks.drawn(self.model):  # around all steps, because it looks through every loaded file
             for step in range(self.case.steps):
                 self._gradients(step)
                 with user_errors("the optimizer's step fails"):
                     optimizer.step()
-                self.probe.state(optimizer)
-                self.recorder.next_step()
+                self.probe.on_step()
                 masks.on_step()
                 self.model.zero_grad()
 
@@ -138,7 +138,7 @@ class _Course:
 
         Raises UsageError if that function returns something else.
         """
-        parameters = list(self.probe.trained.values())
+        parameters = [part for parts in self.probe.weights.trained.values() for part in parts]
         text = self.pair.train.torch_optimizer
         if not text:
             return optimizers.build(self.case, parameters)

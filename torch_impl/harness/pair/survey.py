@@ -5,6 +5,7 @@ tables) and the modules' outputs are in float64.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,15 +20,16 @@ from parity.trace import survey as files
 from parity.trace.returned import Returned
 from parity.trace.survey import Module, Seen, Survey, Weight
 from parity.trace.tensorfile import Writer
-from torch_impl.harness import kinds, precision
+from torch_impl.harness import calls, kinds, precision, tree, weights
+from torch_impl.harness.calls import Call
 from torch_impl.harness.pair import values
 from torch_impl.harness.pair.build import call, ready, tensors
-from torch_impl.harness.pair.outputs import describe_returned, named, unnamed
-from torch_impl.harness.pair.probe import observed
+from torch_impl.harness.pair.outputs import describe_returned, flat, named, unnamed
 from torch_impl.harness.pair.rehearsal import rehearse
 from torch_impl.harness.pair.run import without_fast_paths
 from torch_impl.harness.pair.sources import Sources
 from torch_impl.harness.promotion import promoted
+from torch_impl.harness.weights import COUNTER, STATISTICS
 from torch_impl.instruments import devices
 
 ROOM = 1 << 16
@@ -48,7 +50,7 @@ def survey(job: SurveyJob) -> None:
         with sources.recorded():
             model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions)
         for name, buffer in values.constants(model).items():
-            initial.add(name, values.array(buffer))
+            initial.add(name, weights.array(buffer))
         initial.close()
         values.load(model, files.Initial(folder), folder)
         forward_pass = _Pass(folder)
@@ -104,7 +106,7 @@ class _Pass:
 
     def run(self, model: nn.Module, case: Case, inputs: dict[str, torch.Tensor]) -> None:
         """Call the model, and record what its modules are given and return."""
-        with observed(model, self._on_call, self._on_return):
+        with calls.observed(tree.called(model), self._on_call, self._on_return):
             outputs = call(model, case.model, inputs)
         for name, output in named(case.model, outputs):
             self._add(name, "", output)
@@ -112,19 +114,21 @@ class _Pass:
         self.returned = describe_returned(case.model, outputs)
         self._writer.close()
 
-    def _on_call(self, name: str, tensors: list[torch.Tensor]) -> None:
-        if name not in self.called and tensors:
-            self.arguments[name] = [values.shape(tensor) for tensor in tensors]
-        self.called[name] = None
+    def _on_call(self, call: Call) -> None:
+        passed = kinds.passed(call.module, call.args, call.kwargs)
+        if call.path not in self.called and passed:
+            self.arguments[call.path] = [values.shape(tensor) for tensor in passed]
+        self.called[call.path] = None
 
-    def _on_return(self, name: str, tensors: list[torch.Tensor]) -> None:
-        for output in tensors if name else []:
-            repeat = self._repeats.get(name, 0)
-            self._repeats[name] = repeat + 1
-            self._add(f"{name}#{repeat}" if repeat else name, name, output)
+    def _on_return(self, call: Call, outputs: Any) -> None:
+        path = call.path
+        for output in flat(outputs) if path else ():
+            repeat = self._repeats.get(path, 0)
+            self._repeats[path] = repeat + 1
+            self._add(f"{path}#{repeat}" if repeat else path, path, output)
 
     def _add(self, key: str, module: str, output: torch.Tensor) -> None:
-        array = values.array(output)
+        array = weights.array(output)
         if output.is_floating_point() or output.is_complex():
             array = array.astype(np.float64)
         self._writer.add(key, array)
@@ -134,16 +138,16 @@ class _Pass:
 def _described(model: nn.Module, seen: _Pass, sources: Sources) -> Survey:
     """Return the survey of a model after a pass, with the lines that made its modules."""
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
-    weights = {name: tensor for name, tensor in {**parameters, **buffers}.items() if not name.endswith(values.COUNTER)}
+    named_weights = {name: tensor for name, tensor in {**parameters, **buffers}.items() if not name.endswith(COUNTER)}
     return Survey(
         side="torch",
         modules=[
             Module(path=name, kind=kinds.kind(module), facts=kinds.facts(module), made=sources.of(module))
-            for name, module in model.named_modules()
+            for name, module in tree.named(model).items()
         ],
-        weights=[_weight(name, tensor, name in parameters) for name, tensor in weights.items()],
+        weights=[_weight(name, tensor, name in parameters) for name, tensor in named_weights.items()],
         called=list(seen.called),
-        tied=_tied(model, weights),
+        tied=_tied(model, named_weights),
         outputs=seen.outputs,
         unnamed=seen.unnamed,
         arguments=seen.arguments,
@@ -160,8 +164,8 @@ def _weight(name: str, tensor: torch.Tensor, parameter: bool) -> Weight:
         module=module,
         role=role,
         trainable=parameter and tensor.requires_grad,
-        statistic=not parameter and role in values.STATISTICS,
-        constant=not parameter and role not in values.STATISTICS,
+        statistic=not parameter and role in STATISTICS,
+        constant=not parameter and role not in STATISTICS,
     )
 
 

@@ -12,17 +12,45 @@ from parity.core.arrays import Floats
 from parity.core.errors import BackendError
 from parity.core.precision import dtype
 from parity.trace.survey import WEIGHTS
-from parity.trace.tensorfile import CODES, TensorFile
-from torch_impl.harness.weights import to_numpy
+from parity.trace.tensorfile import TensorFile
+from torch_impl.harness import weights
+from torch_impl.harness.weights import COUNTER, STATISTICS, Named, array, statistics
 
-STATISTICS = ("running_mean", "running_var")
-COUNTER = "num_batches_tracked"  # batch norm uses it only with momentum=None
 Tensors = dict[str, torch.Tensor]
 
 
-def statistics(model: nn.Module) -> Tensors:
-    """Return the running statistics of the norms."""
-    return {name: buffer for name, buffer in model.named_buffers() if _role(name) in STATISTICS}
+class Weights(weights.Weights):
+    """All of a user's model: parameters that are not trained as well, and buffers that are no statistics."""
+
+    def __init__(self, model: nn.Module):
+        trained = {name: [weight] for name, weight in model.named_parameters() if weight.requires_grad}
+        super().__init__(model, trained)
+
+    def parameters(self) -> Named:
+        """Yield (name, value) of every parameter, trained or not."""
+        for name, parameter in self.model.named_parameters():
+            yield name, array(parameter)
+
+    def buffers(self) -> Named:
+        """Yield (name, value) of every buffer: the statistics of the norms, then the constants."""
+        for name, buffer in (statistics(self.model) | constants(self.model)).items():
+            yield name, array(buffer)
+
+    def slots_of(self, parameter: torch.Tensor) -> Tensors:
+        """Return the optimizer's slots of a parameter; of one that has never had a gradient, as zeros.
+
+        It gets those slots in which the other parameters have tensors of their own shape.
+        """
+        slots_of = super().slots_of
+        if own := slots_of(parameter):
+            return own
+        slots = {
+            slot
+            for candidate in self.optimizer.state
+            for slot, tensor in slots_of(candidate).items()
+            if tensor.shape == candidate.shape
+        }
+        return {slot: torch.zeros_like(parameter) for slot in sorted(slots)}
 
 
 def constants(model: nn.Module) -> Tensors:
@@ -52,13 +80,13 @@ def started(model: nn.Module, seed: int, at: str) -> Iterator[tuple[str, np.ndar
         yield name, values.astype(dtype(at), copy=False).astype(np.float32, copy=False)
 
 
-def load(model: nn.Module, weights: Mapping[str, Floats], survey: Path) -> None:
+def load(model: nn.Module, initial: Mapping[str, Floats], survey: Path) -> None:
     """Set every parameter and buffer to its initial value; integers come from the survey.
 
     Raises BackendError if names or shapes are not the same as when the model was surveyed.
     """
     own = {**dict(model.named_parameters()), **statistics(model), **constants(model)}
-    floats = set(weights)
+    floats = set(initial)
     integers = {name: values for name, values in TensorFile(survey / WEIGHTS).items() if name not in floats}
     if mismatched := own.keys() ^ (floats | integers.keys()):
         raise BackendError(
@@ -67,7 +95,7 @@ def load(model: nn.Module, weights: Mapping[str, Floats], survey: Path) -> None:
         )
     with torch.no_grad():
         for name, tensor in own.items():
-            values = torch.from_numpy(np.array(integers[name]) if name in integers else weights[name])
+            values = torch.from_numpy(np.array(integers[name]) if name in integers else initial[name])
             if values.shape != shape(tensor):
                 raise BackendError(
                     f"{name} is built anew as {shape(tensor)}, expected {tuple(values.shape)}; "
@@ -79,22 +107,6 @@ def load(model: nn.Module, weights: Mapping[str, Floats], survey: Path) -> None:
                 tensor.data = values.to(tensor.device, tensor.dtype)
             else:
                 tensor.copy_(values)
-
-
-def array(tensor: torch.Tensor) -> np.ndarray:
-    """Return a tensor as an array that a trace can store.
-
-    It is dense; complex numbers become pairs of reals, and integers have 32 or 64 bits.
-    """
-    tensor = tensor.detach()
-    if tensor.layout != torch.strided:
-        tensor = tensor.to_dense()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    values = to_numpy(tensor.float() if tensor.is_floating_point() and tensor.itemsize < 2 else tensor)
-    if values.dtype in CODES:
-        return values
-    return values.astype(np.int32 if values.dtype.itemsize < 4 else np.int64)
 
 
 def shape(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from torch_impl.harness.pair.build import call, ready, tensors
 from torch_impl.harness.pair.outputs import named
 from torch_impl.harness.pair.run import without_fast_paths
 from torch_impl.harness.promotion import promoted
+from torch_impl.harness.weights import array
 from torch_impl.instruments import devices
 
 
@@ -57,7 +58,7 @@ class Instance:
                 stack.enter_context(_NotifyingMasks(self.case.seed, observer).drawn(self.model))
             stack.enter_context(observed(self.model, observer))
             outputs = call(self.model, self.case.model, tensors(inputs, self.device))
-        return [(name, values.array(tensor)) for name, tensor in named(self.case.model, outputs)]
+        return [(name, array(tensor)) for name, tensor in named(self.case.model, outputs)]
 
     def reset(self) -> None:
         """Restore the buffers to their values before the first call."""

@@ -1,0 +1,141 @@
+"""Calls of modules: the one stack of the modules that are being called, and the hooks that report calls.
+
+Recording, layout, dropout masks, float64 promotion and the doctor all ask this stack where in the model the code that
+is running belongs. It imports nothing of this package, so that its instruments may import it.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+from weakref import WeakKeyDictionary
+
+from torch import nn
+from torch.nn.modules import module as global_hooks
+
+
+class Call(NamedTuple):
+    """One call of a module, by the module's path."""
+
+    path: str
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class _Thread(threading.local):
+    """The stack of a thread; on GPUs nn.DataParallel calls each replica in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.modules: list[nn.Module] = []
+
+
+class _Listener(NamedTuple):
+    on_call: Callable[[], None]
+    on_return: Callable[[], None]
+
+
+_thread = _Thread()
+_listeners: list[_Listener] = []
+_hooks = ExitStack()
+# The copies that nn.DataParallel makes for each forward, by copy.
+_originals: "WeakKeyDictionary[nn.Module, nn.Module]" = WeakKeyDictionary()
+
+
+def running() -> list[nn.Module]:
+    """Return the modules that are being called in this thread, the innermost last; a replica's original for it."""
+    return _thread.modules
+
+
+def innermost(paths: Mapping[nn.Module, str]) -> str | None:
+    """Return the path of the innermost module that is being called and has one; None if there is none."""
+    return next((paths[module] for module in reversed(running()) if module in paths), None)
+
+
+@contextmanager
+def entered(module: nn.Module) -> Iterator[None]:
+    """Let the module count as being called within the block."""
+    running().append(module)
+    try:
+        yield
+    finally:
+        running().pop()
+
+
+def _ignore() -> None: ...
+
+
+@contextmanager
+def tracked(on_call: Callable[[], None] = _ignore, on_return: Callable[[], None] = _ignore) -> Iterator[None]:
+    """Keep the stack within the block; blocks may overlap.
+
+    The functions are called at the beginning and at the end of every call, while its module is on the stack.
+    """
+    listener, depth = _Listener(on_call, on_return), len(running())
+    _listeners.append(listener)
+    if len(_listeners) == 1:
+        _hooks.callback(global_hooks.register_module_forward_pre_hook(_on_call).remove)
+        _hooks.callback(global_hooks.register_module_forward_hook(_on_return, always_call=True).remove)
+        _hooks.enter_context(mock.patch.object(nn.DataParallel, "replicate", _noting(nn.DataParallel.replicate)))
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+        del running()[depth:]  # torch calls no hook when a call is left by what is no Exception
+        if not _listeners:
+            _hooks.close()
+
+
+def observed(
+    modules: Mapping[str, nn.Module],
+    on_call: Callable[[Call], None],
+    on_return: Callable[[Call, Any], None],
+) -> ExitStack:
+    """Report every call of these modules, and what it returns, until the returned stack is closed.
+
+    They are reported as the module's own code sees them: after the hooks that were there before.
+    """
+    hooks = ExitStack()
+    for path, module in modules.items():
+        hooks.callback(module.register_forward_pre_hook(_before(path, on_call), with_kwargs=True).remove)
+        hooks.callback(module.register_forward_hook(_behind(path, on_return), with_kwargs=True).remove)
+    return hooks
+
+
+def _before(path: str, on_call: Callable[[Call], None]) -> Callable[..., None]:
+    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        on_call(Call(path, module, args, kwargs))
+
+    return hook
+
+
+def _behind(path: str, on_return: Callable[[Call, Any], None]) -> Callable[..., None]:
+    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> None:
+        on_return(Call(path, module, args, kwargs), outputs)
+
+    return hook
+
+
+def _on_call(module: nn.Module, *_: Any) -> None:
+    running().append(_originals.get(module, module))
+    for listener in _listeners:
+        listener.on_call()
+
+
+def _on_return(*_: Any) -> None:
+    for listener in _listeners:
+        listener.on_return()
+    running().pop()
+
+
+def _noting(replicate: Callable[..., list[nn.Module]]) -> Callable[..., list[nn.Module]]:
+    """Wrap nn.DataParallel's replication, to know of each copy which module it is a copy of."""
+
+    def replicated(parallel: nn.DataParallel, module: nn.Module, *args: Any) -> list[nn.Module]:
+        replicas = replicate(parallel, module, *args)
+        for replica in replicas:
+            _originals.update(zip(replica.modules(), module.modules(), strict=True))
+        return replicas
+
+    return replicated
