@@ -15,6 +15,7 @@ import numpy as np
 
 from parity.core.arrays import Array, Floats
 from parity.core.errors import TraceError
+from parity.core.plain import plain
 from parity.trace import validate
 from parity.trace.returned import Path as Keys
 from parity.trace.returned import Returned
@@ -125,7 +126,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
 def write(folder: Path, survey: Survey) -> None:
     """Write survey.json into the folder."""
-    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(survey), indent=1))
+    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(survey, enc_hook=plain), indent=1))
 
 
 def read(folder: Path) -> Survey:

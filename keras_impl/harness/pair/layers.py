@@ -162,7 +162,7 @@ def _children(layer: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(layer, keras.Layer):
         for child in {id(child): child for child in layer._layers}.values():
             if not isinstance(child, keras.layers.InputLayer):
-                yield child.name, child
+                yield str(child.name), child  # a name of NumPy's is no str to a JSON encoder
     elif isinstance(layer, tf.Module):
         inner = layer._flatten(recursive=False, predicate=_is_module, with_path=True)
         yield from {id(child): ("/".join(map(str, attribute_path)), child) for attribute_path, child in inner}.values()
@@ -176,7 +176,7 @@ def _own(layer: Any) -> Iterator[tuple[str, Any]]:
     """Yield (name, variable) for the variables that a layer itself holds, including plain tf.Variables."""
     if isinstance(layer, keras.Layer):
         tracked = (*layer._trainable_variables, *layer._non_trainable_variables)
-        yield from ((variable.name, variable) for variable in tracked)
+        yield from ((str(variable.name), variable) for variable in tracked)
         tracked_ids = {id(getattr(variable, "value", variable)) for variable in tracked}
         for name, value in vars(layer).items():
             if isinstance(value, tf.Variable) and id(value) not in tracked_ids:
