@@ -147,6 +147,7 @@ ONE_SIDED = {
     "harness/replicas.py": "one Keras program records all replicas; a torch process has one, or hooks that tell",
     "harness/pair/attributes.py": "PyTorch itself names modules by the attributes that hold them",
     "harness/pair/calls.py": "Keras's layers are wrapped where torch has hooks",
+    "harness/pair/creation.py": "PyTorch keeps modules in the order of their definition",
     "harness/pair/first_call.py": "Keras's layers may make their weights in the first call",
     "harness/pair/layers.py": "torch.nn.Module.named_modules",
 }

@@ -13,9 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from parity.core.names import MODEL
-from parity.pairs.activations.matching import outputs_apart
-from parity.pairs.activations.values import SAME
-from parity.pairs.resolve import Resolved, Run, Values, exchanged
+from parity.pairs.resolve import Resolved, Run, Values, agrees, exchanged
 from parity.pairs.weights.links import Ambiguity
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
@@ -57,7 +55,8 @@ def assume(resolved: Resolved, named: Sequence[Ambiguity], torch: Survey, torch_
     trials = _Trials(resolved, torch, torch_values, run)
     if trials.agree:
         return trials.ended(trials.assumed())
-    mapping = msgspec.structs.replace(trials.assumed(), exchanged=trials.exchanged(named))
+    found = resolved.mapping.exchanged or trials.exchanged(named)
+    mapping = msgspec.structs.replace(trials.assumed(), exchanged=found)
     return trials.ended(mapping)
 
 
@@ -78,10 +77,10 @@ class _Trials:
         sentences, contradicted = list(self.resolved.mapping.assumptions), []
         decided = zip(self.resolved.ambiguities, self.resolved.chosen, strict=True)
         undecided = self.resolved.undecided
-        groups = _together(
-            (ambiguity, choice) for ambiguity, choice in decided if (ambiguity.place or MODEL) not in undecided
-        )
-        for group in groups:
+        for group in _together(decided):
+            if any((ambiguity.place or MODEL) in undecided for ambiguity in group.ambiguities):
+                sentences.append(_open(group))
+                continue
             harmless = self._is_harmless(group, group.others[0]) if self.agree and group.others else None
             sentences.append(_sentence(group, harmless))
             if harmless is False and group.ambiguities[0].counted and not group.is_first:
@@ -121,7 +120,7 @@ class _Trials:
         return self._agrees(self.run(mapping)[1])
 
     def _agrees(self, values: Values) -> bool:
-        return outputs_apart(self.torch, self.torch_values, values) <= SAME
+        return agrees(self.torch, self.torch_values, values)
 
 
 def _together(chosen: Iterable[tuple[Ambiguity, int]]) -> list[_EqualAmbiguities]:
@@ -150,6 +149,15 @@ def _sentence(group: _EqualAmbiguities, harmless: bool | None) -> str:
         harmless
     ]
     return f"{assumption} ({why}){alternative}"
+
+
+def _open(group: _EqualAmbiguities) -> str:
+    """Say what was taken of weights that running tells nothing about, and how else they could be read."""
+    taken = _sentence(group, None)
+    if not group.others:
+        return f"{taken}: nothing tells which way is right"
+    other = _taken(group.ambiguities[0].choices[group.others[0]]).rpartition(" to be ")[2]
+    return f"{taken}; the other reading is {other}: nothing tells which is right"
 
 
 def _taken(choice: Choice) -> str:

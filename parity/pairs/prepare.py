@@ -20,9 +20,10 @@ from parity.pairs.activations.matching import match
 from parity.pairs.assume import assume
 from parity.pairs.built import Built, moved, read
 from parity.pairs.file import PairFile
+from parity.pairs.readings import chosen
 from parity.pairs.resolve import Resolved, resolve
 from parity.pairs.show import complaint
-from parity.pairs.weights.propose import Proposal, propose
+from parity.pairs.weights.propose import Proposal, Reading, propose
 from parity.runtime.job import SurveyJob
 from parity.runtime.runner import Worker
 from parity.trace import survey
@@ -90,13 +91,23 @@ def prepare_keras(file: PairFile, backend: Worker, folder: Path, structure: Surv
     structure = structure or _survey_keras(file, backend, folder, None)
     reference, values = survey.read(torch), survey.activations(torch)
     built = read(torch, Path(place(folder, "keras")))
-    proposal = propose(reference, structure[0], file.case.model, built)
+    pair, keras = file.case.model, structure[0]
+    last: dict[bytes, Surveyed] = {}
+
+    def run(mapping: Mapping) -> Surveyed:
+        entries = msgspec.json.encode(mapping.entries)
+        if entries not in last:
+            last.clear()  # a further run overwrites what the last one returned
+            last[entries] = _survey_keras(file, backend, folder, mapping)
+        return last[entries]
+
+    def read_as(reading: Reading) -> Proposal:
+        return propose(reference, keras, pair, built, reading)
+
+    proposal = chosen(read_as, reference, values, run)
     if proposal.mapping.unplaced:
         message = f"{file.case.name}: weights without a counterpart:\n{complaint(proposal.mapping)}"
         raise UnmappedError(message, proposal.mapping)
-
-    def run(mapping: Mapping) -> Surveyed:
-        return _survey_keras(file, backend, folder, mapping)
 
     def solve(proposal: Proposal) -> Resolved:
         return assume(resolve(proposal, reference, values, run), proposal.named, reference, values, run)

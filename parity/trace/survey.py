@@ -98,6 +98,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     `tied`: further names of shared weights, with their name in `weights`. `outputs`: the returned tensors in the order
     of their return, those of the whole model last. `unnamed`: outputs of the model that [outputs] does not name.
     `arguments`: the shapes of the tensors passed to each module's first call, for modules without submodules.
+    `created`: Keras's layers in the order of their creation, which in torch is that of their definition.
     `rehearsal`: the forward pass in training mode, if it could run. `drawn`: untrained parameters of torch that are
     drawn at random: another seed changes them. `returned`: what the whole model returned in inference; empty if the
     pair file has [outputs].
@@ -111,6 +112,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     outputs: list[Seen] = []
     unnamed: list[str] = []
     arguments: dict[str, list[tuple[int, ...]]] = {}
+    created: list[str] = []
     rehearsal: Rehearsal = Rehearsal()
     drawn: list[str] = []
     returned: Returned = Returned()

@@ -13,7 +13,7 @@ import tensorflow as tf
 from msgspec.structs import replace
 
 from keras_impl.harness import precision
-from keras_impl.harness.pair import build, layers, values
+from keras_impl.harness.pair import build, creation, layers, values
 from keras_impl.harness.pair.calls import Called, watch
 from keras_impl.harness.pair.first_call import make_weights
 from keras_impl.harness.pair.outputs import describe_returned, named, ordered
@@ -41,9 +41,10 @@ def survey(job: SurveyJob) -> None:
     keras.utils.clear_session()
     keras.utils.set_random_seed(job.case.seed)
     with precision.policy(HIGH), promoted(HIGH):
-        model = build.build(pair, HIGH, halves.search)
-        inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
-        make_weights(model, pair, inputs)
+        with creation.watched() as created:
+            model = build.build(pair, HIGH, halves.search)
+            inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
+            make_weights(model, pair, inputs)
         _write_built(model, folder)
         keys: list[Keys] = []
         if halves.mapping:
@@ -58,9 +59,14 @@ def survey(job: SurveyJob) -> None:
         activations.see_outputs(named(pair, ordered(outputs, keys)))
         watchers.append(rehearsing.see)
         rehearsal = rehearsing.rehearse(model, job.case, inputs)
-    surveys.write(
-        folder, replace(activations.close(model), rehearsal=rehearsal, returned=describe_returned(pair, outputs))
-    )
+    surveyed = replace(activations.close(model), rehearsal=rehearsal, returned=describe_returned(pair, outputs))
+    surveys.write(folder, replace(surveyed, created=_in_order(model, created)))
+
+
+def _in_order(model: Any, created: dict[int, int]) -> list[str]:
+    """Return the paths of the layers in the order of their creation; `created` holds their numbers by id()."""
+    paths = {path: created[id(layer)] for path, layer in layers.named(model).items() if id(layer) in created}
+    return sorted(paths, key=lambda path: paths[path])
 
 
 def _write_built(model: Any, folder: Path) -> None:

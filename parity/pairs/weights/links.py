@@ -15,7 +15,7 @@ from parity.pairs.transfer import fits
 from parity.pairs.weights import layouts
 from parity.pairs.weights.layouts import Move, Packed
 from parity.pairs.weights.names import distinctive_parts
-from parity.pairs.weights.units import RECURRENT, Unit
+from parity.pairs.weights.units import RECURRENT, ROLES, Unit
 from parity.trace.mapping import Entry
 from parity.trace.survey import Weight
 
@@ -102,7 +102,9 @@ def _single(torch: Unit, keras: Unit) -> Choices:
     """Return every choice of how the unit's main weight moves, each with the entries of its other weights."""
     if torch.family in RECURRENT or keras.family in RECURRENT:
         return [_recurrent(torch, keras)] if torch.family == keras.family else []
-    if "weight" not in torch.weights or "weight" not in keras.weights:
+    if torch.family == keras.family == "norm" and not {"weight"} <= torch.weights.keys() & keras.weights.keys():
+        return [_scaleless(torch, keras)]
+    if "weight" not in torch.weights or "weight" not in keras.weights or _are_other_vectors(torch, keras):
         return []
     moves = [
         {"rearrange": text, "sizes": layouts.flattened(text, torch.image)} for text in _patterns_to_try(torch, keras)
@@ -113,6 +115,19 @@ def _single(torch: Unit, keras: Unit) -> Choices:
         [choice, *(entry for role in roles for entry in _other_weight(torch, keras, role, choice))]
         for choice in main[:MOST]
     ]
+
+
+def _scaleless(torch: Unit, keras: Unit) -> list[Entry]:
+    """Return the entries of two norms of which one has no scale: its offset and statistics remain what they are."""
+    shared = [role for role in torch.weights if role in keras.weights]
+    return [entry for role in shared for entry in _fitting([torch.weights[role]], [keras.weights[role]], [{}])]
+
+
+def _are_other_vectors(torch: Unit, keras: Unit) -> bool:
+    """Return whether two vectors have names of different meaning, such as a scale and an offset."""
+    weights = torch.weights["weight"], keras.weights["weight"]
+    roles = {ROLES.get(weight.role, "") for weight in weights}
+    return all(len(weight.shape) < 2 for weight in weights) and "" not in roles and len(roles) > 1
 
 
 def _patterns_to_try(torch: Unit, keras: Unit) -> list[str]:

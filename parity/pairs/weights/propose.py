@@ -5,7 +5,7 @@ ambiguity, and running both sides decides (parity.pairs.resolve).
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from parity.pairs.transfer import check
 from parity.pairs.weights import equal_shapes, names
 from parity.pairs.weights.align import align, align_buffers, align_single_weights
 from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
-from parity.pairs.weights.units import Unit, execution, one_bias, units
+from parity.pairs.weights.units import Order, Unit, execution, one_bias, units
 from parity.trace.mapping import Entry, Mapping, Unplaced, counts
 from parity.trace.survey import Survey, Weight
 
@@ -31,24 +31,42 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """A weight mapping, and where it could be another.
 
     `ambiguities` are in the order of execution; the mapping holds the first choice of each. `named` are those that
-    names decide.
+    names decide. `links` are the units that belong together.
     """
 
     mapping: Mapping
     ambiguities: list[Ambiguity]
     named: list[Ambiguity] = []
+    links: list[Link] = []
 
 
-def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING) -> Proposal:
-    """Place as many weights as possible; `built` holds the values that the builders gave.
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several ways to read two models: the orders in which their units are aligned, and what is exchanged then.
+
+    `exchange` is given the links, and returns them with the ends of some exchanged.
+    """
+
+    torch: Order = "calls"
+    keras: Order = "calls"
+    exchange: Callable[[list[Link]], list[Link]] = list
+
+
+FIRST = Reading()
+
+
+def propose(
+    torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING, reading: Reading = FIRST
+) -> Proposal:
+    """Place as many weights as possible in one reading; `built` holds the values that the builders gave.
 
     Raises UsageError for rules that do not fit.
     """
     skipped = [rules.ignored(torch, pair.ignore.torch), rules.ignored(keras, pair.ignore.keras)]
     by_rule = [_moves(rule, torch, keras) for rule in rules.ruled(torch, keras, pair.weights)]
-    torch_units = units(torch, {*skipped[0], *(name for moves in by_rule for name in moves[0].torch)})
-    keras_units = units(keras, {*skipped[1], *(name for moves in by_rule for name in moves[0].keras)})
-    links = equal_shapes.assign_by_names(align(torch_units, keras_units))
+    taken = [{*skipped[0], *(name for moves in by_rule for name in moves[0].torch)}]
+    taken += [{*skipped[1], *(name for moves in by_rule for name in moves[0].keras)}]
+    torch_units, keras_units = units(torch, taken[0], reading.torch), units(keras, taken[1], reading.keras)
+    links = reading.exchange(equal_shapes.assign_by_names(align(torch_units, keras_units)))
     rest = align_single_weights(torch_units, keras_units, links)
     rest += align_buffers(torch, keras_units, [*links, *rest], skipped[0], built)
     entries = [entry for link in [*links, *rest] for entry in _entries(link, links)]
@@ -70,6 +88,7 @@ def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING) ->
             key=lambda ambiguity: order.get(ambiguity.place, (0, 0)),
         ),
         named=equal_shapes.decided_by_names(links),
+        links=links,
     )
 
 
