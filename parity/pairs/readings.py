@@ -112,8 +112,9 @@ class _Choosing:
         trials = [self._tried(proposal) for _, proposal in self._until_agreed(proposals)]
         number = max(range(len(trials)), key=lambda each: trials[each])
         (reading, proposal), trial = proposals[number], trials[number]
-        for _, other in proposals[:number] + proposals[number + 1 :] if len(proposals) > 1 else ():
-            self.notes.append(_open(proposal, other, _why(reading), trial.agrees))
+        others = [other for _, other in proposals if other is not proposal]
+        if others and (number or not trial.agrees):
+            self.notes.append(_open(proposal, others[0], f"by the order of {reading.keras}", trial.agrees))
         open_towers = {each.name: each for each in towers(proposal.links) if not each.are_named}
         for each in open_towers.values():
             reading, proposal, trial = self._ordered(each, reading, proposal, trial)
@@ -150,9 +151,10 @@ class _Choosing:
             other_trial = self._tried(other_proposal)
             if other_trial > best[2]:
                 best = other, other_proposal, other_trial
-        by = "what the models return" if best[2] != first else "order"
+        by = "by what the models return" if best[2] != first else "by order"
         certain = "" if best[2].agrees else "; no other order makes the models equal, so that this stays open"
-        self.notes.append(f"{_paired(found.paths, best[1].links)} (by {by}){certain}")
+        if by != "by order" or certain:  # an order that makes the models equal is no assumption
+            self.notes.append(f"{_paired(found.paths, best[1].links)} ({by}){certain}")
         return best
 
     def _find_exchange(self, reading: Reading, proposal: Proposal) -> None:
@@ -182,11 +184,6 @@ def _pairs(proposal: Proposal) -> Pairs:
     return {name: tuple(entry.keras) for entry in proposal.mapping.entries for name in entry.torch}
 
 
-def _why(reading: Reading) -> str:
-    order = {"calls": "calls", "creation": "creation"}[reading.keras]
-    return f"by the order of {order}"
-
-
 def _open(proposal: Proposal, other: Proposal, why: str, agreed: bool) -> str:
     """Say where two readings differ, and which was taken for what reason."""
     own, others = _pairs(proposal), _pairs(other)
@@ -199,11 +196,9 @@ def _open(proposal: Proposal, other: Proposal, why: str, agreed: bool) -> str:
 
 def _paired(paths: list[str], links: Sequence[Link]) -> str:
     """Say which of Keras's towers were taken for torch's at these paths."""
-    ends = [
-        [link.keras[0].module for link in links if path in _around(link.torch[0].module) and link.is_single]
-        for path in paths
-    ]
-    return f"{', '.join(paths)} of torch were taken to be {', '.join(map(_common, ends))} of keras"
+    ends = ([link.keras[0].module for link in links if path in _around(link.torch[0].module)] for path in paths)
+    keras = [_common(modules) or f"{modules[0]}..{modules[-1]}" for modules in ends]
+    return f"{', '.join(paths)} of torch were taken to be {', '.join(keras)} of keras"
 
 
 def _modules(weights: Sequence[str]) -> str:
@@ -213,8 +208,8 @@ def _modules(weights: Sequence[str]) -> str:
 
 def _are_named(paths: list[str], links: list[list[Link]]) -> bool:
     """Return whether names confirm how towers are paired: their own names, or numbers that rise on both sides."""
-    labels = [_common([link.keras[0].label for link in members]) for members in links]
-    if all(map(differ_by_rising_numbers, (paths, labels))) and len(set(labels)) == len(paths):
+    labels = [[link.keras[0].label for link in group] for group in zip(*links, strict=True)]
+    if all(map(differ_by_rising_numbers, [paths, *labels])):
         return True
     chosen = [_common([link.keras[0].chosen for link in members]) for members in links]
     numbers = itertools.combinations(range(len(paths)), 2)

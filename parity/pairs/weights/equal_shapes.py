@@ -245,7 +245,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], object]) -> list[list[I
 
 def signature(link: Link) -> object:
     """Return what links must have in common for their ends to be exchangeable."""
-    return link.torch[0].signature, link.keras[0].signature
+    return link.torch[0].signature, link.keras[0].signature, link.within
 
 
 def _labels(group: Group) -> tuple[list[str], list[str]]:
@@ -279,7 +279,12 @@ def reordered(group: Group, order: Sequence[int]) -> Iterator[Link]:
         source = group[number]
         new = make_link(link.torch, source.keras)
         if new:
-            yield replace(new, torch_position=link.torch_position, keras_position=source.keras_position)
+            yield replace(
+                new,
+                torch_position=link.torch_position,
+                keras_position=source.keras_position,
+                within=link.within,
+            )
 
 
 def _exchange(links: list[Link], first: int, second: int) -> None:

@@ -30,7 +30,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     `choices`: lists of entries for the same Keras variables, the first as in `entries`, among which only running can
     decide; empty if there is nothing to decide. `torch_position` and `keras_position` are those of the first units
-    among all of their sides; `round` is the number of the alignment that made the link.
+    among all of their sides; `round` is the number of the alignment that made the link. `within` numbers the rule that
+    says within which modules both belong together.
     """
 
     torch: tuple[Unit, ...]
@@ -40,6 +41,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     torch_position: int = 0
     keras_position: int = 0
     round: int = 0
+    within: int = -1
 
     @property
     def is_single(self) -> bool:

@@ -54,9 +54,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 FIRST = Reading()
 
 
-def propose(
-    torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING, reading: Reading = FIRST
-) -> Proposal:
+def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING, reading: Reading = FIRST) -> Proposal:
     """Place as many weights as possible in one reading; `built` holds the values that the builders gave.
 
     Raises UsageError for rules that do not fit.
@@ -66,8 +64,12 @@ def propose(
     taken = [{*skipped[0], *(name for moves in by_rule for name in moves[0].torch)}]
     taken += [{*skipped[1], *(name for moves in by_rule for name in moves[0].keras)}]
     torch_units, keras_units = units(torch, taken[0], reading.torch), units(keras, taken[1], reading.keras)
-    links = reading.exchange(equal_shapes.assign_by_names(align(torch_units, keras_units)))
-    rest = align_single_weights(torch_units, keras_units, links)
+    within = rules.prefixed(torch, keras, pair.weights)
+    groups = list(_grouped(torch_units, keras_units, within))
+    aligned = [link for number, group in enumerate(groups) for link in _aligned(*group, number)]
+    aligned = [_placed(link, torch_units, keras_units) for link in aligned] if within else aligned
+    links = reading.exchange(equal_shapes.assign_by_names(sorted(aligned, key=lambda link: link.torch_position)))
+    rest = [link for group in groups for link in align_single_weights(*group, links)]
     rest += align_buffers(torch, keras_units, [*links, *rest], skipped[0], built)
     entries = [entry for link in [*links, *rest] for entry in _entries(link, links)]
     module = {weight.name: weight.module for weight in torch.weights}
@@ -90,6 +92,28 @@ def propose(
         named=equal_shapes.decided_by_names(links),
         links=links,
     )
+
+
+def _grouped(
+    torch: Sequence[Unit], keras: Sequence[Unit], within: Sequence[rules.Within]
+) -> Iterator[tuple[list[Unit], list[Unit]]]:
+    """Yield the units within the modules of each rule, those of an earlier rule left out, and at last all others."""
+    left = [list(torch), list(keras)]
+    for each in within:
+        ours = [unit for unit in left[0] if each.has(unit.module)]
+        theirs = [unit for unit in left[1] if each.keras.issuperset(weight.name for weight in unit.weights.values())]
+        left = [[unit for unit in left[0] if unit not in ours], [unit for unit in left[1] if unit not in theirs]]
+        yield ours, theirs
+    yield left[0], left[1]
+
+
+def _aligned(torch: Sequence[Unit], keras: Sequence[Unit], number: int) -> list[Link]:
+    return [replace(link, within=number) for link in align(torch, keras)]
+
+
+def _placed(link: Link, torch: Sequence[Unit], keras: Sequence[Unit]) -> Link:
+    """Return a link with the positions of its first units among all of both sides."""
+    return replace(link, torch_position=torch.index(link.torch[0]), keras_position=keras.index(link.keras[0]))
 
 
 def _moves(rule: rules.Ruled, torch: Survey, keras: Survey) -> list[Entry]:
