@@ -20,6 +20,7 @@ from parity.trace.survey import Survey
 
 MOST_RUNS = 6  # exchanges that are tried; layers whose paths differ only in numbers are exchanged together
 MOST_NAMES = 6  # at most so many names in a sentence
+FOUND = ": found by running both models"
 Choice = Sequence[Entry]
 
 
@@ -58,6 +59,11 @@ def assume(resolved: Resolved, named: Sequence[Ambiguity], torch: Survey, torch_
     found = resolved.mapping.exchanged or trials.exchanged(named)
     mapping = msgspec.structs.replace(trials.assumed(), exchanged=found)
     return trials.ended(mapping)
+
+
+def unresolved(ambiguities: Sequence[Ambiguity]) -> list[str]:
+    """Return sentences on choices that were never tried, because the models cannot be run yet."""
+    return [_open(group, "running would tell") for group in _together((each, 0) for each in ambiguities)]
 
 
 class _Trials:
@@ -142,7 +148,7 @@ def _sentence(group: _EqualAmbiguities, harmless: bool | None) -> str:
     assumption = f"{_taken(group.choice)}{alike}"
     if not group.others:
         moves = sorted({entry.rearrange for entry in group.choice if entry.rearrange})
-        return f"{assumption}, moved by {'; '.join(moves) or 'nothing'}: found by running both models"
+        return f"{assumption}, moved by {'; '.join(moves) or 'nothing'}{FOUND}"
     order = "creation" if group.ambiguities[0].counted else "execution"
     why = f"by order of {order}" if group.is_first else f"by what the models return, against the order of {order}"
     alternative = {None: "", True: "; the other way round matches too", False: "; the other way round differs"}[
@@ -151,13 +157,13 @@ def _sentence(group: _EqualAmbiguities, harmless: bool | None) -> str:
     return f"{assumption} ({why}){alternative}"
 
 
-def _open(group: _EqualAmbiguities) -> str:
+def _open(group: _EqualAmbiguities, why: str = "nothing tells which is right") -> str:
     """Say what was taken of weights that running tells nothing about, and how else they could be read."""
-    taken = _sentence(group, None)
+    taken = _sentence(group, None).removesuffix(FOUND)
     if not group.others:
-        return f"{taken}: nothing tells which way is right"
+        return f"{taken}: {why}"
     other = _taken(group.ambiguities[0].choices[group.others[0]]).rpartition(" to be ")[2]
-    return f"{taken}; the other reading is {other}: nothing tells which is right"
+    return f"{taken}; the other reading is {other}: {why}"
 
 
 def _taken(choice: Choice) -> str:

@@ -228,8 +228,8 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
         entries=entries,
         changing=changing,
         unplaced=[
-            *_unplaced(torch, unplaced[0], unplaced[1], keras),
-            *_unplaced(keras, unplaced[1], unplaced[0], torch),
+            *_unplaced(torch, unplaced[0], unplaced[1]),
+            *_unplaced(keras, unplaced[1], unplaced[0]),
         ],
         constants=[*(weight.name for weight in buffers if weight.name not in changing), *fixed],
         ignored=skipped[0] + skipped[1],
@@ -246,20 +246,10 @@ def _is_fixed(weight: Weight, keras: Survey, missing: list[Weight]) -> bool:
     return is_own and not any(math.prod(absent.shape) == math.prod(weight.shape) for absent in missing)
 
 
-def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight], other: Survey) -> Iterator[Unplaced]:
-    """Yield the weights without a counterpart, each with candidates.
-
-    Candidates are the other side's weights of the same size, those without a counterpart first.
-    """
+def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight]) -> Iterator[Unplaced]:
+    """Yield the weights without a counterpart, each with candidates: the other side's free weights of the same size."""
     for weight in weights:
-        size = math.prod(weight.shape)
-        matched = [candidate for candidate in other.weights if candidate not in others]
-        unmatched, matched = (
-            sorted(group, key=lambda candidate: -names.similarity(weight.name, candidate.name))
-            for group in (others, matched)
-        )
+        free = sorted(others, key=lambda candidate: -names.similarity(weight.name, candidate.name))
         note = ONE_BIAS if weight.role == "bias" and one_bias(survey, weight.module) else ""
-        candidates = [candidate.name for candidate in [*unmatched, *matched] if math.prod(candidate.shape) == size][
-            :CANDIDATES
-        ]
+        candidates = [each.name for each in free if math.prod(each.shape) == math.prod(weight.shape)][:CANDIDATES]
         yield Unplaced(side=survey.side, name=weight.name, shape=weight.shape, candidates=candidates, note=note)
