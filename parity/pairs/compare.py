@@ -81,8 +81,8 @@ def judged(reference: Trace, candidate: Trace) -> CaseResult:
     if result.verdict == "diverged" and not has_layout and len(outputs := evidence.outputs()) == 1:
         result.suggestions += [suggestion for key in outputs for suggestion in layout(key, *outputs[key])]
         for key, sides in outputs.items():
-            if moved := order_of_axes(*sides):
-                name_layout(result, key, moved)
+            if axes := order_of_axes(*sides):
+                name_layout(result, key, axes)
     return result
 
 

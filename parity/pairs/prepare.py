@@ -28,7 +28,7 @@ from parity.pairs.weights.propose import Proposal, Reading, propose
 from parity.runtime.job import SurveyJob
 from parity.runtime.runner import Worker
 from parity.trace import survey
-from parity.trace.mapping import MappedError, Mapping, PairContext, UnmappedError
+from parity.trace.mapping import MappedError, Mapping, Matching, PairContext, UnmappedError
 from parity.trace.survey import Survey
 
 Surveyed = tuple[Survey, dict[str, Array]]
@@ -149,13 +149,23 @@ def _prepared(file: PairFile, backend: Worker, folder: Path, keras: Survey, buil
     found = disputed.find(proposal.mapping, sides, built, lambda: _drawn(file, backend, folder, built))
     resolved = disputed.resolved(proposal, found, sides, values, solve, run)
     surveyed = msgspec.structs.replace(resolved.survey, rehearsal=keras.rehearsal)
-    matching = match(reference, values, surveyed, resolved.values, resolved.mapping)
+    matching = _without_shifted(match(reference, values, surveyed, resolved.values, resolved.mapping), resolved.mapping)
     if pair.train:
         matching = in_training(matching, reference, resolved.survey)
     told = [*resolved.mapping.assumptions, *unlike_axes(pair, reference, keras)]
     mapping = msgspec.structs.replace(resolved.mapping, assumptions=told)
     context = PairContext(search=file.search, survey=str(torch), mapping=mapping, matching=matching)
     return Prepared(context, resolved.undecided)
+
+
+def _without_shifted(matching: Matching, mapping: Mapping) -> Matching:
+    """Return the matching without the inputs of modules of whose weights Keras has a slice: its indices are others."""
+    modules = {name.rpartition(".")[0] for entry in mapping.entries if entry.slice for name in entry.torch}
+    matches = [
+        msgspec.structs.replace(each, inputs=None) if each.torch.partition("#")[0] in modules else each
+        for each in matching.matches
+    ]
+    return msgspec.structs.replace(matching, matches=matches)
 
 
 def _unmapped(file: PairFile, proposal: Proposal, hints: list[str]) -> UnmappedError:

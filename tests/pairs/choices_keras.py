@@ -1,6 +1,7 @@
-"""The same in Keras, with other names, other orders of calls, or layers of no name. Arguments exchange or spoil them."""
+"""The same in Keras, with other names, other orders of calls, or no names. Arguments exchange or spoil something."""
 
 import keras
+import tensorflow as tf
 from keras import layers, ops
 
 Dense = layers.Dense
@@ -129,3 +130,43 @@ class Normed(keras.Model):
 
     def call(self, x):
         return self.norm2(self.dense2(ops.tanh(self.norm1(self.dense1(x)))))
+
+
+class Positions(keras.Model):
+    """Without rows for padding; `first` is wrong if it is not 0."""
+
+    def __init__(self, first=0):
+        super().__init__()
+        self.table, self.first = layers.Embedding(5, 8), first
+
+    def call(self, x):
+        return x * self.table((ops.arange(5) + self.first) % 5)
+
+
+class Grouped(keras.Model):
+    def __init__(self, exchanged=False):
+        super().__init__()
+        self.query, self.key = Dense(12, name="query"), Dense(6, name="key")
+        self.value = Dense(6, name="value")
+        self.exchanged = exchanged
+
+    def call(self, x):
+        key, value = (self.value, self.key) if self.exchanged else (self.key, self.value)
+        return ops.tanh(self.query(x)), ops.sigmoid(key(x)), value(x)
+
+
+@tf.custom_gradient
+def doubled(x):
+    def gradient(upstream):
+        raise LookupError("gradient registry has no entry for: Doubled")
+
+    return 2 * x, gradient
+
+
+class Stepped(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.fc = Dense(8)
+
+    def call(self, x):
+        return doubled(self.fc(x))

@@ -73,7 +73,7 @@ class Conv(nn.Module):
 
 
 class Inception(nn.Module):
-    """Branches of different depths: a functional Keras model calls the deepest first, whatever the order in the code."""
+    """Branches of different depths: a functional Keras model calls the deepest first, in whatever order they stand."""
 
     def __init__(self, blocks=2):
         super().__init__()
@@ -130,3 +130,41 @@ class Normed(nn.Module):
 
     def forward(self, x):
         return self.norm2(self.fc2(torch.tanh(self.norm1(self.fc1(x)))))
+
+
+class Positions(nn.Module):
+    """A table of positions whose first rows are for padding, and a parameter of zeros that ports leave out."""
+
+    def __init__(self, offset=2):
+        super().__init__()
+        self.positions, self.offset = nn.Embedding(5 + offset, 8), offset
+        self.extra = nn.Parameter(torch.zeros(5, 8), requires_grad=False)
+
+    def forward(self, x):
+        return x * self.positions(torch.arange(5) + self.offset) + self.extra
+
+
+class Grouped(nn.Module):
+    """Query, key and value of 4 and 2 heads in one matrix: one after the other, or group by group."""
+
+    def __init__(self, by_group=False):
+        super().__init__()
+        self.qkv, self.by_group = nn.Linear(8, 24), by_group
+
+    def forward(self, x):
+        packed = self.qkv(x)
+        if self.by_group:
+            packed = packed.reshape(*x.shape[:-1], 2, 4, 3)
+            query, key, value = (part.flatten(-3) for part in packed.split([2, 1, 1], -2))
+        else:
+            query, key, value = packed.split([12, 6, 6], -1)
+        return torch.tanh(query), torch.sigmoid(key), value
+
+
+class Stepped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return 2 * self.fc(x)

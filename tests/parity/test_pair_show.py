@@ -43,7 +43,7 @@ def test_pasted_rules_keep_what_running_decided() -> None:
 def test_layers_that_are_alike_are_one_line() -> None:
     model = gpt2()
     lines = table(propose(model.torch, model.keras, PAIR).mapping, model.torch, model.keras).splitlines()
-    assert "h.{i}.ln_1.weight [8] (by name), i = 0 to 1" in lines and not [line for line in lines if "h.0" in line]
+    assert "h.{i}.ln_1.weight [8] (by order), i = 0 to 1" in lines and not [line for line in lines if "h.0" in line]
 
 
 def test_missing_weights_that_are_alike_are_one_line() -> None:
