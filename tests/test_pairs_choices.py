@@ -142,6 +142,12 @@ def test_choice(row: Row, judge: Callable[[Row], CaseResult]) -> None:
     assert any(row.assumed in sentence for sentence in result.assumptions) or not row.assumed, result.assumptions
 
 
+def test_a_forward_pass_alone_is_told(judge: Callable[[Row], CaseResult]) -> None:
+    result = judge(Row("", "Stepped", {"pair.backward": False}))
+    assert "no gradient was compared, as the file has backward = false" in result.not_compared
+    assert "gradient" not in result.checks or not result.checks["gradient"].compared
+
+
 @pytest.mark.parametrize("batch", [False, True], ids=["layer norm", "batch norm"])
 def test_a_missing_scale_is_told_and_its_offset_is_mapped(batch: bool, judge: Callable[[Row], CaseResult]) -> None:
     changes = {"pair.torch_kwargs.batch": batch} | keras_kwargs(batch=batch)
