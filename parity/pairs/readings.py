@@ -56,11 +56,13 @@ class _Trial(NamedTuple):
 def chosen(propose: Propose, torch: Survey, torch_values: Values, run: Run) -> Proposal:
     """Return the proposal of the best reading, with sentences on what was open among its mapping's assumptions.
 
-    If some weight has no counterpart in any reading, nothing is run.
+    Readings for which names speak less are left out. If some weight has no counterpart in any, nothing is run.
     """
     proposals = _different([(reading, propose(reading)) for reading in ORDERS])
     fewest = min(len(proposal.mapping.unplaced) for _, proposal in proposals)
     proposals = [each for each in proposals if len(each[1].mapping.unplaced) == fewest]
+    most = max(_named(proposal) for _, proposal in proposals)
+    proposals = [each for each in proposals if _named(each[1]) == most]
     if fewest or (len(proposals) == 1 and not list(towers(proposals[0][1].links))):
         return proposals[0][1]
     return _Choosing(propose, torch, torch_values, run).best(proposals)
@@ -178,6 +180,11 @@ def _different(readings: list[tuple[Reading, Proposal]]) -> list[tuple[Reading, 
     """Return the readings that pair weights differently from all before them."""
     pairs = [_pairs(proposal) for _, proposal in readings]
     return [reading for number, reading in enumerate(readings) if pairs[number] not in pairs[:number]]
+
+
+def _named(proposal: Proposal) -> int:
+    """Return how many entries names speak for."""
+    return sum(entry.by == "name" for entry in proposal.mapping.entries)
 
 
 def _pairs(proposal: Proposal) -> Pairs:

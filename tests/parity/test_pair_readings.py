@@ -111,6 +111,23 @@ def test_the_order_of_creation_is_a_reading() -> None:
     ]
 
 
+def test_a_reading_for_which_names_speak_less_is_none() -> None:
+    """What Keras makes in `build` is created later than it is called; the names say what it is."""
+    parts = ("token", "segment", "value")
+    ours = torch(*(linear(f"{name}_proj", SIZE, SIZE) for name in parts))
+    theirs = keras(*(dense(f"{name}_dense", SIZE, SIZE) for name in parts), created=["value_dense", "token_dense"])
+    asked = []
+
+    def proposed(reading: Reading) -> Proposal:
+        asked.append(propose(ours, theirs, PAIR, reading=reading))
+        return asked[-1]
+
+    def never(_: Mapping) -> tuple[Survey, dict[str, Array]]:
+        raise AssertionError("there is one reading, and nothing to run")
+
+    assert chosen(proposed, ours, {}, never) == asked[0]
+
+
 def test_a_single_reading_is_not_run() -> None:
     ours, theirs = (
         here(("text", "vision")),
