@@ -23,11 +23,7 @@ from parity.trace.survey import Survey
 FEW = 3  # towers of one structure that are tried in every order
 MOST_RUNS = 12
 MOST_NAMES = 4  # at most so many names in a sentence
-ORDERS = (
-    Reading(),
-    Reading(keras="creation"),
-    Reading(torch="creation", keras="creation"),
-)
+ORDERS = (Reading(), Reading(keras="creation"), Reading(torch="creation", keras="creation"))
 CERTAIN = 2  # `names.link_evidence` of links that are right
 Propose = Callable[[Reading], Proposal]
 Pairs = dict[str, tuple[str, ...]]
@@ -111,7 +107,10 @@ class _Choosing:
 
     def best(self, proposals: list[tuple[Reading, Proposal]]) -> Proposal:
         """Return the best proposal, first among the orders, then among those of each group of towers."""
-        trials = [self._tried(proposal) for _, proposal in self._until_agreed(proposals)]
+        trials: list[_Trial] = []
+        for _, proposal in proposals:
+            if not any(trial.agrees for trial in trials):
+                trials.append(self._tried(proposal))
         number = max(range(len(trials)), key=lambda each: trials[each])
         (reading, proposal), trial = proposals[number], trials[number]
         others = [other for _, other in proposals if other is not proposal]
@@ -126,19 +125,11 @@ class _Choosing:
         told = replace(mapping, assumptions=[*mapping.assumptions, *self.notes], exchanged=self.exchanged)
         return replace(proposal, mapping=told)
 
-    def _until_agreed(self, proposals: list[tuple[Reading, Proposal]]) -> Iterator[tuple[Reading, Proposal]]:
-        for each in proposals:
-            yield each
-            if self.agreed:
-                return
-
-    agreed = False
-
     def _tried(self, proposal: Proposal) -> _Trial:
         values = self.run(proposal.mapping)[1]
         self.runs += 1
-        self.agreed = agrees(self.torch, self.torch_values, values)
-        return _Trial(self.agreed, Reproduced(values).count(self.torch, self.torch_values))
+        agreed = agrees(self.torch, self.torch_values, values)
+        return _Trial(agreed, Reproduced(values).count(self.torch, self.torch_values))
 
     def _ordered(
         self, found: Towers, reading: Reading, proposal: Proposal, trial: _Trial
