@@ -52,13 +52,14 @@ class _Trial(NamedTuple):
 def chosen(propose: Propose, torch: Survey, torch_values: Values, run: Run) -> Proposal:
     """Return the proposal of the best reading, with sentences on what was open among its mapping's assumptions.
 
-    Readings for which names speak less are left out. If some weight has no counterpart in any, nothing is run.
+    Readings for which names speak less than for the first are left out. If some weight has no counterpart in any, nothing
+    is run.
     """
     proposals = _different([(reading, propose(reading)) for reading in ORDERS])
     fewest = min(len(proposal.mapping.unplaced) for _, proposal in proposals)
     proposals = [each for each in proposals if len(each[1].mapping.unplaced) == fewest]
-    most = max(_named(proposal) for _, proposal in proposals)
-    proposals = [each for each in proposals if _named(each[1]) == most]
+    # Names decide within a reading; a few words in common are no reason to leave out the first.
+    proposals = [each for each in proposals if _named(each[1]) >= _named(proposals[0][1])]
     if fewest or (len(proposals) == 1 and not list(towers(proposals[0][1].links))):
         return proposals[0][1]
     return _Choosing(propose, torch, torch_values, run).best(proposals)

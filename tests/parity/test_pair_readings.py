@@ -125,6 +125,21 @@ def test_a_reading_for_which_names_speak_less_is_none() -> None:
     assert chosen(proposed, here(("a",)), {}, never) == proposed(Reading())
 
 
+def test_the_first_reading_is_run_though_names_speak_more_for_another() -> None:
+    """A word in common may be chance: where the first reading makes the models equal, it is right."""
+    ours, theirs = UNNAMED
+    case = Case(here(ours[:1]), there(theirs[:1]), (ours[:1], theirs[:1]))
+    first = propose(*case.sides, PAIR)
+    turned = dict(zip([entry.torch[0] for entry in first.mapping.entries], first.mapping.entries[::-1], strict=True))
+    entries = [Entry(torch=[name], keras=entry.keras, by="name") for name, entry in turned.items()]
+
+    def proposed(reading: Reading) -> Proposal:
+        other = replace(first, mapping=replace(first.mapping, entries=entries))
+        return first if reading.keras == "calls" else other
+
+    assert chosen(proposed, case.reference, case.returned, case.run) == first and case.runs == 1
+
+
 def test_a_single_reading_is_not_run() -> None:
     ours, theirs = (
         here(("text", "vision")),
