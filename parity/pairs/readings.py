@@ -52,8 +52,8 @@ class _Trial(NamedTuple):
 def chosen(propose: Propose, torch: Survey, torch_values: Values, run: Run) -> Proposal:
     """Return the proposal of the best reading, with sentences on what was open among its mapping's assumptions.
 
-    Readings for which names speak less than for the first are left out. If some weight has no counterpart in any, nothing
-    is run.
+    Readings for which names speak less than for the first are left out. If some weight has no counterpart in any,
+    nothing is run.
     """
     proposals = _different([(reading, propose(reading)) for reading in ORDERS])
     fewest = min(len(proposal.mapping.unplaced) for _, proposal in proposals)
