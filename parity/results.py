@@ -8,7 +8,7 @@ import msgspec
 from parity.core.errors import BackendError, UsageError
 from parity.runtime.job import Answer
 from parity.trace.layout import Layout
-from parity.trace.mapping import Mapping, UnmappedError
+from parity.trace.mapping import MappedError, Mapping, UnmappedError
 
 Verdict = Literal["match", "subprecision", "inconclusive", "diverged", "error", "skipped"]
 ErrorKind = Literal["", "usage", "backend"]
@@ -252,7 +252,8 @@ def failed(case: str, error: UsageError | BackendError) -> CaseResult:
     """Return the result of a case that could not be compared, with as much of the weight mapping as is known."""
     result = CaseResult(case=case, verdict="error", reason=str(error).removeprefix(f"{case}: "))
     result.error = "usage" if isinstance(error, UsageError) else "backend"
-    result.mapping = error.mapping if isinstance(error, UnmappedError) else None
+    result.mapping = error.mapping if isinstance(error, (UnmappedError, MappedError)) else None
+    result.assumptions = list(result.mapping.assumptions) if result.mapping else []
     return result
 
 

@@ -144,6 +144,7 @@ ONE_SIDED = {
     "harness/canonical.py": "torch's names and axes are the canonical ones",
     "harness/pair/attributes.py": "PyTorch itself names modules by the attributes that hold them",
     "harness/pair/counterparts.py": "torch's names and axes are the canonical ones",
+    "harness/pair/creation.py": "PyTorch keeps modules in the order of their definition",
     "harness/pair/first_call.py": "Keras's layers may make their weights in the first call",
     "harness/pair/layers.py": "PyTorch itself names parameters and buffers",
 }

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_impl.harness.specimen import GELU
 from keras_impl.models.transformer import MultiheadAttention
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel
+from parity.core.plain import setting
 
 # The first class that matches counts.
 KINDS: dict[type, str] = {
@@ -98,16 +99,16 @@ def facts(module: Any) -> dict[str, Any]:
     if type(module) is keras.layers.RNN:
         return facts(module.cell)
     for fact, attributes in FACTS.items():
-        value = next((getattr(module, name) for name in attributes if hasattr(module, name)), None)
-        if isinstance(value, (bool, int, float, str)):
+        value = setting(module, attributes)
+        if isinstance(value, (bool, int, float, str)) or (
+            isinstance(value, list) and all(isinstance(entry, int) for entry in value)
+        ):
             result[fact] = value
-        elif isinstance(value, (list, tuple)) and all(isinstance(entry, int) for entry in value):
-            result[fact] = list(value)
     activation = getattr(module, "activation", None)
     if kind(module) == "gelu":
         result["form"] = "exact"
     elif callable(activation) and activation is not keras.activations.linear:
-        result["activation"] = getattr(activation, "__name__", type(activation).__name__)
+        result["activation"] = setting(activation, ["__name__"]) or type(activation).__name__
     return result
 
 

@@ -89,7 +89,7 @@ def _children(layer: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(layer, keras.Layer):
         for child in {id(child): child for child in layer._layers}.values():
             if not isinstance(child, keras.layers.InputLayer):
-                yield child.name, child
+                yield str(child.name), child  # a name of NumPy's is no str to a JSON encoder
     elif isinstance(layer, tf.Module):
         inner = layer._flatten(recursive=False, predicate=_is_module, with_path=True)
         yield from {id(child): ("/".join(map(str, attribute_path)), child) for attribute_path, child in inner}.values()

@@ -21,6 +21,8 @@ INTERNAL_ERROR = "internal_error"  # the id where the formula that looks for the
 UNNAMED = (UNKNOWN, INTERNAL_ERROR)
 # A glob restricts where a difference may be only by characters outside of wildcards and [character sets].
 NAMED, OPEN = re.compile(r"\w"), re.compile(r"\[[^]]*\]")
+PREFIX = "**"  # the end of a name that stands for all weights within a module
+SLICE = re.compile(r"\s*-?\d*\s*:\s*-?\d*\s*(,\s*-?\d*\s*:\s*-?\d*\s*)*")
 TARGET = "target"  # the input of this name is passed to the loss, not to the model
 
 
@@ -65,15 +67,43 @@ class PairOutput(Frozen, frozen=True):
 
 
 class WeightRule(Frozen, frozen=True):
-    """A rule that computes Keras weights from torch weights; `parity.pairs.transfer` describes the fields."""
+    """A rule that computes Keras weights from torch weights; `parity.pairs.transfer` describes the fields.
+
+    Two names that end in ** stand for all weights within two modules, whose counterparts are found automatically.
+    """
 
     torch: str | list[str]
     keras: str | list[str]
+    slice: str = ""
     rearrange: str = ""
     sizes: dict[str, Positive] = {}
     order: list[Count] = []
     each: str = ""
     combine: Literal["join", "sum", "copy"] = "join"
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether Keras's values do not give all of torch's: of a sum, or of a slice."""
+        return self.combine == "sum" or bool(self.slice)
+
+    @property
+    def is_prefix(self) -> bool:
+        """Return whether the rule is about all weights within two modules."""
+        names = (self.torch, self.keras)
+        return any(name.endswith(PREFIX) for given in names for name in ([given] if isinstance(given, str) else given))
+
+    def __post_init__(self) -> None:
+        rest = [self.slice, self.rearrange, self.sizes, self.order, self.each, self.combine != "join"]
+        ends = [isinstance(name, str) and name.endswith(PREFIX) for name in (self.torch, self.keras)]
+        if self.is_prefix and (not all(ends) or any(rest)):
+            raise ValueError(
+                f"a rule whose name ends in {PREFIX} takes one such name on each side and no other field, "
+                'e.g. torch = "text_model.**" and keras = "text_encoder/**"'
+            )
+        if self.slice and not SLICE.fullmatch(self.slice):
+            raise ValueError(
+                f"slice is {self.slice!r}, expected start:stop for each axis of torch's weight, e.g. '2:' or ':, 1:3'"
+            )
 
 
 class Ignore(Frozen, frozen=True):
@@ -149,7 +179,8 @@ class Train(Frozen, frozen=True):
 class Pair(BaseModel, frozen=True, tag="pair"):
     """Two model builders ("module:function"), their inputs, and how their weights and outputs correspond.
 
-    Without `train`, one forward and one backward pass are compared.
+    Without `train`, one forward and one backward pass are compared; with backward = false only the forward pass, for
+    models through which TensorFlow has no gradient.
     """
 
     is_distributable = False
@@ -160,6 +191,7 @@ class Pair(BaseModel, frozen=True, tag="pair"):
     kwargs: dict[str, Any] = {}
     torch_kwargs: dict[str, Any] = {}
     keras_kwargs: dict[str, Any] = {}
+    backward: bool = True
     outputs: dict[str, PairOutput] = {}
     weights: list[WeightRule] = []
     ignore: Ignore = Ignore()
@@ -171,5 +203,7 @@ class Pair(BaseModel, frozen=True, tag="pair"):
         return self.train is not None
 
     def __post_init__(self) -> None:
+        if self.train and not self.backward:
+            raise ValueError("backward = false leaves nothing to train with; remove it, or the section [train]")
         if not set(self.inputs) - {TARGET}:
             raise ValueError("a pair needs at least one input, e.g. [inputs.x] with shape = [2, 8]")

@@ -13,15 +13,14 @@ from typing import NamedTuple
 import msgspec
 
 from parity.core.names import MODEL
-from parity.pairs.activations.matching import outputs_apart
-from parity.pairs.activations.values import SAME
-from parity.pairs.resolve import Resolved, Run, Values, exchanged
+from parity.pairs.resolve import Resolved, Run, Values, agrees, exchanged
 from parity.pairs.weights.links import Ambiguity
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
 
 MOST_RUNS = 6  # exchanges that are tried; layers whose paths differ only in numbers are exchanged together
 MOST_NAMES = 6  # at most so many names in a sentence
+FOUND = ": found by running both models"
 Choice = Sequence[Entry]
 
 
@@ -57,8 +56,14 @@ def assume(resolved: Resolved, named: Sequence[Ambiguity], torch: Survey, torch_
     trials = _Trials(resolved, torch, torch_values, run)
     if trials.agree:
         return trials.ended(trials.assumed())
-    mapping = msgspec.structs.replace(trials.assumed(), exchanged=trials.exchanged(named))
+    found = resolved.mapping.exchanged or trials.exchanged(named)
+    mapping = msgspec.structs.replace(trials.assumed(), exchanged=found)
     return trials.ended(mapping)
+
+
+def unresolved(ambiguities: Sequence[Ambiguity]) -> list[str]:
+    """Return sentences on choices that were never tried, because the models cannot be run yet."""
+    return [_open(group, "running would tell") for group in _together((each, 0) for each in ambiguities)]
 
 
 class _Trials:
@@ -78,10 +83,10 @@ class _Trials:
         sentences, contradicted = list(self.resolved.mapping.assumptions), []
         decided = zip(self.resolved.ambiguities, self.resolved.chosen, strict=True)
         undecided = self.resolved.undecided
-        groups = _together(
-            (ambiguity, choice) for ambiguity, choice in decided if (ambiguity.place or MODEL) not in undecided
-        )
-        for group in groups:
+        for group in _together(decided):
+            if any((ambiguity.place or MODEL) in undecided for ambiguity in group.ambiguities):
+                sentences.append(_open(group))
+                continue
             harmless = self._is_harmless(group, group.others[0]) if self.agree and group.others else None
             sentences.append(_sentence(group, harmless))
             if harmless is False and group.ambiguities[0].counted and not group.is_first:
@@ -121,7 +126,7 @@ class _Trials:
         return self._agrees(self.run(mapping)[1])
 
     def _agrees(self, values: Values) -> bool:
-        return outputs_apart(self.torch, self.torch_values, values) <= SAME
+        return agrees(self.torch, self.torch_values, values)
 
 
 def _together(chosen: Iterable[tuple[Ambiguity, int]]) -> list[_EqualAmbiguities]:
@@ -143,13 +148,22 @@ def _sentence(group: _EqualAmbiguities, harmless: bool | None) -> str:
     assumption = f"{_taken(group.choice)}{alike}"
     if not group.others:
         moves = sorted({entry.rearrange for entry in group.choice if entry.rearrange})
-        return f"{assumption}, moved by {'; '.join(moves) or 'nothing'}: found by running both models"
+        return f"{assumption}, moved by {'; '.join(moves) or 'nothing'}{FOUND}"
     order = "creation" if group.ambiguities[0].counted else "execution"
     why = f"by order of {order}" if group.is_first else f"by what the models return, against the order of {order}"
     alternative = {None: "", True: "; the other way round matches too", False: "; the other way round differs"}[
         harmless
     ]
     return f"{assumption} ({why}){alternative}"
+
+
+def _open(group: _EqualAmbiguities, why: str = "nothing tells which is right") -> str:
+    """Say what was taken of weights that running tells nothing about, and how else they could be read."""
+    taken = _sentence(group, None).removesuffix(FOUND)
+    if not group.others:
+        return f"{taken}: {why}"
+    other = _taken(group.ambiguities[0].choices[group.others[0]]).rpartition(" to be ")[2]
+    return f"{taken}; the other reading is {other}: {why}"
 
 
 def _taken(choice: Choice) -> str:

@@ -15,10 +15,10 @@ from parity.pairs.evidence import Evidence
 from parity.pairs.expect import apply_expected
 from parity.pairs.experiment import Experiment
 from parity.pairs.file import PairFile
-from parity.pairs.pair_causes import name_pair_causes, question_unfilled
+from parity.pairs.pair_causes import name_layout, name_pair_causes, question_unfilled
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.sources import add_sources
-from parity.pairs.suggest import layout, loading, suggestions
+from parity.pairs.suggest import layout, loading, order_of_axes, suggestions
 from parity.pairs.untested import constants, gradients, not_run, unnamed
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
@@ -42,7 +42,9 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
         resources.check(file.case, resources.of_pair(survey.read(Path(prepared.context.survey))), folder)
     except BackendError as error:
-        return failed(file.case.name, BackendError(f"{error}{_rerun_hint(file)}"))
+        result = failed(file.case.name, error)
+        result.reason += _rerun_hint(file)
+        return result
     answers = both({backend: _job(file, backend.name, folder, prepared, RUNS[backend.name]) for backend in backends})
     if failures := [answer.message for answer in answers.values() if answer.status != "done"]:
         result = CaseResult(case=file.case.name, verdict="error", reason="\n".join(failures) + _rerun_hint(file))
@@ -90,6 +92,9 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
     has_layout = pair.outputs or (result.matched and result.matched.layouts)
     if result.verdict == "diverged" and not has_layout and len(outputs := evidence.outputs()) == 1:
         result.suggestions += [suggestion for key in outputs for suggestion in layout(key, *outputs[key])]
+        for key, sides in outputs.items():
+            if axes := order_of_axes(*sides):
+                name_layout(result, key, axes)
     return result
 
 

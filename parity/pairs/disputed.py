@@ -10,10 +10,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from parity.pairs.activations.matching import outputs_apart
-from parity.pairs.activations.values import SAME
 from parity.pairs.built import Built
-from parity.pairs.resolve import Resolved, Run, Values
+from parity.pairs.resolve import Resolved, Run, Values, agrees
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.trace.mapping import Entry, Mapping, Unlike
@@ -121,10 +119,10 @@ def resolved(proposal: Proposal, found: Found, sides: Sides, torch_values: Value
     loaded = solve(proposal)
     if found.disputed:
 
-        def agrees(values: Values) -> bool:
-            return outputs_apart(sides.torch, torch_values, values) <= SAME
+        def equal(values: Values) -> bool:
+            return agrees(sides.torch, torch_values, values)
 
-        loaded = _Deciding(proposal, found.disputed, solve, run, agrees).decided(loaded)
+        loaded = _Deciding(proposal, found.disputed, solve, run, equal).decided(loaded)
     told = [*loaded.mapping.assumptions, *found.assumptions]
     return loaded._replace(mapping=replace(loaded.mapping, assumptions=told))
 

@@ -9,6 +9,7 @@ from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import Mapping
 
 SUM = "weights.sum"  # a torch weight that Keras holds only as part of a sum
+LAYOUT = "output.layout"  # an output's axes stand in another order
 VALUES = "buffer.values"  # values that both builders compute and that differ
 UNTOUCHED = "weight_decay.without_gradient"
 DECAYED = ("weight_decay.value", "adamw.weight_decay")
@@ -23,6 +24,14 @@ def name_pair_causes(result: CaseResult, mapping: Mapping, reference: Trace, can
     _name_exchange(result, mapping)
     _name_values(result, mapping)
     _name_decay(result, reference, candidate)
+
+
+def name_layout(result: CaseResult, key: str, layout: str) -> None:
+    """Name the order of axes in which Keras's only output holds torch's numbers; what is unknown follows from it."""
+    torch, _, keras = layout.partition(" -> ")
+    result.causes = [cause for cause in result.causes if cause["id"] != UNKNOWN]
+    evidence = f'the same numbers in another order of axes: say keras_layout = "{layout}" in [outputs], or transpose'
+    result.causes.append({"id": LAYOUT, "where": key, "torch": torch, "keras": keras, "evidence": evidence})
 
 
 def question_unfilled(result: CaseResult, mapping: Mapping) -> None:

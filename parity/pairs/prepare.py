@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from parity.config.pair import Pair
+from parity.config.pair import Ignore, Pair
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.core.threads import begun, ended
@@ -18,16 +18,18 @@ from parity.pairs import disputed
 from parity.pairs.activations.dropping import in_training
 from parity.pairs.activations.layouts import given_orders
 from parity.pairs.activations.matching import match
-from parity.pairs.assume import assume
+from parity.pairs.assume import assume, unresolved
 from parity.pairs.built import Built, moved, read
 from parity.pairs.file import PairFile
+from parity.pairs.image_axes import unlike_axes
+from parity.pairs.readings import chosen
 from parity.pairs.resolve import Resolved, resolve
 from parity.pairs.show import complaint
-from parity.pairs.weights.propose import Proposal, propose
+from parity.pairs.weights.propose import Proposal, Reading, propose
 from parity.runtime.job import SurveyJob
 from parity.runtime.runner import Worker
 from parity.trace import survey
-from parity.trace.mapping import Mapping, PairContext, UnmappedError
+from parity.trace.mapping import MappedError, Mapping, Matching, PairContext, UnmappedError
 from parity.trace.survey import Survey
 
 Surveyed = tuple[Survey, dict[str, Array]]
@@ -52,11 +54,21 @@ def prepare(file: PairFile, backends: dict[str, Worker], folder: Path) -> Prepar
     reference = begun(lambda: survey_torch(file, backends["torch"], folder))
     try:
         structure = _survey_keras(file, backends["keras"], folder, None)
-    except (UsageError, BackendError):
+    except BackendError as error:
         wait([reference])  # the next pair must find torch's process idle; a signal interrupts this wait
+        raise BackendError("\n".join([str(error), *_hints(file, folder)])) from None
+    except UsageError:
+        wait([reference])
         raise
     ended(reference)
     return prepare_keras(file, backends["keras"], folder, structure)
+
+
+def _hints(file: PairFile, folder: Path) -> list[str]:
+    """Return what may explain that Keras's model cannot be called, if torch's could be surveyed."""
+    torch = Path(place(folder, "torch"))
+    assert isinstance(file.case.model, Pair)
+    return list(unlike_axes(file.case.model, survey.read(torch))) if (torch / survey.FILE).exists() else []
 
 
 def place(folder: Path, side: str) -> str:
@@ -89,29 +101,82 @@ def prepare_keras(file: PairFile, backend: Worker, folder: Path, structure: Surv
             "record torch first into the same --out, or copy its recording there"
         )
     structure = structure or _survey_keras(file, backend, folder, None)
-    reference, values = survey.read(torch), survey.activations(torch)
+    reference = survey.read(torch)
     built = read(torch, Path(place(folder, "keras")))
-    proposal = propose(reference, structure[0], file.case.model, built)
-    if proposal.mapping.unplaced:
-        message = f"{file.case.name}: weights without a counterpart:\n{complaint(proposal.mapping)}"
-        raise UnmappedError(message, proposal.mapping)
+    try:
+        first = propose(reference, structure[0], file.case.model, built)
+    except UsageError as error:  # by a rule of the user's: what is found without rules helps to write one
+        free = msgspec.structs.replace(file.case.model, weights=[], ignore=Ignore())
+        raise UnmappedError(str(error), propose(reference, structure[0], free, built).mapping) from None
+    try:
+        return _prepared(file, backend, folder, structure[0], built)
+    except UnmappedError:
+        raise
+    except UsageError as error:
+        raise UnmappedError(str(error), first.mapping) from None
+    except BackendError as error:
+        raise MappedError(str(error), first.mapping) from None
+
+
+def _prepared(file: PairFile, backend: Worker, folder: Path, keras: Survey, built: Built) -> Prepared:
+    """Decide by running what the weights' names, shapes and order leave open, and match the activations.
+
+    Raises UsageError (UnmappedError if a weight has no counterpart) and BackendError.
+    """
+    pair = file.case.model
+    assert isinstance(pair, Pair)
+    torch = Path(place(folder, "torch"))
+    reference, values = survey.read(torch), survey.activations(torch)
+    last: dict[bytes, Surveyed] = {}
 
     def run(mapping: Mapping) -> Surveyed:
-        return _survey_keras(file, backend, folder, mapping)
+        entries = msgspec.json.encode(mapping.entries)
+        if entries not in last:
+            last.clear()  # a further run overwrites what the last one returned
+            last[entries] = _survey_keras(file, backend, folder, mapping)
+        return last[entries]
+
+    def read_as(reading: Reading) -> Proposal:
+        return propose(reference, keras, pair, built, reading)
+
+    proposal = chosen(read_as, reference, values, run)
+    if proposal.mapping.unplaced:
+        raise _unmapped(file, proposal, list(unlike_axes(pair, reference, keras)))
 
     def solve(proposal: Proposal) -> Resolved:
         return assume(resolve(proposal, reference, values, run), proposal.named, reference, values, run)
 
-    sides = disputed.Sides(reference, structure[0])
+    sides = disputed.Sides(reference, keras)
     found = disputed.find(proposal.mapping, sides, built, lambda: _drawn(file, backend, folder, built))
     resolved = disputed.resolved(proposal, found, sides, values, solve, run)
-    surveyed = msgspec.structs.replace(resolved.survey, rehearsal=structure[0].rehearsal)
+    surveyed = msgspec.structs.replace(resolved.survey, rehearsal=keras.rehearsal)
     given = given_orders(file.case.model)
-    matching = match(reference, values, surveyed, resolved.values, resolved.mapping, given)
-    if file.case.model.train:
+    matched = match(reference, values, surveyed, resolved.values, resolved.mapping, given)
+    matching = _without_shifted(matched, resolved.mapping)
+    if pair.train:
         matching = in_training(matching, reference, resolved.survey)
-    context = PairContext(search=file.search, survey=str(torch), mapping=resolved.mapping, matching=matching)
+    told = [*resolved.mapping.assumptions, *unlike_axes(pair, reference, keras)]
+    mapping = msgspec.structs.replace(resolved.mapping, assumptions=told)
+    context = PairContext(search=file.search, survey=str(torch), mapping=mapping, matching=matching)
     return Prepared(context, resolved.undecided)
+
+
+def _without_shifted(matching: Matching, mapping: Mapping) -> Matching:
+    """Return the matching without the inputs of modules of whose weights Keras has a slice: its indices are others."""
+    modules = {name.rpartition(".")[0] for entry in mapping.entries if entry.slice for name in entry.torch}
+    matches = [
+        msgspec.structs.replace(each, inputs=None) if each.torch.partition("#")[0] in modules else each
+        for each in matching.matches
+    ]
+    return msgspec.structs.replace(matching, matches=matches)
+
+
+def _unmapped(file: PairFile, proposal: Proposal, hints: list[str]) -> UnmappedError:
+    """Return the error on weights without a counterpart, with what was found of the others and what is open there."""
+    told = [*proposal.mapping.assumptions, *unresolved(proposal.ambiguities)]
+    mapping = msgspec.structs.replace(proposal.mapping, assumptions=told)
+    complaints = "\n".join([complaint(mapping), *hints])
+    return UnmappedError(f"{file.case.name}: weights without a counterpart:\n{complaints}", mapping)
 
 
 def _drawn(file: PairFile, backend: Worker, folder: Path, built: Built) -> set[str]:

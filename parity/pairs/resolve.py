@@ -1,8 +1,10 @@
 """Decide what names, shapes and order could not tell about the weights, by running.
 
-Wherever the weight mapping leaves a choice, Keras's model runs with each alternative. Right is the one with which it
-reproduces, from that module on, what torch's modules returned. A run costs seconds: so what won at one layer is tried
-at once at all layers whose paths differ only in numbers, and a layer that is reproduced already is not tried at all.
+Wherever the weight mapping leaves a choice, Keras's model runs with each alternative. Right is the one with which both
+models return the same, or else the one with which Keras's reproduces most of what torch's modules returned behind all
+that is ambiguous. What an ambiguous module itself returns proves nothing where several get the same input: each weight
+gives its own tensor, wherever it is put. A run costs seconds: so what won at one layer is tried at once at all layers
+like it, and a layer that is reproduced already is not tried at all.
 """
 
 import heapq
@@ -50,6 +52,39 @@ class Resolved(NamedTuple):
     chosen: Chosen = ()
 
 
+class Reproduced:
+    """What Keras's model returned in one run, in which torch's tensors are looked for."""
+
+    def __init__(self, values: Values) -> None:
+        self.by_size: dict[int, list[Tensor]] = {}
+        for array in values.values():
+            self.by_size.setdefault(array.size, []).append(Tensor(array))
+
+    def has(self, torch: Tensor) -> bool:
+        """Return whether some layer returned the same tensor."""
+        fits = (fit(torch, keras) for keras in self.by_size.get(torch.size, []) if could_be_same(torch, keras))
+        return any(fitted is not None and fitted.distance <= SAME for fitted in fits)
+
+    def count(self, survey: Survey, values: Values) -> int:
+        """Return how many of torch's tensors were reproduced; one number everywhere is no evidence."""
+        tensors = [Tensor(values[seen.key]) for seen in survey.outputs if seen.key in values]
+        return sum(not tensor.is_constant and self.has(tensor) for tensor in tensors)
+
+
+def agrees(torch: Survey, torch_values: Values, keras_values: Values) -> bool:
+    """Return whether both models return the same, in some order of axes where their shapes differ."""
+    if outputs_apart(torch, torch_values, keras_values) <= SAME:
+        return True
+    keys = [seen.key for seen in torch.outputs if is_output(seen.key)]
+    if not keys or any(key not in torch_values or key not in keras_values for key in keys):
+        return False
+    tensors = [(Tensor(torch_values[key]), Tensor(keras_values[key])) for key in keys]
+    if all(ours.array.shape == theirs.array.shape or ours.is_constant for ours, theirs in tensors):
+        return False
+    fits = [fit(*pair) for pair in tensors]
+    return all(fitted is not None and fitted.distance <= SAME for fitted in fits)
+
+
 def resolve(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> Resolved:
     """Decide the ambiguities of a proposal by running Keras's model.
 
@@ -83,6 +118,7 @@ class _Resolution:
         self.evidence: dict[str, str] = {}  # path pattern of an ambiguous module -> that of the module that decided it
         self.hopeless: set[str] = set()  # path patterns of modules where running told nothing
         self.distances_by_choice: dict[tuple[Chosen, int], list[float]] = {}
+        self.agreed: dict[Chosen, bool] = {}  # whether the models agree with these choices
         self.runs = 0
         self.ran: Chosen | None = None
         self._run_if_changed()
@@ -103,8 +139,11 @@ class _Resolution:
 
     def _resolve_all_if_equal(self) -> None:
         """Count all ambiguities as decided if the models return the same."""
-        if outputs_apart(self.torch, self.torch_values, self.values) <= SAME:
+        if self._agree():
             self.decided.update(range(len(self.ambiguities)))
+
+    def _agree(self) -> bool:
+        return agrees(self.torch, self.torch_values, self.values)
 
     def _run_if_changed(self) -> None:
         """Run Keras's model with the current choices, unless the last run was with these."""
@@ -112,9 +151,7 @@ class _Resolution:
             return
         self.survey, self.values = self.run(self._mapping())
         self.ran, self.runs = self.chosen, self.runs + 1
-        self.keras_by_size: dict[int, list[Tensor]] = {}
-        for array in self.values.values():
-            self.keras_by_size.setdefault(array.size, []).append(Tensor(array))
+        self.reproduced = Reproduced(self.values)
 
     def _mapping(self) -> Mapping:
         """Return the proposed mapping with the current choices."""
@@ -129,19 +166,22 @@ class _Resolution:
 
         A single tensor may depend on several ambiguities, so that only a combination of choices reproduces it.
         """
-        chosen_before = self.chosen
+        chosen_before, likeliest = self.chosen, self.chosen
         for end in range(number + 1, len(self.ambiguities) + 1):
             group = range(number, end)
             sizes = [range(len(self.ambiguities[i].choices)) for i in group]
             choices = list(itertools.product(*sizes))
             if not self._is_worth_trying(group, len(choices)):
                 break
-            winner = self._winner(group, choices)
+            best = self._best(group, choices)
             self.chosen = chosen_before
-            if winner:
-                self._keep(group, winner)
+            if len(best) == 1:
+                self._keep(group, best[0])
                 return
-        self.hopeless.add(_pattern(self.ambiguities[number].place))
+            if end == number + 1 and self.chosen[number : number + 1] not in best:
+                likeliest = (*self.chosen[:number], *best[0], *self.chosen[end:])
+        self.chosen = likeliest
+        self.hopeless.add(_relative(self.ambiguities[number].place))
 
     def _is_worth_trying(self, group: range, count: int) -> bool:
         """Return whether a group of ambiguities, with so many combinations of choices, is worth the runs."""
@@ -149,29 +189,53 @@ class _Resolution:
         too_much_together = len(group) > 1 and (
             count > MOST_TOGETHER
             or last - first >= LOOK_AHEAD
-            or _pattern(self.ambiguities[group[0]].place) in self.hopeless
+            or _relative(self.ambiguities[group[0]].place) in self.hopeless
         )
         return not too_much_together and self.runs + count < MOST_RUNS
 
-    def _winner(self, group: range, choices: list[Chosen]) -> Chosen | None:
-        """Return the choices with which Keras reproduces a tensor that it does not reproduce with any others."""
+    def _best(self, group: range, choices: list[Chosen]) -> list[Chosen]:
+        """Return the choices of which the evidence is best, in their order: a single one if it tells."""
         start = self._start(self.ambiguities[group[0]].place)
         current = self.chosen[group.start : group.stop]
-        choices = sorted(choices, key=lambda chosen: chosen != current)  # the current choice first: it costs no run
-        columns = list(zip(*(self._tried(group, chosen, start) for chosen in choices), strict=True))
-        for limit in (SAME, CLOSE):  # a reproduced tensor is better evidence than one that is merely close
-            for position, distances in enumerate(columns, start):
-                nearest, second = heapq.nsmallest(2, distances)
-                if nearest <= limit and second > SAME and nearest < CLEARLY * second:
-                    self.evidence[_pattern(self.ambiguities[group[0]].place)] = _pattern(self.seen[position].module)
-                    return choices[distances.index(nearest)]
-        return None
+        ordered = sorted(choices, key=lambda chosen: chosen != current)  # the current choice first: it costs no run
+        distances = {}
+        for chosen in ordered:
+            distances[chosen] = self._tried(group, chosen, start)
+            if self.agreed[self.chosen]:
+                return [chosen]
+        behind = self._behind(group, start)
+        for positions, limit in ((behind, SAME), (behind, CLOSE), (range(len(distances[current])), SAME)):
+            best = _nearest({chosen: distances[chosen] for chosen in choices}, positions, limit)
+            if len(best) == 1 and positions == behind:
+                self._note_evidence(group, start, distances, best[0], limit)
+            if len(best) < len(choices):
+                return best
+        return choices
+
+    def _behind(self, group: range, start: int) -> range:
+        """Return the numbers of the tensors, from `start` on, that follow all modules whose counterparts are open."""
+        modules = {module for i in group for module in _exchangeable(self.ambiguities[i])}
+        called = [number for number, seen in enumerate(self.seen) if seen.module in modules]
+        first = {self.seen[number].module: number for number in reversed(called)}
+        window = range(start, min(start + LOOK_AHEAD, len(self.tensors)))
+        return range(max((number + 1 - start for number in first.values()), default=0), len(window))
+
+    def _note_evidence(
+        self, group: range, start: int, distances: dict[Chosen, list[float]], winner: Chosen, limit: float
+    ) -> None:
+        """Remember of which module the tensor is that decided, for layers of the same kind."""
+        for position, distance in enumerate(distances[winner]):
+            if distance <= limit and any(other[position] > SAME for other in distances.values()):
+                place = _pattern(self.ambiguities[group[0]].place)
+                self.evidence[place] = _pattern(self.seen[start + position].module)
+                return
 
     def _tried(self, group: range, chosen: Chosen, start: int) -> list[float]:
         """Return how far Keras is from torch's tensors, from `start` on, with these choices for a group."""
         self.chosen = (*self.chosen[: group.start], *chosen, *self.chosen[group.stop :])
         if (self.chosen, start) not in self.distances_by_choice:
             self._run_if_changed()
+            self.agreed[self.chosen] = self._agree()
             window = range(start, min(start + LOOK_AHEAD, len(self.tensors)))
             self.distances_by_choice[self.chosen, start] = [self._distance(position) for position in window]
         return self.distances_by_choice[self.chosen, start]
@@ -188,9 +252,9 @@ class _Resolution:
         if is_output(key) and key in self.values:
             fitted = fit(torch, Tensor(self.values[key]))
             return fitted.distance if fitted else float("inf")
-        if self._is_reproduced(torch):
+        if self.reproduced.has(torch):
             return 0.0
-        same_size = self.keras_by_size.get(torch.size, [])
+        same_size = self.reproduced.by_size.get(torch.size, [])
         sampled = sampled_distances(torch, same_size)
         fits = [
             fit(torch, same_size[position])
@@ -198,25 +262,20 @@ class _Resolution:
         ]
         return min((fitted.distance for fitted in fits if fitted), default=float("inf"))
 
-    def _is_reproduced(self, torch: Tensor) -> bool:
-        """Return whether Keras's last run has the same tensor."""
-        fits = (fit(torch, keras) for keras in self.keras_by_size.get(torch.size, []) if could_be_same(torch, keras))
-        return any(fitted is not None and fitted.distance <= SAME for fitted in fits)
-
     def _keep(self, group: range, winner: Chosen) -> None:
-        """Choose for good in this group, and for now at later ambiguities whose paths differ only in numbers."""
+        """Choose for good in this group, and for now at other ambiguities of the same kind."""
         chosen = list(self.chosen)
         for number, choice in zip(group, winner, strict=True):
             self.decided.add(number)
             chosen[number] = choice
-            for later in range(group.stop, len(self.ambiguities)):
-                if later not in self.decided and self._kind(number) == self._kind(later):
-                    chosen[later] = choice
+            for other in range(len(self.ambiguities)):
+                if other not in (*self.decided, *group) and self._kind(number) == self._kind(other):
+                    chosen[other] = choice
         self.chosen = tuple(chosen)
 
     def _kind(self, number: int) -> tuple[str, int]:
         ambiguity = self.ambiguities[number]
-        return _pattern(ambiguity.place), len(ambiguity.choices)
+        return _relative(ambiguity.place), len(ambiguity.choices)
 
     def _is_confirmed(self, number: int) -> bool:
         """Return whether the last run confirms the current choice of an ambiguity.
@@ -240,7 +299,7 @@ class _Resolution:
 
     def _shows_equality(self, position: int) -> bool:
         tensor = self.tensors[position]
-        return not tensor.is_constant and self._is_reproduced(tensor)
+        return not tensor.is_constant and self.reproduced.has(tensor)
 
     def _around(self, ambiguity: Ambiguity) -> str | None:
         """Return the nearest module that contains all ambiguous weights and returned something."""
@@ -258,6 +317,36 @@ class _Resolution:
                 if seen.module == path or seen.module.startswith(f"{path}."):
                     return number
         return 0
+
+
+def _nearest(distances: dict[Chosen, list[float]], positions: range, limit: float) -> list[Chosen]:
+    """Return the choices with most tensors reproduced at these positions; or, to a larger limit, the clearly nearest.
+
+    All choices are returned if they are equally good.
+    """
+    choices = list(distances)
+    if limit == SAME:
+        counts = {chosen: sum(distances[chosen][each] <= SAME for each in positions) for chosen in choices}
+        return [chosen for chosen in choices if counts[chosen] == max(counts.values())]
+    for position in positions:
+        column = [distances[chosen][position] for chosen in choices]
+        nearest, second = heapq.nsmallest(2, column)
+        if nearest <= limit and second > SAME and nearest < CLEARLY * second:
+            return [choices[column.index(nearest)]]
+    return choices
+
+
+def _exchangeable(ambiguity: Ambiguity) -> set[str]:
+    """Return torch's modules that the choices give different counterparts; those only moved otherwise are left out."""
+    pairs = [{(*entry.torch, "", *entry.keras) for entry in choice} for choice in ambiguity.choices]
+    if all(other == pairs[0] for other in pairs):
+        return set()
+    return {name.rpartition(".")[0] for choice in ambiguity.choices for entry in choice for name in entry.torch}
+
+
+def _relative(path: str) -> str:
+    """Return the last two names of a path without numbers: equal layers of two towers become equal."""
+    return ".".join(_pattern(path).split(".")[-2:])
 
 
 def _pattern(path: str) -> str:

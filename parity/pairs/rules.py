@@ -2,7 +2,8 @@
 
 A name may hold placeholders: {i} stands for a part of one component of the path, the same on both sides. A Keras
 weight may be given by its name, by the framework's own name, or by the end of either. "..." at the start of a name
-stands for the beginning of the first name in the same list.
+stands for the beginning of the first name in the same list. Two names that end in ** say that the weights within the
+one module are those within the other, and leave it to the program which is which.
 """
 
 import fnmatch
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from parity.config.pair import WeightRule
+from parity.config.pair import PREFIX, WeightRule
 from parity.core.errors import UsageError, nearest
 from parity.pairs.patterns import tidy
 from parity.trace.mapping import Entry
@@ -25,6 +26,17 @@ class Ruled(NamedTuple):
 
     entry: Entry
     is_open: bool
+
+
+class Within(NamedTuple):
+    """Two modules whose weights belong together: torch's by its path, Keras's by the names of its weights."""
+
+    torch: str
+    keras: frozenset[str]
+
+    def has(self, module: str) -> bool:
+        """Return whether a module of torch's is within torch's."""
+        return not self.torch or module == self.torch or module.startswith(f"{self.torch}.")
 
 
 class _Weights:
@@ -81,6 +93,7 @@ def ruled(torch: Survey, keras: Survey, rules: Iterable[WeightRule]) -> list[Rul
     entries = [
         Ruled(_entry(rule, torch_names, keras_names), _is_open(rule))
         for rule in rules
+        if not rule.is_prefix
         for torch_names, keras_names in _expanded(rule, *sides)
     ]
     for side in ("torch", "keras"):
@@ -91,14 +104,53 @@ def ruled(torch: Survey, keras: Survey, rules: Iterable[WeightRule]) -> list[Rul
     return entries
 
 
+def prefixed(torch: Survey, keras: Survey, rules: Iterable[WeightRule]) -> list[Within]:
+    """Return the modules of the rules whose names end in **, each once for everything that placeholders stand for.
+
+    Raises UsageError if a side has no weight within such a module.
+    """
+    holders = list(dict.fromkeys(path for weight in torch.weights for path in ("", *_around(weight.module))))
+    found = []
+    for rule in rules:
+        if not rule.is_prefix:
+            continue
+        texts = [str(name).removesuffix(PREFIX).rstrip("./") for name in (rule.torch, rule.keras)]
+        paths = [match for path in holders if (match := _pattern(texts[0]).fullmatch(path))]
+        if not paths:
+            raise UsageError(f"[[weights]]: torch has no weight within {rule.torch!r}{nearest(texts[0], holders)}")
+        found += [Within(path[0], _within(keras, _filled(texts[1], path.groupdict()))) for path in paths]
+    return found
+
+
+def _within(keras: Survey, path: str) -> frozenset[str]:
+    """Return Keras's weights within a layer, given by its path or the end of it.
+
+    Raises UsageError if there is none.
+    """
+    by_name = {name: weight.name for weight in keras.weights for name in (weight.name, *weight.also)}
+    names = [name for name in by_name if not path or name.startswith(f"{path}/")]
+    names = names or [name for name in by_name if f"/{path}/" in name]
+    if not names:
+        layers = {around for name in by_name for around in _around(name.rpartition("/")[0], "/")}
+        raise UsageError(f"[[weights]]: keras has no weight within {path!r}{nearest(path, layers)}")
+    return frozenset(by_name[name] for name in names)
+
+
+def _around(path: str, separator: str = ".") -> list[str]:
+    """Return a path and those of all that is around it."""
+    parts = path.split(separator)
+    return [separator.join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
 def _is_open(rule: WeightRule) -> bool:
-    return not (rule.rearrange or rule.order or rule.each) and rule.combine == "join"
+    return not (rule.slice or rule.rearrange or rule.order or rule.each) and rule.combine == "join"
 
 
 def _entry(rule: WeightRule, torch: list[str], keras: list[str]) -> Entry:
     return Entry(
         torch=torch,
         keras=keras,
+        slice=rule.slice,
         rearrange=rule.rearrange if ";" in rule.rearrange else tidy(rule.rearrange),
         sizes=rule.sizes,
         order=rule.order,
@@ -145,6 +197,15 @@ def _listed(given: str | list[str], separator: str) -> list[str]:
 
 def _values(text: str, weights: _Weights) -> Iterator[dict[str, str]]:
     """Yield what the placeholders of a name can stand for, as one dict for each weight that matches."""
+    pattern = _pattern(text)
+    for name in weights.names:
+        match = pattern.fullmatch(name)
+        if match:
+            yield match.groupdict()
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """Return the pattern of a name with placeholders; one that comes twice stands for the same both times."""
     seen: set[str] = set()
 
     def group(placeholder: re.Match[str]) -> str:
@@ -153,11 +214,7 @@ def _values(text: str, weights: _Weights) -> Iterator[dict[str, str]]:
         seen.add(name)
         return f"(?P={name})" if is_repeated else f"(?P<{name}>[^./]+?)"
 
-    pattern = re.compile(re.sub(r"\\\{\w+\\\}", group, re.escape(text)))
-    for name in weights.names:
-        match = pattern.fullmatch(name)
-        if match:
-            yield match.groupdict()
+    return re.compile(re.sub(r"\\\{\w+\\\}", group, re.escape(text)))
 
 
 def _filled(text: str, values: dict[str, str]) -> str:

@@ -2,13 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from parity.pairs.patterns import IDENTITY
 from parity.trace.mapping import Entry, Mapping, Unplaced
 from parity.trace.survey import Survey
 
+FIELDS = ("slice", "rearrange", "sizes", "order", "each", "combine")  # what a rule says beside the names
+LISTED = ("", "torch", "keras", "torch: ", "keras: ")  # in the place of Keras's name where a weight has no counterpart
 NUMBER = re.compile(r"\d+")
 HINT = "say in [[weights]] which belong together, or in [ignore] what the other side does not need"
 
@@ -16,18 +18,30 @@ HINT = "say in [[weights]] which belong together, or in [ignore] what the other 
 def table(mapping: Mapping, torch: Survey | None = None, keras: Survey | None = None) -> str:
     """List each entry: torch's weights, how their axes move and how the entry was found, and Keras's weights below.
 
-    Shapes are added where a survey is given.
+    Entries that differ only in a number are one, with {i} in its place. Shapes are added where a survey is given.
     """
     shapes = {weight.name: weight.shape for survey in (torch, keras) if survey for weight in survey.weights}
-    lines = [line for entry in mapping.entries for line in _entry(entry, shapes)]
-    lines += [f"{weight.side}: {weight.name} {list(weight.shape)} (not found)" for weight in mapping.unplaced]
-    lines += [f"{name}{_shape(name, shapes)} (constant: no counterpart needed)" for name in mapping.constants]
-    return "\n".join(lines + [f"{name}{_shape(name, shapes)} (ignored)" for name in mapping.ignored])
+    shapes |= {weight.name: weight.shape for weight in mapping.unplaced}
+    lines = [line for group in _alike(mapping.entries, shapes) for line in _entry(group, shapes)]
+    sides = {weight.name: f"{weight.side}: " for weight in mapping.unplaced}
+    for names, what in (
+        (sides, "not found"),
+        (mapping.constants, "constant: no counterpart needed"),
+        (mapping.ignored, "ignored"),
+    ):
+        for group in _alike([Entry(torch=[name], keras=[sides.get(name, "")]) for name in names], shapes):
+            name, first = group.shown.torch[0], group.entries[0].torch[0]
+            lines.append(f"{sides.get(first, '')}{name}{_shape(first, shapes)} ({what}){group.numbers}")
+    return "\n".join(lines)
 
 
 def complaint(mapping: Mapping) -> str:
     """List the weights without a counterpart and what to do about it, with a rule for the first one as an example."""
-    return "\n".join([*map(_missing, mapping.unplaced), HINT, *_rule(mapping.unplaced)])
+    unplaced = {weight.name: weight for weight in mapping.unplaced}
+    shapes = {weight.name: weight.shape for weight in mapping.unplaced}
+    groups = _alike([Entry(torch=[weight.name], keras=[weight.side]) for weight in mapping.unplaced], shapes)
+    lines = [_missing(unplaced[group.entries[0].torch[0]], group) for group in groups]
+    return "\n".join([*lines, HINT, *_rule(mapping.unplaced)])
 
 
 def as_toml(mapping: Mapping, torch: Survey | None = None) -> str:
@@ -40,12 +54,51 @@ def as_toml(mapping: Mapping, torch: Survey | None = None) -> str:
     return "\n".join(_section(entry, vectors.issuperset(first.torch)) for entry, first in _compressed(mapping))
 
 
-def _entry(entry: Entry, shapes: dict[str, tuple[int, ...]]) -> Iterator[str]:
-    torch_names = " + ".join(f"{name}{_shape(name, shapes)}" for name in entry.torch)
-    moves = _pattern(entry)
-    yield f"{torch_names}{f': {moves}' if moves else ''} (by {entry.by})"
-    for name in entry.keras:
-        yield f"    {name}{_shape(name, shapes)}"
+class _Group(NamedTuple):
+    """Entries that differ only in a number, and how they are shown: as one, with {i} in its place.
+
+    `values` are what {i} stands for; empty if it is a single entry, shown as it is.
+    """
+
+    shown: Entry
+    entries: list[Entry]
+    values: list[str]
+
+    @property
+    def numbers(self) -> str:
+        """Return what {i} stands for, to be appended to a line."""
+        if not self.values:
+            return ""
+        numbers = sorted(map(int, self.values))
+        if numbers == list(range(numbers[0], numbers[-1] + 1)):
+            return f", i = {numbers[0]} to {numbers[-1]}"
+        return f", i = {', '.join(map(str, numbers))}"
+
+
+def _alike(entries: Iterable[Entry], shapes: dict[str, tuple[int, ...]]) -> list[_Group]:
+    """Group the entries that differ only in a number: moved alike, found alike, and of one shape."""
+    groups: dict[str, list[tuple[str, Entry, Entry]]] = {}
+    for entry in entries:
+        number, template = next(_templates(entry), ("", entry))
+        of_names = [shapes.get(name) for name in (*entry.torch, *entry.keras)]
+        groups.setdefault(repr((template, entry.by, of_names)), []).append((number, template, entry))
+    found = []
+    for group in groups.values():
+        own = [entry for _, _, entry in group]
+        is_one = len(group) > 1
+        values = [number for number, _, _ in group] if is_one else []
+        found.append(_Group(group[0][1] if is_one else own[0], own, values))
+    return found
+
+
+def _entry(group: _Group, shapes: dict[str, tuple[int, ...]]) -> Iterator[str]:
+    first = group.entries[0]
+    torch_names = zip(group.shown.torch, first.torch, strict=True)
+    moves = _pattern(first)
+    listed = " + ".join(f"{name}{_shape(own, shapes)}" for name, own in torch_names)
+    yield f"{listed}{f': {moves}' if moves else ''} (by {first.by}){group.numbers}"
+    for name, own in zip(group.shown.keras, first.keras, strict=True):
+        yield f"    {name}{_shape(own, shapes)}"
 
 
 def _shape(name: str, shapes: dict[str, tuple[int, ...]]) -> str:
@@ -53,17 +106,18 @@ def _shape(name: str, shapes: dict[str, tuple[int, ...]]) -> str:
 
 
 def _pattern(entry: Entry) -> str:
-    parts = [entry.rearrange, f"order {entry.order}" if entry.order else "", entry.each and f"each {entry.each}"]
+    parts = [entry.slice and f"slice {entry.slice}", entry.rearrange]
+    parts += [f"order {entry.order}" if entry.order else "", entry.each and f"each {entry.each}"]
     if entry.combine != "join":
         parts.append(entry.combine)
     return ", ".join(filter(None, parts))
 
 
-def _missing(weight: Unplaced) -> str:
-    of_this_size = f"of this size on the other side: {', '.join(weight.candidates)}"
-    candidates = of_this_size if weight.candidates else "no weight of the other side has this size"
+def _missing(weight: Unplaced, group: _Group) -> str:
+    of_this_size = f"free and of this size on the other side: {', '.join(weight.candidates)}"
+    candidates = of_this_size if weight.candidates else "no free weight of the other side has this size"
     note = f"; {weight.note}" if weight.note else ""
-    return f"  {weight.side}: {weight.name} {list(weight.shape)}; {candidates}{note}"
+    return f"  {weight.side}: {group.shown.torch[0]} {list(weight.shape)}{group.numbers}; {candidates}{note}"
 
 
 def _rule(unplaced: list[Unplaced]) -> Iterator[str]:
@@ -79,11 +133,12 @@ def _section(entry: Entry, is_vector: bool) -> str:
     A rule without `rearrange` lets the program find how axes move. Only for vectors is that certain to give the same
     entry again, so that other entries state that nothing moves.
     """
-    is_simple = entry.combine == "join" and not entry.order and not entry.each
+    is_simple = entry.combine == "join" and not entry.order and not entry.each and not entry.slice
     moves = entry.rearrange or ("" if is_vector or not is_simple else IDENTITY)
     fields: dict[str, Any] = {
         "torch": _single_or_list(entry.torch),
         "keras": _single_or_list(entry.keras),
+        "slice": entry.slice,
         "rearrange": moves,
     }
     fields |= {"sizes": entry.sizes, "order": entry.order, "each": entry.each}
@@ -112,24 +167,27 @@ def _compressed(mapping: Mapping) -> Iterator[tuple[Entry, Entry]]:
     names += [*mapping.constants, *mapping.ignored, *(weight.name for weight in mapping.unplaced)]
     groups: dict[str, list[Entry]] = {}
     for entry in mapping.entries:
-        templates = list(_templates(entry))
-        groups.setdefault(repr(templates[0]) if templates else repr(entry), []).append(entry)
+        _, template = next(_templates(entry), ("", entry))
+        groups.setdefault(repr(template), []).append(entry)
     for group in groups.values():
-        template = next(_templates(group[0]), None)
-        if len(group) > 1 and template and _stands_for(template, names) == len(group):
+        number, template = next(_templates(group[0]), ("", group[0]))
+        if len(group) > 1 and number and _stands_for(template, names) == len(group):
             yield template, group[0]
         else:
             yield from zip(group, group, strict=True)
 
 
-def _templates(entry: Entry) -> Iterator[Entry]:
-    """Yield the entry with {i} in place of the first number that all of its names share, if there is one."""
+def _templates(entry: Entry) -> Iterator[tuple[str, Entry]]:
+    """Yield the first number that all names of the entry share, and the entry with {i} in its place, if there is one.
+
+    Keras's name may be the name of a side, or missing, in an entry that only lists a weight.
+    """
     for number in NUMBER.findall(entry.torch[0]):
         pattern = re.compile(rf"(?<!\d){number}(?!\d)")
-        if all(pattern.search(name) for name in [*entry.torch, *entry.keras]):
+        if all(pattern.search(name) for name in [*entry.torch, *entry.keras] if name not in LISTED):
             sides = [[pattern.sub("{i}", name, count=1) for name in names] for names in (entry.torch, entry.keras)]
-            fields = {name: getattr(entry, name) for name in ("rearrange", "sizes", "order", "each", "combine")}
-            yield Entry(torch=sides[0], keras=sides[1], **fields)
+            fields = {name: getattr(entry, name) for name in FIELDS}
+            yield number, Entry(torch=sides[0], keras=sides[1], **fields)
             return
 
 

@@ -30,14 +30,19 @@ INHERENT = {
 
 def layout(key: str, torch: Array, keras: Array) -> list[Suggestion]:
     """Suggest an [outputs] section if a model's only output holds torch's very numbers in another order of axes."""
+    moved = order_of_axes(torch, keras)
+    toml = f'[outputs.output]\nkeras_layout = "{moved}"\n'
+    return [Suggestion(why=f"{key} holds the same numbers in another order of axes", toml=toml)] if moved else []
+
+
+def order_of_axes(torch: Array, keras: Array) -> str:
+    """Return the pattern from torch's axes to Keras's if they hold the same numbers in another order; else ""."""
     fitted = fit(Tensor(torch), Tensor(keras))
     moved = fitted and tuple(keras.shape[axis] for axis in fitted.order) == torch.shape
     if not fitted or not moved or fitted.distance > SAME or fitted.order == tuple(range(keras.ndim)):
-        return []
+        return ""
     axes = [f"axis{number}" for number in range(torch.ndim)]
-    keras_axes = [axes[fitted.order.index(axis)] for axis in range(keras.ndim)]
-    toml = f'[outputs.output]\nkeras_layout = "{" ".join(axes)} -> {" ".join(keras_axes)}"\n'
-    return [Suggestion(why=f"{key} holds the same numbers in another order of axes", toml=toml)]
+    return f"{' '.join(axes)} -> {' '.join(axes[fitted.order.index(axis)] for axis in range(keras.ndim))}"
 
 
 def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:

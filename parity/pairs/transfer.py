@@ -1,10 +1,11 @@
 """Apply an entry of the weight mapping to values, in both directions.
 
-From torch to Keras, torch's arrays are joined along their first axis (or added), and the result is rearranged by
-`rearrange`. Then its first axis is permuted by `order`, it is cut along that axis into as many equal parts as there
-are Keras variables, and each part is rearranged once more by `each`. The sizes of named axes follow from the shapes
-of both sides. A part's first axis is dropped if it has size one after the cut and `each` does not mention it, as in
-"d (three heads k) -> three d heads k" for three kernels.
+From torch to Keras, torch's arrays are joined along their first axis (or added), `slice` takes a part of the result,
+and this is rearranged by `rearrange`. Then its first axis is permuted by `order`, it is cut along that axis into as
+many parts as there are Keras variables, and each part is rearranged once more by `each`. The sizes of named axes follow
+from the shapes of both sides, and so do those of the parts: equal ones of variables of one shape, others as each
+variable needs. An equal part's first axis is dropped if it has size one after the cut and `each` does not mention it,
+as in "d (three heads k) -> three d heads k" for three kernels.
 
 With combine "sum", the Keras variable is the sum of torch's, as for the two biases of an LSTM. With "copy", each of
 several Keras variables is the whole torch weight, which torch ties; `rearrange` may then hold one pattern for each
@@ -32,17 +33,17 @@ MARK = "_each"  # appended to the axis names of `each`, which are independent of
 class Plan(NamedTuple):
     """How to move values by one entry, with the shapes of both sides known.
 
-    The patterns `first` and `each` have no ellipses ("" moves nothing); `drop` says whether axis 0 of each part is
-    dropped.
+    The patterns `first` and `each` have no ellipses ("" moves nothing); `each_sizes` are those of every part, and
+    `lengths` the sizes of their first axes. `drop` says whether axis 0 of each part is dropped.
     """
 
     first: str
     each: str
     sizes: dict[str, int]
-    each_sizes: dict[str, int]
+    each_sizes: list[dict[str, int]]
     order: list[int]
     drop: bool
-    parts: int
+    lengths: list[int]
 
 
 def check(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> None:
@@ -66,6 +67,7 @@ def to_keras(entry: Entry, arrays: list[Array], shapes: Sequence[Shape]) -> list
     """
     plans = _plans(entry, [array.shape for array in arrays], shapes)
     whole = _combined(entry, arrays)
+    whole = whole[_slices(entry.slice)] if entry.slice else whole
     return [part for plan in plans for part in _forward(plan, whole)]
 
 
@@ -75,15 +77,19 @@ def to_torch(
     """Return torch's values, in the order of `entry.torch`; `shapes` are those of torch's weights.
 
     Of copies, the first is taken. A sum cannot be split: its first term takes all that changed, and the others keep
-    their `initial` values.
+    their `initial` values, as does what is outside of a slice.
 
-    Raises UsageError if the shapes do not fit, or a sum comes without initial values.
+    Raises UsageError if the shapes do not fit, or a sum or slice comes without initial values.
     """
     whole = _inverted(entry, arrays, shapes)[0]
-    if entry.combine != "sum":
+    if not entry.is_partial:
         return _split(whole, shapes)
     if initial is None:
-        raise UsageError(f"{_title(entry)}: a sum cannot be converted back to torch without the initial values")
+        what = "a sum" if entry.combine == "sum" else "a slice"
+        raise UsageError(f"{_title(entry)}: {what} cannot be converted back to torch without the initial values")
+    whole = _filled(entry, whole, _combined(entry, initial))
+    if entry.combine != "sum":
+        return _split(whole, shapes)
     rest = initial[1:]
     return [whole - sum(rest) if rest else whole, *rest]
 
@@ -91,18 +97,34 @@ def to_torch(
 def gradients_to_torch(entry: Entry, arrays: list[Array], shapes: Sequence[Shape]) -> list[Array]:
     """Return the gradients of torch's weights, in the order of `entry.torch`.
 
-    By the chain rule, each term of a sum has the whole gradient, and the gradients of copies add up.
+    By the chain rule, each term of a sum has the whole gradient, the gradients of copies add up, and what is outside of
+    a slice has a gradient of zero.
     """
     wholes = _inverted(entry, arrays, shapes)
-    if entry.combine == "sum":
-        return [wholes[0] for _ in shapes]
-    return _split(sum(wholes[1:], start=wholes[0]), shapes)
+    whole = sum(wholes[1:], start=wholes[0])
+    whole = _filled(entry, whole, np.zeros(_joined(entry, shapes), whole.dtype))
+    return [whole for _ in shapes] if entry.combine == "sum" else _split(whole, shapes)
 
 
 def _combined(entry: Entry, arrays: list[Array]) -> Array:
     if len(arrays) == 1:
         return arrays[0]
     return sum(arrays[1:], start=arrays[0]) if entry.combine == "sum" else np.concatenate(arrays)
+
+
+def _filled(entry: Entry, part: Array, whole: Array) -> Array:
+    """Return `whole` with the entry's slice of it replaced by `part`; `part` itself if the entry takes no slice."""
+    if not entry.slice:
+        return part
+    result = np.array(whole, part.dtype)
+    result[_slices(entry.slice)] = part
+    return result
+
+
+def _slices(text: str) -> tuple[slice, ...]:
+    """Return the slices of the first axes that a text such as "2:" or ":, 1:3" gives."""
+    ends = ([end.strip() for end in axis.split(":")] for axis in text.split(","))
+    return tuple(slice(*(int(end) if end else None for end in axis)) for axis in ends)
 
 
 def _split(whole: Array, shapes: Sequence[Shape]) -> list[Array]:
@@ -113,25 +135,27 @@ def _split(whole: Array, shapes: Sequence[Shape]) -> list[Array]:
 
 
 def _forward(plan: Plan, whole: Array) -> list[Array]:
+    """Return the parts for Keras's variables of torch's array, of which the entry's slice has been taken."""
     if plan.first:
         whole = rearrange(whole, plan.first, **plan.sizes)
     if plan.order:
         whole = whole[plan.order]
-    parts = np.split(whole, plan.parts) if plan.parts > 1 else [whole]
+    parts = np.split(whole, np.cumsum(plan.lengths)[:-1]) if len(plan.lengths) > 1 else [whole]
     if plan.drop:
         parts = [part[0] for part in parts]
     if plan.each:
-        parts = [rearrange(part, plan.each, **plan.each_sizes) for part in parts]
+        parts = [rearrange(part, plan.each, **sizes) for part, sizes in zip(parts, plan.each_sizes, strict=True)]
     return [np.ascontiguousarray(part).reshape(part.shape) for part in parts]
 
 
 def _backward(plan: Plan, parts: list[Array]) -> Array:
     """Invert `_forward`."""
     if plan.each:
-        parts = [rearrange(part, patterns.reverse(plan.each), **plan.each_sizes) for part in parts]
+        back = patterns.reverse(plan.each)
+        parts = [rearrange(part, back, **sizes) for part, sizes in zip(parts, plan.each_sizes, strict=True)]
     if plan.drop:
         parts = [part[np.newaxis] for part in parts]
-    whole = np.concatenate(parts) if plan.parts > 1 else parts[0]
+    whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
     if plan.order:
         whole = whole[np.argsort(plan.order)]
     return rearrange(whole, patterns.reverse(plan.first), **plan.sizes) if plan.first else whole
@@ -150,7 +174,8 @@ def _title(entry: Entry) -> str:
 
 
 def _mistake(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape], why: str) -> UsageError:
-    pattern = f" by {entry.rearrange!r}" if entry.rearrange else ""
+    pattern = f" by slice {entry.slice!r}" if entry.slice else ""
+    pattern += f" by {entry.rearrange!r}" if entry.rearrange else ""
     each = f", each {entry.each!r}" if entry.each else ""
     shapes = " + ".join(map(str, map(tuple, torch))), " + ".join(map(str, map(tuple, keras)))
     return UsageError(f"{_title(entry)}: shapes {shapes[0]} do not become {shapes[1]}{pattern}{each}: {why}")
@@ -162,7 +187,7 @@ def _plans(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> list
     Raises UsageError.
     """
     try:
-        whole = _joined(entry, torch)
+        whole = _sliced(entry, _joined(entry, torch))
         if entry.combine != "copy":
             return [_plan(entry, entry.rearrange, whole, keras)]
         single = entry.rearrange.split(";")
@@ -189,6 +214,20 @@ def _joined(entry: Entry, shapes: Sequence[Shape]) -> Shape:
     return (sum(shape[0] for shape in shapes), *first[1:])
 
 
+def _sliced(entry: Entry, whole: Shape) -> Shape:
+    """Return the shape of the slice that an entry takes of torch's joined array.
+
+    Raises ValueError.
+    """
+    slices = _slices(entry.slice) if entry.slice else ()
+    if len(slices) > len(whole):
+        raise ValueError(f"slice {entry.slice!r} has {len(slices)} axes, but torch's weight has {len(whole)}")
+    shape = tuple(len(range(size)[part]) for size, part in zip(whole, slices, strict=False)) + whole[len(slices) :]
+    if 0 in shape and 0 not in whole:
+        raise ValueError(f"slice {entry.slice!r} leaves nothing of the shape {whole}")
+    return shape
+
+
 def _plan(entry: Entry, text: str, whole: Shape, keras: Sequence[Shape]) -> Plan:
     """Solve for the sizes of all named axes of one pattern.
 
@@ -196,24 +235,74 @@ def _plan(entry: Entry, text: str, whole: Shape, keras: Sequence[Shape]) -> Plan
 
     Raises ValueError.
     """
-    count, result = len(keras), keras[0]
-    if any(shape != result for shape in keras):
-        raise ValueError("Keras's variables must have one shape, since torch's array is cut into equal parts")
     first = patterns.expanded(text, len(whole)) if text else _identity(len(whole))
     left, right = patterns.split_sides(first)
-    each = patterns.expanded(entry.each, _each_rank(entry.each, right)) if entry.each else _identity(len(result))
+    each = patterns.expanded(entry.each, _each_rank(entry.each, right)) if entry.each else _identity(len(keras[0]))
     entering, leaving = patterns.split_sides(_marked(each))
-    drop = count > 1 and len(entering) == len(right) - 1
-    equations = (
-        patterns.equations(left, whole) + patterns.equations(leaving, result) + _cut(right, entering, count, drop)
-    )
-    given = {**entry.sizes, **{name + MARK: size for name, size in entry.sizes.items()}}
-    names = {name for group in left + leaving for name in group}
-    sizes = patterns.solve({name: size for name, size in given.items() if name in names}, equations)
-    _check_order(entry.order, math.prod(sizes[name] for name in right[0]) if right else 0)
+    axes = _Axes(left, right, entering, leaving)
+    solve = _equal_parts if len(set(keras)) == 1 else _unequal_parts
+    sizes, each_sizes, lengths = solve(axes, entry.sizes, whole, keras)
+    _check_order(entry.order, sum(lengths) if right else 0)
     first_sizes = {name: sizes[name] for group in left for name in group}
-    each_sizes = {name.removesuffix(MARK): sizes[name] for group in leaving for name in group}
-    return Plan(text and first, entry.each and each, first_sizes, each_sizes, entry.order, drop, count)
+    drop = len(keras) > 1 and len(entering) == len(right) - 1
+    return Plan(text and first, entry.each and each, first_sizes, each_sizes, entry.order, drop, lengths)
+
+
+class _Axes(NamedTuple):
+    """The named axes on both sides of `rearrange` (left, right) and of `each` (entering, leaving; marked)."""
+
+    left: Groups
+    right: Groups
+    entering: Groups
+    leaving: Groups
+
+    def given(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Return those of the sizes that the user gives which belong to these axes, marked or not."""
+        names = {name for group in self.left + self.leaving for name in group}
+        marked = {**sizes, **{name + MARK: size for name, size in sizes.items()}}
+        return {name: size for name, size in marked.items() if name in names}
+
+    def each_sizes(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Return the sizes of the axes of `each` by their own names."""
+        return {name.removesuffix(MARK): sizes[name] for group in self.leaving for name in group}
+
+
+Solved = tuple[dict[str, int], list[dict[str, int]], list[int]]  # sizes, those of each part, and the parts' lengths
+
+
+def _equal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequence[Shape]) -> Solved:
+    """Solve for all axes where the parts have one shape.
+
+    Raises ValueError.
+    """
+    count = len(keras)
+    drop = count > 1 and len(axes.entering) == len(axes.right) - 1
+    equations = patterns.equations(axes.left, whole) + patterns.equations(axes.leaving, keras[0])
+    sizes = patterns.solve(axes.given(given), equations + _cut(axes.right, axes.entering, count, drop))
+    length = math.prod(sizes[name] for name in axes.right[0]) if axes.right else count
+    return sizes, [axes.each_sizes(sizes)] * count, [length // count] * count
+
+
+def _unequal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequence[Shape]) -> Solved:
+    """Solve for all axes where the parts have several shapes: each tells how long it is.
+
+    Raises ValueError.
+    """
+    if not axes.right or len(axes.entering) != len(axes.right):
+        raise ValueError(
+            f"Keras's variables have several shapes, so that `each` must begin with the {len(axes.right)} axes that "
+            f"`rearrange` ends with, received {len(axes.entering)}"
+        )
+    marked = {name: size for name, size in axes.given(given).items() if name.endswith(MARK)}
+    by_part = [patterns.solve(dict(marked), patterns.equations(axes.leaving, shape)) for shape in keras]
+    parts = [tuple(math.prod(sizes[name] for name in group) for group in axes.entering) for sizes in by_part]
+    if len({part[1:] for part in parts}) > 1:
+        listed = ", ".join(map(str, parts))
+        raise ValueError(f"the parts {listed} differ in more than the first axis, along which torch's array is cut")
+    lengths = [part[0] for part in parts]
+    equations = patterns.equations(axes.left, whole) + patterns.equations(axes.right, (sum(lengths), *parts[0][1:]))
+    own = {name: size for name, size in axes.given(given).items() if not name.endswith(MARK)}
+    return patterns.solve(own, equations), [axes.each_sizes(sizes) for sizes in by_part], lengths
 
 
 def _identity(rank: int) -> str:

@@ -22,7 +22,8 @@ def not_run(pair: Pair, modules: Named[str, str]) -> list[str]:
     """
     if pair.train:
         return []
-    return [f"no training step was run, as the file has no [train]: {', '.join(_in_training(modules))}"]
+    forward = [] if pair.backward else ["no gradient was compared, as the file has backward = false"]
+    return [*forward, f"no training step was run, as the file has no [train]: {', '.join(_in_training(modules))}"]
 
 
 def constants(mapping: Mapping, reference: Trace) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from parity.config.pair import WeightRule
-from parity.core.errors import UsageError
+from parity.core.errors import BackendError, UsageError
 
 
 class Entry(WeightRule, frozen=True):
@@ -70,7 +70,15 @@ def counts(name: str) -> str:
 
 
 class UnmappedError(UsageError):
-    """Some weights have no counterpart; `mapping` is the incomplete mapping, with those weights in `unplaced`."""
+    """A pair cannot be mapped or compared; `mapping` is what was found of its weights, the others in `unplaced`."""
+
+    def __init__(self, message: str, mapping: Mapping) -> None:
+        super().__init__(message)
+        self.mapping = mapping
+
+
+class MappedError(BackendError):
+    """A backend failed after the weights were mapped; `mapping` is what was found."""
 
     def __init__(self, message: str, mapping: Mapping) -> None:
         super().__init__(message)

@@ -15,6 +15,7 @@ import numpy as np
 
 from parity.core.arrays import Array, Floats
 from parity.core.errors import TraceError
+from parity.core.plain import plain
 from parity.trace import validate
 from parity.trace.returned import Path as Keys
 from parity.trace.returned import Returned
@@ -124,6 +125,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     `tied`: further names of shared weights, with their name in `weights`. `outputs`: the returned tensors in the order
     of their return, those of the whole model last. `unnamed`: outputs of the model that [outputs] does not name.
     `arguments`: the shapes of the tensors passed to each module's first call, for modules without submodules.
+    `created`: Keras's layers in the order of their creation, which in torch is that of their definition.
     `rehearsal`: the forward pass in training mode, if it could run. `drawn`: untrained parameters of torch that are
     drawn at random: another seed changes them. `returned`: what the whole model returned in inference; empty if the
     pair file has [outputs]. `optimizer`: where the user's own optimizer is made, on Keras's side.
@@ -137,6 +139,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     outputs: list[Seen] = []
     unnamed: list[str] = []
     arguments: dict[str, list[tuple[int, ...]]] = {}
+    created: list[str] = []
     rehearsal: Rehearsal = Rehearsal()
     drawn: list[str] = []
     returned: Returned = Returned()
@@ -157,7 +160,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
 def write(folder: Path, survey: Survey) -> None:
     """Write survey.json into the folder."""
-    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(survey), indent=1))
+    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(survey, enc_hook=plain), indent=1))
 
 
 def read(folder: Path) -> Survey:

@@ -66,10 +66,11 @@ def towers(sizes: dict[str, int]) -> list[str]:
 
 
 CUSTOM = {"weight": (4, 4), "bias": (4,)}, {"kernel": (4, 4), "bias": (4,)}
+# The last layer's name has both words, so that they do not exclude each other.
 MIXED = (
-    torch(line("o_proj", "Custom", **CUSTOM[0]), linear("v_proj", 4, 4)),
-    keras(dense("value", 4, 4), line("output", "CustomLayer", **CUSTOM[1])),
-    {"o_proj": "output", "v_proj": "value"},
+    torch(line("o_proj", "Custom", **CUSTOM[0]), linear("v_proj", 4, 4), linear("value_out", 5, 5)),
+    keras(dense("value", 4, 4), line("output", "CustomLayer", **CUSTOM[1]), dense("value_output", 5, 5)),
+    {"o_proj": "output", "v_proj": "value", "value_out": "value_output"},
 )
 # Each by the score without which it is another.
 EVIDENCE = {
@@ -89,9 +90,15 @@ EVIDENCE = {
     ),
     # Towers of unequal depth that Keras calls in the other order, and whose layers nobody named.
     "ELSEWHERE": (
-        torch(*(linear(name.replace("/dense_", "."), 4, 4) for name in towers({"vision": 2, "text": 3}))),
-        keras(*(dense(name, 4, 4) for name in towers({"text": 3, "vision": 2}))),
-        {name.replace("/dense_", "."): name for name in towers({"vision": 2, "text": 3})},
+        torch(
+            *(linear(name.replace("/dense_", "."), 4, 4) for name in towers({"encoder": 2, "decoder": 3})),
+            linear("decoder.encoder_attn", 5, 5),
+        ),
+        keras(
+            *(dense(name, 4, 4) for name in towers({"decoder": 3, "encoder": 2})), dense("decoder/encoder_attn", 5, 5)
+        ),
+        {name.replace("/dense_", "."): name for name in towers({"encoder": 2, "decoder": 3})}
+        | {"decoder.encoder_attn": "decoder/encoder_attn"},
     ),
 }
 
@@ -112,6 +119,33 @@ def test_evidence_tells_the_counterpart_and_without_it_another_is_taken(
     assert matrices(here, there) == truth
     monkeypatch.setattr(align, score, 0.0)
     assert matrices(here, there) != truth
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("text", "vision", "audio"))))
+def test_towers_whose_names_exclude_each_other_are_no_counterparts(order: tuple[str, ...]) -> None:
+    """Three or more, in any order of calls; `encoder`, which all share, tells nothing."""
+    here = torch(*(linear(f"{name}_model.encoder.{i}", 4, 4) for name in ("text", "vision", "audio") for i in range(3)))
+    there = keras(*(dense(f"{name}_encoder/dense_{i}", 4, 4) for name in order for i in range(3)))
+    found = matrices(here, there)
+    assert {one.partition("_")[0] + other.partition("_")[0] for one, other in found.items()} == {
+        "texttext", "visionvision", "audioaudio",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("missing", ["weight", "bias"])
+def test_a_norm_without_scale_or_offset_keeps_its_other_weights(missing: str) -> None:
+    roles = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
+    has = {keras_role: (4,) for role, keras_role in roles.items() if role != missing}
+    here = torch(linear("fc", 4, 4), line("norm", "batch_norm", **dict.fromkeys(roles, (4,))))
+    proposal = propose(here, keras(dense("fc", 4, 4), line("bn", "batch_norm", **has)), PAIR)
+    found = {entry.torch[0]: entry.keras[0] for entry in proposal.mapping.entries}
+    assert {f"norm.{role}": f"bn/{roles[role]}" for role in roles if role != missing}.items() <= found.items()
+    assert [weight.name for weight in proposal.mapping.unplaced] == [f"norm.{missing}"]
+
+
+def test_a_scale_is_no_counterpart_of_an_offset() -> None:
+    here, there = torch(line("own", "Own", scale=(4,))), keras(line("own", "Own", beta=(4,)))
+    assert [weight.name for weight in propose(here, there, PAIR).mapping.unplaced] == ["own.scale", "own/beta"]
 
 
 def test_buffers_of_whole_numbers_are_no_counterparts_of_others() -> None:

@@ -239,3 +239,54 @@ def test_constants_and_nan_decide_nothing() -> None:
     models = Models({"m.w": normal(1, 4, 4)}, model, model)
     resolved = resolve(proposal(turned_or_not("m")), models.torch.survey(), models.torch.values, models.run)
     assert resolved.undecided == ["m"] and not turned(resolved)
+
+
+def fused(fault: float = 1.0, behind: float = 1.0) -> Models:
+    """Two projections of one input; Keras's second has the activation within it. The first order is the wrong one.
+
+    `fault` is a factor within the activation of Keras's, `behind` one of its output.
+    """
+
+    def torch(half: Half, weights: Weights) -> None:
+        x = normal(0, 5, 8)
+        gate = half.returns("gate", "Custom", x @ weights["gate.w"])
+        active = half.returns("act", "act", np.tanh(gate))
+        up = half.returns("up", "Custom", x @ weights["up.w"])
+        half.ends(half.returns("out", "Out", active * up))
+
+    def keras(half: Half, weights: Weights) -> None:
+        x = normal(0, 5, 8)
+        first = half.returns("a", "Layer", x @ weights["a/w"])
+        second = half.returns("b", "Layer", np.tanh(fault * (x @ weights["b/w"])))
+        half.ends(half.returns("out", "Out", first * second * behind))
+
+    return Models({"gate.w": normal(1, 8, 8), "up.w": normal(2, 8, 8)}, torch, keras)
+
+
+def either(*names: str) -> Ambiguity:
+    """Gate and up are these layers of Keras's, in this order or in the other."""
+    orders = (names, names[::-1])
+    choices = [[entry("gate.w", f"{one}/w"), entry("up.w", f"{other}/w")] for one, other in orders]
+    return Ambiguity(place="gate", choices=choices)
+
+
+def gate(resolved: Resolved) -> str:
+    return next(one.keras[0] for one in resolved.mapping.entries if one.torch == ["gate.w"])
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_the_outcome_decides_between_layers_of_the_same_input(names: tuple[str, str]) -> None:
+    resolved = fused().resolve(proposal(either(*names)))
+    assert gate(resolved) == "b/w" and not resolved.undecided
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_what_an_open_layer_itself_returns_proves_nothing(names: tuple[str, str]) -> None:
+    """With a fault in the activation, gate's own output is that of the layer without one: its place is not proven."""
+    resolved = fused(fault=-30.0).resolve(proposal(either(*names)))
+    assert gate(resolved) == f"{names[0]}/w" and resolved.undecided == ["gate"]
+
+
+def test_behind_a_fault_the_activation_tells_which_is_the_gate() -> None:
+    resolved = fused(behind=1.5).resolve(proposal(either("a", "b")))
+    assert gate(resolved) == "b/w" and not resolved.undecided

@@ -188,3 +188,61 @@ def test_running_decides_what_a_rule_leaves_open() -> None:
     lenet = MODELS["lenet"]
     (ambiguity,) = proposed(lenet.torch, lenet.keras, WeightRule(torch="fc1.weight", keras="f1/kernel")).ambiguities
     assert [choice[0].rearrange for choice in ambiguity.choices] == ["o i -> i o", "o (i y x) -> (y x i) o"]
+
+
+TOWERS = (
+    torch(*(linear(f"towers.{number}.fc{layer}", 4, 4) for number in range(2) for layer in range(2))),
+    keras(*(dense(f"{name}/dense_{layer}", 4, 4) for name in ("part_1", "part_0") for layer in range(2))),
+)
+
+
+def test_a_prefix_says_within_which_modules_weights_belong_together() -> None:
+    swapped = [WeightRule(torch=f"towers.{number}.**", keras=f"part_{1 - number}/**") for number in range(2)]
+    numbered = [WeightRule(torch="towers.{i}.**", keras="part_{i}/**")]
+    for rules, parts in ((swapped, ("part_1", "part_0")), (numbered, ("part_0", "part_1"))):
+        proposal = proposed(*TOWERS, *rules)
+        found = {entry.torch[0]: entry.keras[0] for entry in proposal.mapping.entries}
+        assert proposal.mapping.unplaced == [] and len(found) == 8
+        for number, part in enumerate(parts):
+            for layer in range(2):
+                assert found[f"towers.{number}.fc{layer}.weight"] == f"{part}/dense_{layer}/kernel"
+
+
+def test_what_is_within_a_prefix_has_no_counterpart_outside_of_it() -> None:
+    here = torch(linear("a.fc", 4, 4), linear("b.fc", 4, 4))
+    there = keras(dense("x/fc", 4, 4), dense("y/fc", 4, 3))
+    proposal = proposed(here, there, WeightRule(torch="b.**", keras="y/**"))
+    assert [weight.name for weight in proposal.mapping.unplaced] == [
+        "b.fc.weight",
+        "b.fc.bias",
+        "y/fc/kernel",
+        "y/fc/bias",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("tower.**", "part_0/**"), "torch has no weight within 'tower.\\*\\*'"),
+        (("towers.0.**", "part/**"), "keras has no weight within 'part'"),
+    ],
+)
+def test_a_prefix_that_fits_nothing_is_a_mistake(names: tuple[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        proposed(*TOWERS, WeightRule(torch=names[0], keras=names[1]))
+    assert "did you mean" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"torch": "a.**", "keras": "b/kernel"}, "one such name on each side"),
+        ({"torch": ["a.**"], "keras": "b/**"}, "one such name on each side"),
+        ({"torch": "a.**", "keras": "b/**", "order": [0]}, "no other field"),
+        ({"torch": "a", "keras": "b", "slice": "2"}, "expected start:stop"),
+        ({"torch": "a", "keras": "b", "slice": "2:3:1"}, "expected start:stop"),
+    ],
+)
+def test_a_rule_that_contradicts_itself_is_refused(fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        WeightRule(**fields)

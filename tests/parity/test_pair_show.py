@@ -5,7 +5,7 @@ import tomllib
 import msgspec
 import pytest
 from msgspec.structs import replace
-from pair_surveys import PAIR, Model, keras, line, linear, torch
+from pair_surveys import PAIR, Model, dense, keras, line, linear, torch
 from pair_zoo import MODELS, bare, gpt2, tied_once
 
 from parity.config.pair import WeightRule
@@ -38,6 +38,21 @@ def test_pasted_rules_keep_what_running_decided() -> None:
     assert sorted(again, key=lambda entry: entry.torch) == sorted(
         (replace(entry, by="rule") for entry in mapping.entries), key=lambda entry: entry.torch
     )
+
+
+def test_layers_that_are_alike_are_one_line() -> None:
+    model = gpt2()
+    lines = table(propose(model.torch, model.keras, PAIR).mapping, model.torch, model.keras).splitlines()
+    assert "h.{i}.ln_1.weight [8] (by order), i = 0 to 1" in lines and not [line for line in lines if "h.0" in line]
+
+
+def test_missing_weights_that_are_alike_are_one_line() -> None:
+    here = torch(*(linear(f"layers.{number}.fc", 4, 3) for number in range(90)), linear("head", 3, 2))
+    text = complaint(propose(here, keras(dense("head", 3, 2)), PAIR).mapping)
+    assert text.splitlines()[:2] == [
+        "  torch: layers.{i}.fc.weight [3, 4], i = 0 to 89; no free weight of the other side has this size",
+        "  torch: layers.{i}.fc.bias [3], i = 0 to 89; no free weight of the other side has this size",
+    ]
 
 
 def test_layers_that_are_alike_are_one_rule() -> None:
@@ -85,8 +100,8 @@ def test_the_complaint_names_each_weight_and_what_could_be_meant() -> None:
     there = keras(line("b", "linear", kernel=(4, 3)), line("c", "linear", kernel=(4, 3)))
     text = complaint(propose(here, there, PAIR).mapping)
     assert text.splitlines() == [
-        "  torch: a.bias [3]; no weight of the other side has this size",
-        "  keras: c/kernel [4, 3]; of this size on the other side: a.weight",
+        "  torch: a.bias [3]; no free weight of the other side has this size",
+        "  keras: c/kernel [4, 3]; no free weight of the other side has this size",
         "say in [[weights]] which belong together, or in [ignore] what the other side does not need",
     ]
 

@@ -92,6 +92,22 @@ CASES: dict[str, tuple[Entry, list[Shape], list[Shape], Any]] = {
         lambda a, b: a.T,
     ),
     "sum": (entry(2, 1, combine="sum"), [(3,), (3,)], [(3,)], lambda a, b: a + b),
+    "slice": (entry(1, 1, slice="2:"), [(5, 3)], [(3, 3)], lambda a, b: a[2:]),
+    "slice of two axes": (
+        entry(1, 1, slice=":-1, 1:3", rearrange="o i -> i o"), [(5, 4)], [(2, 4)], lambda a, b: a[:-1, 1:3].T,
+    ),
+    "slice of what is joined": (
+        entry(2, 1, slice=":4"), [(2, 3), (4, 3)], [(4, 3)], lambda a, b: np.concatenate([a, b[:2]]),
+    ),
+    "unequal parts": (entry(1, 3, each="o i -> i o"), [(8, 3)], [(3, 4), (3, 2), (3, 2)], lambda a, b: a[:4].T),
+    "unequal vectors": (entry(1, 2), [(5,)], [(3,), (2,)], lambda a, b: a[:3]),
+    "unequal parts, ordered": (entry(1, 2, order=[2, 1, 0]), [(3, 2)], [(1, 2), (2, 2)], lambda a, b: a[2:]),
+    "unequal parts by group": (
+        entry(1, 3, rearrange="(g n k) i -> n g k i", each="n g k i -> i (g n k)", sizes={"g": 2, "k": 3}),
+        [(24, 5)],
+        [(5, 12), (5, 6), (5, 6)],
+        lambda a, b: a.reshape(2, 4, 3, 5)[:, :2].reshape(12, 5).T,
+    ),
 }  # fmt: skip
 
 
@@ -116,6 +132,16 @@ def test_gradients_are_the_transposed_map(name: str) -> None:
     assert sum(np.sum(a * b) for a, b in moved) == sum(np.sum(a * b) for a, b in back)
 
 
+def test_outside_of_a_slice_initial_values_remain() -> None:
+    rule, (start,) = entry(1, 1, slice="2:"), counted((5, 3))
+    (back,) = to_torch(rule, [start[2:] + 1], [(5, 3)], [start])
+    assert np.array_equal(back[:2], start[:2]) and np.array_equal(back[2:], start[2:] + 1)
+    (gradient,) = gradients_to_torch(rule, [start[2:]], [(5, 3)])
+    assert not gradient[:2].any() and np.array_equal(gradient[2:], start[2:])
+    with pytest.raises(UsageError, match="a slice cannot be converted back to torch without the initial values"):
+        to_torch(rule, [start[2:]], [(5, 3)])
+
+
 def test_of_a_sum_the_first_takes_what_changed() -> None:
     rule = entry(2, 1, combine="sum")
     start = counted((3,), (3,))
@@ -137,7 +163,14 @@ def test_of_a_sum_the_first_takes_what_changed() -> None:
         (entry(1, 1, rearrange="(a b) c -> (b a) c"), [(6, 2)], [(6, 2)], "a and b does not follow: give it in sizes"),
         (entry(1, 1, rearrange="(a b) -> a b", sizes={"a": 4}), [(6,)], [(4, 2)], "b"),
         (entry(1, 2), [(5,)], [(2,), (2,)], "expected 4"),
-        (entry(1, 2), [(5,)], [(2,), (3,)], "one shape"),
+        (entry(1, 2), [(6,)], [(2,), (3,)], "expected 5"),
+        (entry(1, 2), [(5, 2)], [(2, 2), (3, 1)], "differ in more than the first axis"),
+        (entry(1, 2, rearrange="(n k) -> n k", each="k -> k"), [(6,)], [(2,), (3,)], "must begin with the 2 axes"),
+        (entry(1, 2, each="o i -> i (o k)"), [(5, 2)], [(2, 2), (2, 3)], "other axes on its left"),
+        (entry(1, 2, each="o (a b) -> (o a) b"), [(5, 6)], [(4, 3), (6, 3)], "give it in sizes"),
+        (entry(1, 1, slice="2:"), [(5, 2)], [(5, 2)], "by slice '2:'"),
+        (entry(1, 1, slice=":, :, 1:"), [(5, 2)], [(5, 2)], "has 3 axes, but torch's weight has 2"),
+        (entry(1, 1, slice="9:"), [(5, 2)], [(5, 2)], "leaves nothing"),
         (entry(1, 1, order=[0, 0]), [(2,)], [(2,)], "no permutation"),
         (entry(2, 1), [(2, 3), (2, 4)], [(4, 3)], "joined along their first axis"),
         (entry(2, 1, combine="sum"), [(2,), (3,)], [(2,)], "a sum is of equal shapes"),

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from parity.core.plain import setting
 from torch_impl.harness.pair.outputs import flat
 from torch_impl.strategies.branch_parallel import BranchedAttention
 
@@ -88,11 +89,11 @@ def facts(module: nn.Module) -> dict[str, Any]:
     """Return what the mapping may need to know about a module besides its kind."""
     result: dict[str, Any] = {}
     for fact, attributes in FACTS.items():
-        value = next((getattr(module, name) for name in attributes if hasattr(module, name)), None)
-        if isinstance(value, (bool, int, float, str)):
+        value = setting(module, attributes)
+        if isinstance(value, (bool, int, float, str)) or (
+            isinstance(value, list) and all(isinstance(entry, int) for entry in value)
+        ):
             result[fact] = value
-        elif isinstance(value, (list, tuple)) and all(isinstance(entry, int) for entry in value):
-            result[fact] = list(value)
     name = kind(module)
     if name == "gelu":
         tanh = getattr(module, "approximate", "none") == "tanh" or type(module).__name__ in TANH
@@ -100,7 +101,7 @@ def facts(module: nn.Module) -> dict[str, Any]:
     elif name in GATES:
         result["gates"] = GATES[name]
     if isinstance(module, nn.RNNBase):
-        result["dropout"] = module.dropout
+        result["dropout"] = setting(module, ["dropout"])
     return result
 
 

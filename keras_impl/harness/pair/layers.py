@@ -110,7 +110,7 @@ def _own(layer: Any) -> Iterator[tuple[str, Any]]:
     """Yield (name, variable) for the variables that a layer itself holds, including plain tf.Variables."""
     if isinstance(layer, keras.Layer):
         tracked = (*layer._trainable_variables, *layer._non_trainable_variables)
-        yield from ((variable.name, variable) for variable in tracked)
+        yield from ((str(variable.name), variable) for variable in tracked)
         tracked_ids = {id(getattr(variable, "value", variable)) for variable in tracked}
         for name, value in vars(layer).items():
             if isinstance(value, tf.Variable) and id(value) not in tracked_ids:

@@ -64,11 +64,14 @@ class _Course:
     def run(self) -> None:
         """Run the training steps and an evaluation if the pair has [train], else one pass in inference mode.
 
-        The single pass is forward and backward.
+        The single pass is forward and backward, or forward alone with backward = false.
         """
         self.probe.on_step()
         if self.pair.train is None:
-            self._gradients(0, training=False)
+            if self.pair.backward:
+                self._gradients(0, training=False)
+            else:
+                self._forward(self._inputs(0), training=False)
             self.recorder.next_step()
             return
         self._train()

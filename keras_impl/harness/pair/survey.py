@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from keras_impl.harness import calls, precision, tree, weights
 from keras_impl.harness.calls import Call
-from keras_impl.harness.pair import build, layers, values
+from keras_impl.harness.pair import build, creation, layers, values
 from keras_impl.harness.pair.first_call import make_weights
 from keras_impl.harness.pair.outputs import describe_returned, flat, named, ordered
 from keras_impl.harness.pair.rehearsal import rehearse
@@ -44,7 +44,7 @@ def survey(job: SurveyJob) -> None:
     keras.utils.set_random_seed(job.case.seed)
     sources = Sources()
     with precision.policy(HIGH), promoted(HIGH):
-        with sources.recorded():
+        with sources.recorded(), creation.watched() as created:
             model = build.build(pair, HIGH, halves.search)
             inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
             make_weights(model, pair, inputs)
@@ -67,8 +67,15 @@ def survey(job: SurveyJob) -> None:
             rehearsal=rehearsal,
             returned=describe_returned(pair, outputs),
             optimizer=_optimizer(pair, halves.search, sources),
+            created=_in_order(model, created),
         ),
     )
+
+
+def _in_order(model: Any, created: dict[int, int]) -> list[str]:
+    """Return the paths of the layers in the order of their creation; `created` holds their numbers by id()."""
+    paths = {path: created[id(layer)] for path, layer in tree.named(model).items() if id(layer) in created}
+    return sorted(paths, key=lambda path: paths[path])
 
 
 def _optimizer(pair: Pair, search: list[str], sources: Sources) -> surveys.Made | None:

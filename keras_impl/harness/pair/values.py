@@ -81,7 +81,7 @@ class Weights:
         for entry, held, shapes in self.placed:
             names = entry.torch
             if all(name in initial for name in names):
-                start = [initial[name] for name in names] if entry.combine == "sum" else None
+                start = [initial[name] for name in names] if entry.is_partial else None
                 values = transfer.to_torch(entry, [array(item.variable) for item in held], shapes, start)
                 yield from (self._seen(name, value) for name, value in zip(names, values, strict=True))
 
@@ -129,7 +129,7 @@ class Weights:
         self, entry: Entry, slot: str, arrays: list[Array], shapes: list[tuple[int, ...]]
     ) -> Iterator[tuple[str, Array]]:
         is_sum = entry.combine == "sum"
-        zeros = [np.zeros(shape, arrays[0].dtype) for shape in shapes] if is_sum else None
+        zeros = [np.zeros(shape, arrays[0].dtype) for shape in shapes] if entry.is_partial else None
         by_name = zip(entry.torch, transfer.to_torch(entry, arrays, shapes, zeros), strict=True)
         for name, value in [next(by_name)] if is_sum else by_name:
             yield f"{name}.{slot}", value

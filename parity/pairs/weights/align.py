@@ -2,7 +2,8 @@
 
 What one alignment leaves over (a shortcut that one side calls before the main path and the other after it) is aligned
 again among itself, until nothing can be linked any more. Shapes decide what is possible; then kinds count and, least
-of all, names. Single weights that are left over, and buffers, are aligned in the same way.
+of all, names. But modules whose names exclude each other (within `text` and within `vision`) are linked only when
+nothing else is left. Single weights that are left over, and buffers, are aligned in the same way.
 """
 
 import math
@@ -33,10 +34,11 @@ def align(torch: Sequence[Unit], keras: Sequence[Unit]) -> list[Link]:
     links = _Links(torch, keras)
     left = [list(range(len(torch))), list(range(len(keras)))]
     aligned: list[Link] = []
-    for turn in range(len(torch) + 1):
+    for turn in range(len(torch) + 2):
         positions = _best(left[0], left[1], links)
-        if not positions:
+        if not positions and not links.is_strict:
             break
+        links.is_strict = links.is_strict and bool(positions)
         for ours, theirs in positions:
             link = links.link(ours, theirs)
             if link:
@@ -117,10 +119,13 @@ class _Traits(NamedTuple):
     part: str
     holders: frozenset[str]
     words: frozenset[str]
+    telling: frozenset[str]
 
     @classmethod
     def of(cls, unit: Unit) -> "_Traits":
-        return cls(unit.family, names.part(unit.label), names.holders(unit.label), names.distinctive_words(unit.label))
+        label = unit.label
+        telling = names.telling_words(unit.chosen)
+        return cls(unit.family, names.part(label), names.holders(label), names.distinctive_words(label), telling)
 
     def against(self, other: "_Traits") -> float:
         """Return a score for how much speaks for another unit's being the counterpart."""
@@ -133,8 +138,11 @@ class _Traits(NamedTuple):
 class _Links:
     """The links that are possible, with their scores.
 
-    Scores are computed once for each signature, since models repeat their layers.
+    Scores are computed once for each signature, since models repeat their layers. While `is_strict`, units whose names
+    exclude each other cannot be linked.
     """
+
+    is_strict = True
 
     def __init__(self, torch: Sequence[Unit], keras: Sequence[Unit]) -> None:
         self.torch, self.keras = torch, keras
@@ -147,6 +155,8 @@ class _Links:
         traits: dict[_Traits, int] = {}
         self.traits = [[traits.setdefault(_Traits.of(unit), len(traits)) for unit in side] for side in (torch, keras)]
         self.distinct_traits = list(traits)
+        self.vocabulary = names.Vocabulary(*((unit.chosen for unit in side) for side in (torch, keras)))
+        self.excluded: dict[tuple[int, int], bool] = {}
         self.first = [[names.numbers(unit.label)[:1] for unit in side] for side in (torch, keras)]
         self.evidence: dict[tuple[int, int], float] = {}
 
@@ -164,7 +174,7 @@ class _Links:
         named = len(theirs) > 1 and not self.torch[ours[0]].family
         if named or key not in self.missing:
             self.missing[key] = self._missing(ours, theirs)
-        if self.missing[key] < 0:
+        if self.missing[key] < 0 or (self.is_strict and self._is_excluded(ours, theirs)):
             return 0.0
         evidence = [self._evidence(torch, keras) for torch in ours for keras in theirs]
         own = sum(evidence) / len(evidence)
@@ -179,6 +189,14 @@ class _Links:
         given = sum(len(unit.weights) for unit in (*link.torch, *link.keras))
         return float(given - sum(len(entry.torch) + len(entry.keras) for entry in link.entries))
 
+    def _is_excluded(self, ours: Positions, theirs: Positions) -> bool:
+        """Return whether the names of some units exclude each other; it is computed once for equal traits."""
+        pairs = {(self.traits[0][torch], self.traits[1][keras]) for torch in ours for keras in theirs}
+        for pair in pairs - self.excluded.keys():
+            torch, keras = (self.distinct_traits[number].telling for number in pair)
+            self.excluded[pair] = self.vocabulary.excludes(torch, keras)
+        return any(self.excluded[pair] for pair in pairs)
+
     def _evidence(self, torch: int, keras: int) -> float:
         """Return how much kinds and names speak for two units being counterparts.
 
@@ -192,7 +210,12 @@ class _Links:
 
 
 def _size(unit: Unit) -> int:
-    """Return the number of elements of a unit's main weights; biases may be missing on one side."""
+    """Return the number of elements of a unit's main weights; biases may be missing on one side.
+
+    Of a norm any weight may be missing, so that its width counts.
+    """
+    if unit.family == "norm":
+        return max(math.prod(weight.shape) for weight in unit.weights.values())
     return sum(math.prod(weight.shape) for role, weight in unit.weights.items() if role in MAIN)
 
 

@@ -6,6 +6,7 @@ choice of an ambiguity, to be tried by running.
 """
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -26,9 +27,9 @@ Item = TypeVar("Item")
 
 def assign_by_names(links: list[Link]) -> list[Link]:
     """Return the links with equal-shaped units assigned by their names, as far as these tell."""
-    by_parts = _exchanged(links, _by_parts(links))
+    by_parts = exchanged(links, _by_parts(links))
     by_names = _uncrossed(_by_equal_names(by_parts))
-    return _exchanged(by_names, _in_order_of_creation(by_names))
+    return exchanged(by_names, _in_order_of_creation(by_names))
 
 
 def ambiguities(links: list[Link]) -> list[Ambiguity]:
@@ -57,10 +58,10 @@ def decided_by_names(links: list[Link]) -> list[Ambiguity]:
 def _by_parts(links: list[Link]) -> Iterator[Link]:
     """Yield new links of siblings whose names mean parts of known meaning (query, gate, left, ...)."""
     single = [link for link in links if link.is_single]
-    for group in _grouped(single, lambda link: (_parent(link.torch[0]), _signature(link))):
+    for group in grouped(single, lambda link: (_parent(link.torch[0]), signature(link))):
         order = _order_by_parts(group) if 1 < len(group) <= FEW else None
         if order and order != tuple(range(len(group))):
-            yield from _reordered(group, order)
+            yield from reordered(group, order)
 
 
 def _order_by_parts(group: Group) -> tuple[int, ...] | None:
@@ -88,7 +89,7 @@ def _by_equal_names(links: list[Link]) -> list[Link]:
             if (
                 candidate.is_single
                 and _path(candidate.keras[0].label) == name
-                and _signature(candidate) == _signature(link)
+                and signature(candidate) == signature(link)
             ):
                 _exchange(result, number, candidate_number)
                 break
@@ -99,7 +100,7 @@ def _uncrossed(links: list[Link]) -> list[Link]:
     """Exchange the ends of two links where the names of all four ends say so."""
     result = list(links)
     single = [number for number, link in enumerate(links) if link.is_single]
-    for numbers in _grouped(single, lambda number: _signature(links[number])):
+    for numbers in grouped(single, lambda number: signature(links[number])):
         for first, second in itertools.combinations(numbers, 2):
             if _link_evidence(result[first], result[second]) == CROSSED:
                 _exchange(result, first, second)
@@ -114,11 +115,14 @@ def _in_order_of_creation(links: list[Link]) -> Iterator[Link]:
     for group in _adjacent(links):
         order = sorted(range(len(group)), key=lambda number: names.numbers(group[number].keras[0].label))
         if _is_counted(group) and order != list(range(len(group))):
-            yield from _reordered(group, order)
+            yield from reordered(group, order)
 
 
 def _crossing(links: list[Link]) -> Iterator[Group]:
-    """Yield units that the two sides call in different orders, with the nearest others of their kind and shape."""
+    """Yield units that the two sides call in different orders, with the nearest others of their kind and shape.
+
+    Those that names tell apart from a unit, such as the layers of another tower, are left out.
+    """
     for link in links:
         if not link.round or not link.is_single:
             continue
@@ -126,8 +130,9 @@ def _crossing(links: list[Link]) -> Iterator[Group]:
             other
             for other in links
             if other.is_single
-            and _signature(other) == _signature(link)
+            and signature(other) == signature(link)
             and (other.torch_position < link.torch_position) != (other.keras_position < link.keras_position)
+            and _link_evidence(link, other) < -CROSSED
         ]
         near = sorted(others, key=lambda other: abs(other.torch_position - link.torch_position))[: FEW - 2]
         yield sorted([link, *near], key=lambda member: member.torch_position)
@@ -141,7 +146,7 @@ def _adjacent(links: list[Link]) -> Iterator[Group]:
 
     def kind(number: int) -> object:
         link = links[number]
-        return (_parent(link.torch[0]), _signature(link)) if link.is_single else number
+        return (_parent(link.torch[0]), signature(link)) if link.is_single else number
 
     for _, run in itertools.groupby(range(len(links)), key=kind):
         group = [links[number] for number in run]
@@ -156,8 +161,8 @@ def _branches(links: list[Link]) -> Iterator[list[Group]]:
     convolutions have one shape, the order of calls is no evidence, and the norms have to go with their convolutions.
     """
     single = [link for link in links if link.is_single]
-    for block in _grouped(single, lambda link: _block(link.torch[0].label)):
-        few = [group for group in _grouped(block, _signature) if 1 < len(group) < FEW]
+    for block in grouped(single, lambda link: _block(link.torch[0].label)):
+        few = [group for group in grouped(block, signature) if 1 < len(group) < FEW]
         main = next((group for group in few if _is_matrix(group[0]) and not _confirmed_by_names(group)), None)
         if main:
             yield [main, *(group for group in few if group is not main and _follows(main, group))]
@@ -175,7 +180,7 @@ def _follows(main: Group, group: Group) -> bool:
 def _confirmed_by_names(group: Group) -> bool:
     """Return whether names confirm how a group is assigned."""
     ordered = all(before.keras_position < after.keras_position for before, after in itertools.pairwise(group))
-    if ordered and all(_differ_by_rising_numbers(labels) for labels in _labels(group)):
+    if ordered and all(differ_by_rising_numbers(labels) for labels in _labels(group)):
         return True
     pairs = list(itertools.combinations(group, 2))
     if all(_link_evidence(*pair) == -CROSSED for pair in pairs):
@@ -183,7 +188,7 @@ def _confirmed_by_names(group: Group) -> bool:
     return all(_nearer(*pair) for pair in pairs if ordered or pair[0].keras_position > pair[1].keras_position)
 
 
-def _differ_by_rising_numbers(labels: list[str]) -> bool:
+def differ_by_rising_numbers(labels: list[str]) -> bool:
     """Return whether labels differ only in numbers, in rising order: fc1 and fc2, or dense and dense_1."""
     keys = [names.numbers(label) for label in labels]
     return len({re.sub(r"[\d_]+", "", label) for label in labels}) == 1 and keys == sorted(keys)
@@ -221,15 +226,16 @@ def _ambiguity(groups: list[Group], counted: bool = False) -> Ambiguity:
     matrices of a choice have the same orientation.
     """
     orders = itertools.islice(itertools.permutations(range(len(groups[0]))), MOST)
-    variants = [[link.alternatives for group in groups for link in _reordered(group, order)] for order in orders]
-    combinations = [list(itertools.product(*of_order)) for of_order in variants]
-    if sum(map(len, combinations)) > CHOICES:
+    variants = [[link.alternatives for group in groups for link in reordered(group, order)] for order in orders]
+    if sum(math.prod(map(len, of_order)) for of_order in variants) > CHOICES:
         combinations = [list(zip(*of_order, strict=True)) for of_order in variants]
+    else:
+        combinations = [list(itertools.product(*of_order)) for of_order in variants]
     choices = [list(itertools.chain.from_iterable(choice)) for of_order in combinations for choice in of_order]
     return Ambiguity(place=groups[0][0].torch[0].module, choices=choices[:CHOICES], counted=counted)
 
 
-def _grouped(items: Iterable[Item], key: Callable[[Item], object]) -> list[list[Item]]:
+def grouped(items: Iterable[Item], key: Callable[[Item], object]) -> list[list[Item]]:
     """Return the items in groups of equal keys, in the order in which the keys first appear."""
     groups: dict[object, list[Item]] = {}
     for item in items:
@@ -237,9 +243,9 @@ def _grouped(items: Iterable[Item], key: Callable[[Item], object]) -> list[list[
     return list(groups.values())
 
 
-def _signature(link: Link) -> object:
+def signature(link: Link) -> object:
     """Return what links must have in common for their ends to be exchangeable."""
-    return link.torch[0].signature, link.keras[0].signature
+    return link.torch[0].signature, link.keras[0].signature, link.within
 
 
 def _labels(group: Group) -> tuple[list[str], list[str]]:
@@ -267,23 +273,28 @@ def _is_matrix(link: Link) -> bool:
     return weight is not None and len(weight.shape) > 1
 
 
-def _reordered(group: Group, order: Sequence[int]) -> Iterator[Link]:
+def reordered(group: Group, order: Sequence[int]) -> Iterator[Link]:
     """Yield the links of a group with Keras's ends in another order, where such a link is possible."""
     for link, number in zip(group, order, strict=True):
         source = group[number]
         new = make_link(link.torch, source.keras)
         if new:
-            yield replace(new, torch_position=link.torch_position, keras_position=source.keras_position)
+            yield replace(
+                new,
+                torch_position=link.torch_position,
+                keras_position=source.keras_position,
+                within=link.within,
+            )
 
 
 def _exchange(links: list[Link], first: int, second: int) -> None:
     """Exchange the Keras ends of two links in a list, where both new links are possible."""
-    exchanged = list(_reordered([links[first], links[second]], (1, 0)))
+    exchanged = list(reordered([links[first], links[second]], (1, 0)))
     if len(exchanged) == 2:
         links[first], links[second] = exchanged
 
 
-def _exchanged(links: list[Link], new: Iterator[Link]) -> list[Link]:
+def exchanged(links: list[Link], new: Iterator[Link]) -> list[Link]:
     """Return the links, with new ones in place of those of the same torch units."""
     changed = {link.torch_position: link for link in new}
     return [changed.get(link.torch_position, link) for link in links]

@@ -15,7 +15,7 @@ from parity.pairs.transfer import fits
 from parity.pairs.weights import layouts
 from parity.pairs.weights.layouts import Move, Packed
 from parity.pairs.weights.names import distinctive_parts
-from parity.pairs.weights.units import RECURRENT, Unit
+from parity.pairs.weights.units import RECURRENT, ROLES, Unit
 from parity.trace.mapping import Entry
 from parity.trace.survey import Weight
 
@@ -30,7 +30,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     `choices`: lists of entries for the same Keras variables, the first as in `entries`, among which only running can
     decide; empty if there is nothing to decide. `torch_position` and `keras_position` are those of the first units
-    among all of their sides; `round` is the number of the alignment that made the link.
+    among all of their sides; `round` is the number of the alignment that made the link. `within` numbers the rule that
+    says within which modules both belong together.
     """
 
     torch: tuple[Unit, ...]
@@ -40,6 +41,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     torch_position: int = 0
     keras_position: int = 0
     round: int = 0
+    within: int = -1
 
     @property
     def is_single(self) -> bool:
@@ -102,7 +104,9 @@ def _single(torch: Unit, keras: Unit) -> Choices:
     """Return every choice of how the unit's main weight moves, each with the entries of its other weights."""
     if torch.family in RECURRENT or keras.family in RECURRENT:
         return [_recurrent(torch, keras)] if torch.family == keras.family else []
-    if "weight" not in torch.weights or "weight" not in keras.weights:
+    if torch.family == keras.family == "norm" and not {"weight"} <= torch.weights.keys() & keras.weights.keys():
+        return [_scaleless(torch, keras)]
+    if "weight" not in torch.weights or "weight" not in keras.weights or _are_other_vectors(torch, keras):
         return []
     moves = [
         {"rearrange": text, "sizes": layouts.flattened(text, torch.image)} for text in _patterns_to_try(torch, keras)
@@ -113,6 +117,19 @@ def _single(torch: Unit, keras: Unit) -> Choices:
         [choice, *(entry for role in roles for entry in _other_weight(torch, keras, role, choice))]
         for choice in main[:MOST]
     ]
+
+
+def _scaleless(torch: Unit, keras: Unit) -> list[Entry]:
+    """Return the entries of two norms of which one has no scale: its offset and statistics remain what they are."""
+    shared = [role for role in torch.weights if role in keras.weights]
+    return [entry for role in shared for entry in _fitting([torch.weights[role]], [keras.weights[role]], [{}])]
+
+
+def _are_other_vectors(torch: Unit, keras: Unit) -> bool:
+    """Return whether two vectors have names of different meaning, such as a scale and an offset."""
+    weights = torch.weights["weight"], keras.weights["weight"]
+    roles = {ROLES.get(weight.role, "") for weight in weights}
+    return all(len(weight.shape) < 2 for weight in weights) and "" not in roles and len(roles) > 1
 
 
 def _patterns_to_try(torch: Unit, keras: Unit) -> list[str]:

@@ -1,7 +1,9 @@
 """Compare the names of modules by the words that they are made of, and by words that mean the same part."""
 
 import functools
+import itertools
 import re
+from collections.abc import Iterable
 
 WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 # Words that tell equal-shaped siblings apart, by the part that they mean.
@@ -66,6 +68,32 @@ def link_evidence(torch_names: tuple[str, str], keras_names: tuple[str, str]) ->
     ):  # one side may count from 0 and the other from 1, so that a single number is no evidence
         own, crossed = own + 2 * (counts[0] == counts[1]), crossed + 2 * (counts[0] == counts[1][::-1])
     return max(-2, min(2, own - crossed))
+
+
+class Vocabulary:
+    """The words by which the names of both sides tell modules apart.
+
+    Two words that both sides use, and that no name of either side has together (text and vision, generator and critic),
+    exclude each other: a module within the one is no counterpart of a module within the other.
+    """
+
+    def __init__(self, torch: Iterable[str], keras: Iterable[str]) -> None:
+        sides = [{telling_words(name) for name in names} for names in (torch, keras)]
+        used = [frozenset(itertools.chain(*words)) for words in sides]
+        self.shared = used[0] & used[1]
+        together = (itertools.combinations(sorted(words & self.shared), 2) for words in sides[0] | sides[1])
+        self.together = set(itertools.chain(*together))
+
+    def excludes(self, torch: frozenset[str], keras: frozenset[str]) -> bool:
+        """Return whether the words of two names say that they are no counterparts."""
+        own, other = (torch - keras) & self.shared, (keras - torch) & self.shared
+        return any((min(pair), max(pair)) not in self.together for pair in itertools.product(own, other))
+
+
+@functools.cache
+def telling_words(path: str) -> frozenset[str]:
+    """Return all words of a path, without numbers and words that say nothing."""
+    return frozenset(word for word in words(path) if word not in EMPTY and not word.isdigit())
 
 
 @functools.cache

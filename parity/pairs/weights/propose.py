@@ -5,7 +5,7 @@ ambiguity, and running both sides decides (parity.pairs.resolve).
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from parity.pairs.transfer import check
 from parity.pairs.weights import equal_shapes, names
 from parity.pairs.weights.align import align, align_buffers, align_single_weights
 from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
-from parity.pairs.weights.units import Unit, execution, one_bias, units
+from parity.pairs.weights.units import Order, Unit, execution, one_bias, units
 from parity.trace.mapping import Entry, Mapping, Unplaced, counts
 from parity.trace.survey import Survey, Weight
 
@@ -31,25 +31,45 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """A weight mapping, and where it could be another.
 
     `ambiguities` are in the order of execution; the mapping holds the first choice of each. `named` are those that
-    names decide.
+    names decide. `links` are the units that belong together.
     """
 
     mapping: Mapping
     ambiguities: list[Ambiguity]
     named: list[Ambiguity] = []
+    links: list[Link] = []
 
 
-def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING) -> Proposal:
-    """Place as many weights as possible; `built` holds the values that the builders gave.
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several ways to read two models: the orders in which their units are aligned, and what is exchanged then.
+
+    `exchange` is given the links, and returns them with the ends of some exchanged.
+    """
+
+    torch: Order = "calls"
+    keras: Order = "calls"
+    exchange: Callable[[list[Link]], list[Link]] = list
+
+
+FIRST = Reading()
+
+
+def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING, reading: Reading = FIRST) -> Proposal:
+    """Place as many weights as possible in one reading; `built` holds the values that the builders gave.
 
     Raises UsageError for rules that do not fit.
     """
     skipped = [rules.ignored(torch, pair.ignore.torch), rules.ignored(keras, pair.ignore.keras)]
     by_rule = [_moves(rule, torch, keras) for rule in rules.ruled(torch, keras, pair.weights)]
-    torch_units = units(torch, {*skipped[0], *(name for moves in by_rule for name in moves[0].torch)})
-    keras_units = units(keras, {*skipped[1], *(name for moves in by_rule for name in moves[0].keras)})
-    links = equal_shapes.assign_by_names(align(torch_units, keras_units))
-    rest = align_single_weights(torch_units, keras_units, links)
+    taken = [{*skipped[0], *(name for moves in by_rule for name in moves[0].torch)}]
+    taken += [{*skipped[1], *(name for moves in by_rule for name in moves[0].keras)}]
+    torch_units, keras_units = units(torch, taken[0], reading.torch), units(keras, taken[1], reading.keras)
+    within = rules.prefixed(torch, keras, pair.weights)
+    groups = list(_grouped(torch_units, keras_units, within))
+    aligned = [link for number, group in enumerate(groups) for link in _aligned(*group, number)]
+    aligned = [_placed(link, torch_units, keras_units) for link in aligned] if within else aligned
+    links = reading.exchange(equal_shapes.assign_by_names(sorted(aligned, key=lambda link: link.torch_position)))
+    rest = [link for group in groups for link in align_single_weights(*group, links)]
     rest += align_buffers(torch, keras_units, [*links, *rest], skipped[0], built)
     entries = [entry for link in [*links, *rest] for entry in _entries(link, links)]
     module = {weight.name: weight.module for weight in torch.weights}
@@ -70,7 +90,30 @@ def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING) ->
             key=lambda ambiguity: order.get(ambiguity.place, (0, 0)),
         ),
         named=equal_shapes.decided_by_names(links),
+        links=links,
     )
+
+
+def _grouped(
+    torch: Sequence[Unit], keras: Sequence[Unit], within: Sequence[rules.Within]
+) -> Iterator[tuple[list[Unit], list[Unit]]]:
+    """Yield the units within the modules of each rule, those of an earlier rule left out, and at last all others."""
+    left = [list(torch), list(keras)]
+    for each in within:
+        ours = [unit for unit in left[0] if each.has(unit.module)]
+        theirs = [unit for unit in left[1] if each.keras.issuperset(weight.name for weight in unit.weights.values())]
+        left = [[unit for unit in left[0] if unit not in ours], [unit for unit in left[1] if unit not in theirs]]
+        yield ours, theirs
+    yield left[0], left[1]
+
+
+def _aligned(torch: Sequence[Unit], keras: Sequence[Unit], number: int) -> list[Link]:
+    return [replace(link, within=number) for link in align(torch, keras)]
+
+
+def _placed(link: Link, torch: Sequence[Unit], keras: Sequence[Unit]) -> Link:
+    """Return a link with the positions of its first units among all of both sides."""
+    return replace(link, torch_position=torch.index(link.torch[0]), keras_position=keras.index(link.keras[0]))
 
 
 def _moves(rule: rules.Ruled, torch: Survey, keras: Survey) -> list[Entry]:
@@ -185,8 +228,8 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
         entries=entries,
         changing=changing,
         unplaced=[
-            *_unplaced(torch, unplaced[0], unplaced[1], keras),
-            *_unplaced(keras, unplaced[1], unplaced[0], torch),
+            *_unplaced(torch, unplaced[0], unplaced[1]),
+            *_unplaced(keras, unplaced[1], unplaced[0]),
         ],
         constants=[*(weight.name for weight in buffers if weight.name not in changing), *fixed],
         ignored=skipped[0] + skipped[1],
@@ -203,20 +246,10 @@ def _is_fixed(weight: Weight, keras: Survey, missing: list[Weight]) -> bool:
     return is_own and not any(math.prod(absent.shape) == math.prod(weight.shape) for absent in missing)
 
 
-def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight], other: Survey) -> Iterator[Unplaced]:
-    """Yield the weights without a counterpart, each with candidates.
-
-    Candidates are the other side's weights of the same size, those without a counterpart first.
-    """
+def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight]) -> Iterator[Unplaced]:
+    """Yield the weights without a counterpart, each with candidates: the other side's free weights of the same size."""
     for weight in weights:
-        size = math.prod(weight.shape)
-        matched = [candidate for candidate in other.weights if candidate not in others]
-        unmatched, matched = (
-            sorted(group, key=lambda candidate: -names.similarity(weight.name, candidate.name))
-            for group in (others, matched)
-        )
+        free = sorted(others, key=lambda candidate: -names.similarity(weight.name, candidate.name))
         note = ONE_BIAS if weight.role == "bias" and one_bias(survey, weight.module) else ""
-        candidates = [candidate.name for candidate in [*unmatched, *matched] if math.prod(candidate.shape) == size][
-            :CANDIDATES
-        ]
+        candidates = [each.name for each in free if math.prod(each.shape) == math.prod(weight.shape)][:CANDIDATES]
         yield Unplaced(side=survey.side, name=weight.name, shape=weight.shape, candidates=candidates, note=note)

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -39,6 +39,7 @@ CERTAIN = re.compile(
     r"|einsum_dense|(batch|layer|group|rms|instance)_norm|(reversible_)?embedding|lstm|gru|rnn|prelu|attention"
 )
 RECURRENT = ("lstm", "gru", "rnn")
+Order = Literal["calls", "creation"]
 TORCH_LAYER = re.compile(r"(weight_ih|weight_hh|bias_ih|bias_hh)_l(\d+)(_reverse)?$")
 
 
@@ -76,8 +77,8 @@ class Unit:
         return self.family, self.certain, self.facts.get("equation"), self.facts.get("reset_after"), shapes
 
 
-def units(survey: Survey, taken: Iterable[str] = ()) -> list[Unit]:
-    """Group all weights but those in `taken` into units, in the order of first calls.
+def units(survey: Survey, taken: Iterable[str] = (), order: Order = "calls") -> list[Unit]:
+    """Group all weights but those in `taken` into units, in the order of first calls or of creation.
 
     Buffers that are no statistics are left out.
     """
@@ -89,8 +90,8 @@ def units(survey: Survey, taken: Iterable[str] = ()) -> list[Unit]:
     by_module: dict[str, list[Weight]] = {}
     for weight in left:
         by_module.setdefault(weight.module, []).append(weight)
-    order = execution(survey)
-    paths = sorted(by_module, key=lambda path: order.get(path, (len(order), 0)))
+    numbers = execution(survey) if order == "calls" else _creation(survey)
+    paths = sorted(by_module, key=lambda path: numbers.get(path, (len(numbers), 0)))
     image = _images(survey)
     grouped = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
     return [replace(unit, defined=defined.get(unit.module, 0), image=image(unit)) for unit in grouped]
@@ -129,7 +130,17 @@ def execution(survey: Survey) -> dict[str, tuple[int, int]]:
 
     That is its first call, or that of the nearest module around it if it is never called itself, then its definition.
     """
-    called = {path: number for number, path in enumerate(survey.called)}
+    return _in_order(survey, survey.called)
+
+
+def _creation(survey: Survey) -> dict[str, tuple[int, int]]:
+    """Return by path where each module stands in the order of creation."""
+    return _in_order(survey, survey.created or [module.path for module in survey.modules])
+
+
+def _in_order(survey: Survey, paths: list[str]) -> dict[str, tuple[int, int]]:
+    """Return the places of all modules in the order of some: that of the nearest module around, then of definition."""
+    called = {path: number for number, path in enumerate(paths)}
     order = {}
     for number, module in enumerate(survey.modules):
         around = module.path

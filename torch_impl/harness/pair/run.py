@@ -69,12 +69,16 @@ class _Course:
     def run(self) -> None:
         """Run the training steps and an evaluation if the pair has [train], else one pass in inference mode.
 
-        The single pass is forward and backward.
+        The single pass is forward and backward, or forward alone with backward = false.
         """
         self.probe.on_step()
         if self.pair.train is None:
             self.model.eval()
-            self._gradients(0)
+            if self.pair.backward:
+                self._gradients(0)
+            else:
+                with torch.no_grad(), self._autocast():
+                    self._forward(self._inputs(0))
             self.recorder.next_step()
             return
         self._train()

@@ -12,6 +12,7 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
+from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core import precision as precisions
 from parity.data.pairs import PairData
@@ -69,7 +70,8 @@ def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: 
     with precision.policy(job.case.precision):
         model = ready(job.case, job.case.precision, job.pair.search, device, [])
     _write_built(model, folder)
-    for name, array in values.started(model, job.case.seed, job.case.precision):
+    assert isinstance(job.case.model, Pair)
+    for name, array in values.started(model, job.case.seed, job.case.precision, job.case.model.ignore.torch):
         initial.add(name, array)
     return [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
 

@@ -1,6 +1,7 @@
 """The values of a user's model: its initial values, loading them, and tensors in the form that traces store."""
 
-from collections.abc import Iterator, Mapping
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,15 +66,17 @@ def untrained(model: nn.Module) -> Iterator[tuple[str, np.ndarray]]:
         yield name, array(tensor)
 
 
-def started(model: nn.Module, seed: int, at: str) -> Iterator[tuple[str, np.ndarray]]:
+def started(model: nn.Module, seed: int, at: str, kept: Sequence[str] = ()) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the initial values of parameters and statistics: the model's own, rounded to the precision, in float32.
 
     A tensor in which all values are equal (zeros or ones) is perturbed. Otherwise it would hide that it is left out in
-    the other framework, or confused with another.
+    the other framework, or confused with another. One that fits a glob in `kept` has no counterpart there, and keeps
+    what its builder gave.
     """
     for name, tensor in {**dict(model.named_parameters()), **statistics(model)}.items():
         values = array(tensor)
-        if values.size and np.isfinite(values.flat[0]) and (values == values.flat[0]).all():
+        is_kept = any(fnmatch.fnmatch(name, glob) for glob in kept)
+        if not is_kept and values.size and np.isfinite(values.flat[0]) and (values == values.flat[0]).all():
             first = float(values.flat[0])
             noise = random.normal(seed, f"start/{name}", values.shape)
             values = first + (abs(first) / 8 * noise if first else noise / 64)

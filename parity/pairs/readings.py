@@ -1,0 +1,231 @@
+"""Choose among the readings of two models where names leave several, by the outcome of the whole models.
+
+Units of one shape may be paired in the order of calls or of creation, and so may whole towers of one structure, such as
+two encoders or the projections of an attention. Keras's model runs with each reading, once; right is the one with which
+it returns what torch's does. Where none does, because the models differ otherwise, the reading that reproduces most of
+torch's tensors is taken, and it is said that it stays open. Names go before all: readings never undo what they tell.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from parity.pairs.resolve import Reproduced, Run, Values, agrees
+from parity.pairs.weights import names
+from parity.pairs.weights.equal_shapes import differ_by_rising_numbers, exchanged, grouped, reordered, signature
+from parity.pairs.weights.links import Link
+from parity.pairs.weights.propose import Proposal, Reading
+from parity.trace.survey import Survey
+
+FEW = 3  # towers of one structure that are tried in every order
+MOST_RUNS = 12
+MOST_NAMES = 4  # at most so many names in a sentence
+ORDERS = (Reading(), Reading(keras="creation"), Reading(torch="creation", keras="creation"))
+CERTAIN = 2  # `names.link_evidence` of links that are right
+Propose = Callable[[Reading], Proposal]
+Pairs = dict[str, tuple[str, ...]]
+
+
+class Towers(NamedTuple):
+    """Modules of torch's side by side whose weights are of one structure, with the links of each in one order.
+
+    `name` is the path of the module around them without its numbers: equal layers are read in the same way.
+    `are_named` says that names confirm how they are paired.
+    """
+
+    name: str
+    paths: list[str]
+    links: list[list[Link]]
+    are_named: bool
+
+
+class _Trial(NamedTuple):
+    """What came of a run: whether the models agree, and how many of torch's tensors Keras's model has reproduced."""
+
+    agrees: bool
+    reproduced: int
+
+
+def chosen(propose: Propose, torch: Survey, torch_values: Values, run: Run) -> Proposal:
+    """Return the proposal of the best reading, with sentences on what was open among its mapping's assumptions.
+
+    Readings for which names speak less than for the first are left out. If some weight has no counterpart in any,
+    nothing is run.
+    """
+    proposals = _different([(reading, propose(reading)) for reading in ORDERS])
+    fewest = min(len(proposal.mapping.unplaced) for _, proposal in proposals)
+    proposals = [each for each in proposals if len(each[1].mapping.unplaced) == fewest]
+    # Names decide within a reading; a few words in common are no reason to leave out the first.
+    proposals = [each for each in proposals if _named(each[1]) >= _named(proposals[0][1])]
+    if fewest or (len(proposals) == 1 and not list(towers(proposals[0][1].links))):
+        return proposals[0][1]
+    return _Choosing(propose, torch, torch_values, run).best(proposals)
+
+
+def towers(links: Sequence[Link]) -> Iterator[Towers]:
+    """Yield the modules of one structure that lie side by side, all of whose links have one unit on each side."""
+    within: dict[str, list[Link]] = {}
+    for link in links:
+        for path in _around(link.torch[0].module):
+            within.setdefault(path, []).append(link)
+    several = [path for path, members in within.items() if any(link.torch[0].module != path for link in members)]
+    single = [path for path in several if all(link.is_single for link in within[path])]
+
+    def structure(path: str) -> object:
+        return path.rpartition(".")[0], *(signature(link) for link in within[path])
+
+    for paths in grouped(single, structure):
+        if 1 < len(paths) <= FEW:
+            members = [within[path] for path in paths]
+            parent = paths[0].rpartition(".")[0]
+            yield Towers(re.sub(r"\d+", "#", parent), paths, members, _are_named(paths, members))
+
+
+def in_order(name: str, order: Sequence[int]) -> Callable[[list[Link]], list[Link]]:
+    """Return a function that gives the towers of a name the counterparts of each other, in an order."""
+
+    def exchange(links: list[Link]) -> list[Link]:
+        for each in list(towers(links)):
+            if each.name == name and len(each.paths) == len(order):
+                new = [link for group in zip(*each.links, strict=True) for link in reordered(list(group), order)]
+                links = exchanged(links, iter(new))
+        return links
+
+    return exchange
+
+
+class _Choosing:
+    """Runs of Keras's model in several readings."""
+
+    def __init__(self, propose: Propose, torch: Survey, torch_values: Values, run: Run) -> None:
+        self.propose, self.torch, self.torch_values, self.run = propose, torch, torch_values, run
+        self.runs = 0
+        self.notes: list[str] = []
+        self.exchanged: dict[str, str] = {}
+
+    def best(self, proposals: list[tuple[Reading, Proposal]]) -> Proposal:
+        """Return the best proposal, first among the orders, then among those of each group of towers."""
+        trials: list[_Trial] = []
+        for _, proposal in proposals:
+            if not any(trial.agrees for trial in trials):
+                trials.append(self._tried(proposal))
+        number = max(range(len(trials)), key=lambda each: trials[each])
+        (reading, proposal), trial = proposals[number], trials[number]
+        others = [other for _, other in proposals if other is not proposal]
+        if others and (number or not trial.agrees):
+            self.notes.append(_open(proposal, others[0], f"by the order of {reading.keras}", trial.agrees))
+        open_towers = {each.name: each for each in towers(proposal.links) if not each.are_named}
+        for each in open_towers.values():
+            reading, proposal, trial = self._ordered(each, reading, proposal, trial)
+        if not trial.agrees:
+            self._find_exchange(reading, proposal)
+        mapping = proposal.mapping
+        told = replace(mapping, assumptions=[*mapping.assumptions, *self.notes], exchanged=self.exchanged)
+        return replace(proposal, mapping=told)
+
+    def _tried(self, proposal: Proposal) -> _Trial:
+        values = self.run(proposal.mapping)[1]
+        self.runs += 1
+        agreed = agrees(self.torch, self.torch_values, values)
+        return _Trial(agreed, Reproduced(values).count(self.torch, self.torch_values))
+
+    def _ordered(
+        self, found: Towers, reading: Reading, proposal: Proposal, trial: _Trial
+    ) -> tuple[Reading, Proposal, _Trial]:
+        """Try the towers in every other order unless the models agree, and keep the best."""
+        best, first = (reading, proposal, trial), trial
+        for order in list(itertools.permutations(range(len(found.paths))))[1:]:
+            if best[2].agrees or self.runs >= MOST_RUNS:
+                break
+            other = _with(reading, found.name, order)
+            other_proposal = self.propose(other)
+            other_trial = self._tried(other_proposal)
+            if other_trial > best[2]:
+                best = other, other_proposal, other_trial
+        by = "by what the models return" if best[2] != first else "by order"
+        certain = "" if best[2].agrees else "; no other order makes the models equal, so that this stays open"
+        if by != "by order" or certain:  # an order that makes the models equal is no assumption
+            self.notes.append(f"{_paired(found.paths, best[1].links)} ({by}){certain}")
+        return best
+
+    def _find_exchange(self, reading: Reading, proposal: Proposal) -> None:
+        """Note the towers that the port has exchanged although names tell them apart: the models agree otherwise."""
+        for found in towers(proposal.links):
+            for order in list(itertools.permutations(range(len(found.paths))))[1:] if found.are_named else ():
+                if self.runs >= MOST_RUNS or self.exchanged:
+                    return
+                other = self.propose(_with(reading, found.name, order))
+                if self._tried(other).agrees:
+                    self.exchanged = {found.paths[0]: _paired(found.paths, other.links)}
+
+
+def _with(reading: Reading, name: str, order: Sequence[int]) -> Reading:
+    """Return the reading with towers in another order as well."""
+    before, after = reading.exchange, in_order(name, order)
+    return replace(reading, exchange=lambda links: after(before(links)))
+
+
+def _different(readings: list[tuple[Reading, Proposal]]) -> list[tuple[Reading, Proposal]]:
+    """Return the readings that pair weights differently from all before them."""
+    pairs = [_pairs(proposal) for _, proposal in readings]
+    return [reading for number, reading in enumerate(readings) if pairs[number] not in pairs[:number]]
+
+
+def _named(proposal: Proposal) -> int:
+    """Return how many entries names speak for."""
+    return sum(entry.by == "name" for entry in proposal.mapping.entries)
+
+
+def _pairs(proposal: Proposal) -> Pairs:
+    return {name: tuple(entry.keras) for entry in proposal.mapping.entries for name in entry.torch}
+
+
+def _open(proposal: Proposal, other: Proposal, why: str, agreed: bool) -> str:
+    """Say where two readings differ, and which was taken for what reason."""
+    own, others = _pairs(proposal), _pairs(other)
+    differing = [name for name in own if own[name] != others.get(name)]
+    outcome = "which makes the models equal" if agreed else "no reading makes the models equal, so that this stays open"
+    first, second = (_modules([each for name in differing for each in pairs.get(name, ())]) for pairs in (own, others))
+    torch = _modules(differing)
+    return f"{torch} of torch were taken to be {first} of keras ({why}, {outcome}); the other reading is {second}"
+
+
+def _paired(paths: list[str], links: Sequence[Link]) -> str:
+    """Say which of Keras's towers were taken for torch's at these paths."""
+    ends = ([link.keras[0].module for link in links if path in _around(link.torch[0].module)] for path in paths)
+    keras = [_common(modules) or f"{modules[0]}..{modules[-1]}" for modules in ends]
+    return f"{', '.join(paths)} of torch were taken to be {', '.join(keras)} of keras"
+
+
+def _modules(weights: Sequence[str]) -> str:
+    modules = list(dict.fromkeys(re.sub(r"[./][^./]*$", "", name) for name in weights))
+    return ", ".join(modules[:MOST_NAMES]) + (", ..." if len(modules) > MOST_NAMES else "")
+
+
+def _are_named(paths: list[str], links: list[list[Link]]) -> bool:
+    """Return whether names confirm how towers are paired: their own names, or numbers that rise on both sides."""
+    labels = [[link.keras[0].label for link in group] for group in zip(*links, strict=True)]
+    if all(map(differ_by_rising_numbers, [paths, *labels])):
+        return True
+    chosen = [_common([link.keras[0].chosen for link in members]) for members in links]
+    numbers = itertools.combinations(range(len(paths)), 2)
+    return all(
+        names.link_evidence((paths[one], paths[other]), (chosen[one], chosen[other])) == CERTAIN
+        for one, other in numbers
+    )
+
+
+def _common(labels: list[str]) -> str:
+    """Return the path of the innermost module around all of some modules of Keras's."""
+    parts = [label.split("/") for label in labels]
+    same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*parts, strict=False))
+    return "/".join(column[0] for column in same)
+
+
+def _around(path: str) -> list[str]:
+    """Return a module's path and those of the modules around it."""
+    parts = path.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]

@@ -1,0 +1,169 @@
+"""Weights that could be put together in several ways: right ports match, and no fault is mapped away.
+
+The models are those of tests/pairs/choices_torch.py and its counterpart; a case is given by changes to its file.
+"""
+
+import itertools
+import json
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from judged import passes_strict
+
+from parity.core.errors import UsageError
+from parity.pairs import file
+from parity.pairs.compare import compared
+from parity.results import CaseResult
+from parity.trace.mapping import UnmappedError
+
+FOLDER = Path(__file__).parent / "pairs"
+LAST = "n c h w -> n h w c"
+IMAGE = {"inputs.x.shape": [2, 8, 5, 7], "inputs.x.keras_layout": LAST, "outputs.y.keras_layout": LAST}
+SEQUENCE = {"inputs.x.shape": [2, 5, 8]}
+WIDE = {"inputs.x.shape": [4, 24], "pair.kwargs.depth": 1}
+PARTS = ["query", "key", "value"]
+SPLIT = {"torch": "qkv.weight", "keras": [f"{part}/kernel" for part in PARTS], "each": "o i -> i o"}
+BIASES = {"torch": "qkv.bias", "keras": [f"{part}/bias" for part in PARTS]}
+BY_GROUP = {"rearrange": "(group n k) i -> n group k i", "each": "n group k i -> i (group n k)"}
+BY_GROUP_BIASES = {"rearrange": "(group n k) -> n group k", "each": "n group k -> (group n k)"}
+SIZES = {"sizes": {"group": 2, "k": 3}}
+SLICE = {"weights": [{"torch": "positions.weight", "keras": "embedding/embeddings", "slice": "2:"}]}
+TRAIN = {"train.steps": 2, "train.optimizer": "adam"}
+
+
+class Row(NamedTuple):
+    """`model`: of both sides; `keras`: if it has another name there. `where`: a glob of the place that is named."""
+
+    name: str
+    model: str
+    changes: dict[str, Any] = {}
+    verdict: str = "match"
+    keras: str = ""
+    cause: str = ""
+    where: str = "*"
+    assumed: str = ""
+
+    def overrides(self) -> list[str]:
+        """As --set has them."""
+        changes = {
+            "pair.torch": f"choices_torch:{self.model}",
+            "pair.keras": f"choices_keras:{self.keras or self.model}",
+        }
+        return [f"{key}={toml(value)}" for key, value in (changes | self.changes).items()]
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml(member)}" for key, member in value.items()) + "}"
+    return "[" + ", ".join(map(toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
+def keras_kwargs(**kwargs: Any) -> dict[str, Any]:
+    return {f"pair.keras_kwargs.{key}": value for key, value in kwargs.items()}
+
+
+EXCHANGED = keras_kwargs(exchanged=True)
+ROWS = [
+    Row("gate and up by outcome", "Gated", assumed="wi_0, wi_1 of torch were taken to be dense_1, dense of keras"),
+    Row("the other layer is the gate", "Gated", EXCHANGED),
+    Row("a fault behind the gate", "Gated", keras_kwargs(activation="relu"), "diverged", where="act"),
+    Row("gate and up by name", "Named"),
+    Row("gate and up exchanged", "Named", EXCHANGED, "diverged", cause="weights.exchanged"),
+    Row("towers by name", "Towers", WIDE),
+    Row("towers exchanged", "Towers", WIDE | EXCHANGED, "diverged", cause="weights.exchanged"),
+    Row("towers by outcome", "Towers", WIDE | keras_kwargs(named=False), assumed="tower_2, tower_1, tower of keras"),
+    Row("branches", "Inception", IMAGE, keras="inception", assumed="by the order of creation"),
+    Row("branches exchanged", "Inception", IMAGE | EXCHANGED, "diverged", keras="inception"),
+    Row("projections by name", "Attention", SEQUENCE),
+    Row("projections exchanged", "Attention", SEQUENCE | EXCHANGED, "diverged", cause="weights.exchanged"),
+    Row("projections by outcome", "Attention", SEQUENCE | keras_kwargs(named=False), assumed="q, k, v of torch"),
+    Row(
+        "towers by rule",
+        "Towers",
+        WIDE
+        | keras_kwargs(named=False)
+        | {
+            "weights": [
+                {"torch": f"{tower}_model.**", "keras": f"{keras}/**"}
+                for tower, keras in (("text", "tower_2"), ("vision", "tower_1"), ("audio", "tower"))
+            ]
+        },
+    ),
+    Row("a slice", "Positions", SEQUENCE | SLICE | {"ignore.torch": ["extra"]}),
+    Row("a slice in training", "Positions", SEQUENCE | SLICE | TRAIN | {"ignore.torch": ["extra"]}),
+    Row(
+        "a wrong slice",
+        "Positions",
+        SEQUENCE | SLICE | {"ignore.torch": ["extra"]} | keras_kwargs(first=1),
+        "diverged",
+    ),
+    Row("unequal parts", "Grouped", {"weights": [SPLIT, BIASES]}),
+    Row(
+        "unequal parts in training",
+        "Grouped",
+        {"weights": [SPLIT, BIASES], "outputs.q.torch": 0, "outputs.q.keras": 0} | TRAIN,
+    ),
+    Row("parts exchanged", "Grouped", {"weights": [SPLIT, BIASES]} | EXCHANGED, "diverged"),
+    Row(
+        "parts by group",
+        "Grouped",
+        {
+            "weights": [SPLIT | BY_GROUP | SIZES, BIASES | BY_GROUP_BIASES | SIZES],
+            "pair.torch_kwargs.by_group": True,
+        },
+    ),
+    Row("forward alone", "Stepped", {"pair.backward": False}),
+    Row("a gradient that is missing", "Stepped", {}, "error"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def judge(backends, tmp_path_factory) -> Callable[[Row], CaseResult]:
+    """`judge(row)`: the pair of a row, recorded and judged."""
+    numbers = itertools.count()
+
+    def judged(row: Row) -> CaseResult:
+        folder = tmp_path_factory.mktemp(f"choices{next(numbers)}")
+        return compared(file.load(FOLDER / "choices.toml", row.overrides()), backends, folder, False)
+
+    return judged
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in ROWS])
+def test_choice(row: Row, judge: Callable[[Row], CaseResult]) -> None:
+    result = judge(row)
+    assert result.verdict == row.verdict, result
+    assert row.verdict != "match" or passes_strict(result), result.findings
+    assert not row.cause or row.cause in [cause["id"] for cause in result.causes], result
+    assert not result.first_divergence or fnmatchcase(result.first_divergence.name, row.where), result
+    assert any(row.assumed in sentence for sentence in result.assumptions) or not row.assumed, result.assumptions
+
+
+def test_a_forward_pass_alone_is_told(judge: Callable[[Row], CaseResult]) -> None:
+    result = judge(Row("", "Stepped", {"pair.backward": False}))
+    assert "no gradient was compared, as the file has backward = false" in result.not_compared
+    assert "gradient" not in result.checks or not result.checks["gradient"].compared
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["layer norm", "batch norm"])
+def test_a_missing_scale_is_told_and_its_offset_is_mapped(batch: bool, judge: Callable[[Row], CaseResult]) -> None:
+    changes = {"pair.torch_kwargs.batch": batch} | keras_kwargs(batch=batch)
+    with pytest.raises(UnmappedError, match=r"norm2\.weight \[8\]; no free weight of the other side") as error:
+        judge(Row("", "Normed", changes))
+    pairs = {entry.torch[0]: entry.keras[0] for entry in error.value.mapping.entries}
+    assert pairs["norm2.bias"].endswith("beta") and pairs["norm1.weight"].endswith("gamma")
+    assert [weight.name for weight in error.value.mapping.unplaced] == ["norm2.weight"]
+
+
+def test_a_scale_that_is_ignored_keeps_the_builders_ones(judge: Callable[[Row], CaseResult]) -> None:
+    assert judge(Row("", "Normed", {"ignore.torch": ["norm2.weight"]})).verdict == "match"
+
+
+def test_a_mistake_in_a_rule_still_shows_what_is_found_without_rules(judge: Callable[[Row], CaseResult]) -> None:
+    rule = {"weights": [{"torch": "wo.weight", "keras": "nowhere/kernel"}]}
+    with pytest.raises(UsageError, match="keras has no weight 'nowhere/kernel'") as error:
+        judge(Row("", "Gated", rule))
+    assert isinstance(error.value, UnmappedError) and len(error.value.mapping.entries) == 6
