@@ -7,12 +7,12 @@ from keras.src.applications import densenet as densenets
 from keras.src.applications import efficientnet as efficientnets
 from keras.src.applications import resnet as resnets
 
-IMAGE = dict(include_top=False, weights=None, input_shape=(32, 32, 3))
+IMAGE = {"include_top": False, "weights": None, "input_shape": (32, 32, 3)}
 
 
 def convnext() -> keras.Model:
-    sizes = dict(depths=[1, 2, 1, 1], projection_dims=[16, 24, 32, 40], layer_scale_init_value=0.1)
-    return convnexts.ConvNeXt(**sizes, **IMAGE, include_preprocessing=False)
+    sizes = {"depths": [1, 2, 1, 1], "projection_dims": [16, 24, 32, 40], "layer_scale_init_value": 0.1}
+    return convnexts.ConvNeXt(**sizes, **IMAGE, include_preprocessing=False, pooling="avg")
 
 
 def mobilenet() -> keras.Model:
@@ -24,10 +24,10 @@ def mobilenet_v2() -> keras.Model:
 
 
 def efficientnet() -> keras.Model:
-    same = dict(id_skip=True, se_ratio=0.25)
-    first = dict(kernel_size=3, repeats=1, filters_in=32, filters_out=8, expand_ratio=1, strides=1)
-    second = dict(kernel_size=5, repeats=2, filters_in=8, filters_out=16, expand_ratio=4, strides=2)
-    sizes = dict(default_size=32, drop_connect_rate=0.0, blocks_args=[first | same, second | same])
+    same = {"id_skip": True, "se_ratio": 0.25}
+    first = {"kernel_size": 3, "repeats": 1, "filters_in": 32, "filters_out": 8, "expand_ratio": 1, "strides": 1}
+    second = {"kernel_size": 5, "repeats": 2, "filters_in": 8, "filters_out": 16, "expand_ratio": 4, "strides": 2}
+    sizes = {"default_size": 32, "drop_connect_rate": 0.0, "blocks_args": [first | same, second | same]}
     return efficientnets.EfficientNet(1.0, 1.0, **sizes, **IMAGE)
 
 

@@ -5,7 +5,7 @@ import transformers as hf
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-NORM = dict(eps=1.001e-5, momentum=0.01)  # as keras.applications has them
+NORM = {"eps": 1.001e-5, "momentum": 0.01}  # as keras.applications has them
 
 
 def convnext() -> nn.Module:
@@ -34,14 +34,14 @@ class Scaled(nn.Module):
 
 
 def efficientnet() -> nn.Module:
-    blocks = dict(kernel_sizes=[3, 5], in_channels=[32, 8], out_channels=[8, 16], depthwise_padding=[])
-    blocks |= dict(strides=[1, 2], num_block_repeats=[1, 2], expand_ratios=[1, 4], squeeze_expansion_ratio=0.25)
-    sizes = dict(width_coefficient=1.0, depth_coefficient=1.0, hidden_dim=1280, drop_connect_rate=0.0)
+    blocks = {"kernel_sizes": [3, 5], "in_channels": [32, 8], "out_channels": [8, 16], "depthwise_padding": []}
+    blocks |= {"strides": [1, 2], "num_block_repeats": [1, 2], "expand_ratios": [1, 4], "squeeze_expansion_ratio": 0.25}
+    sizes = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280, "drop_connect_rate": 0.0}
     return Scaled(hf.EfficientNetModel(hf.EfficientNetConfig(**blocks, **sizes)))
 
 
 def resnet50() -> nn.Module:
-    sizes = dict(embedding_size=64, hidden_sizes=[32, 64], depths=[1, 2], downsample_in_bottleneck=True)
+    sizes = {"embedding_size": 64, "hidden_sizes": [32, 64], "depths": [1, 2], "downsample_in_bottleneck": True}
     return hf.ResNetModel(hf.ResNetConfig(**sizes))
 
 

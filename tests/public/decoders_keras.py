@@ -3,12 +3,12 @@
 import keras
 from keras_hub import models as hub
 
-SIZES = dict(vocabulary_size=61, num_layers=2, hidden_dim=32, intermediate_dim=48)
-GROUPED = SIZES | dict(num_query_heads=4, num_key_value_heads=2)
+SIZES = {"vocabulary_size": 61, "num_layers": 2, "hidden_dim": 32, "intermediate_dim": 48}
+GROUPED = SIZES | {"num_query_heads": 4, "num_key_value_heads": 2}
 
 
 def mistral(**kwargs) -> keras.Model:
-    return hub.MistralBackbone(**GROUPED | dict(head_dim=8, sliding_window=4) | kwargs)
+    return hub.MistralBackbone(**GROUPED | {"head_dim": 8, "sliding_window": 4} | kwargs)
 
 
 def mixtral() -> keras.Model:
@@ -24,29 +24,30 @@ def qwen3() -> keras.Model:
 
 
 def qwen2_moe() -> keras.Model:
-    sizes = dict(num_experts=3, top_k=2, moe_intermediate_dim=24, shared_expert_intermediate_dim=40)
+    sizes = {"num_experts": 3, "top_k": 2, "moe_intermediate_dim": 24, "shared_expert_intermediate_dim": 40}
     return hub.QwenMoeBackbone(**GROUPED, **sizes)
 
 
 def qwen3_moe() -> keras.Model:
-    sizes = dict(num_experts=3, top_k=2, moe_intermediate_dim=24, norm_top_k_prob=True, head_dim=8)
+    sizes = {"num_experts": 3, "top_k": 2, "moe_intermediate_dim": 24, "norm_top_k_prob": True, "head_dim": 8}
+    sizes["router_aux_loss_coefficient"] = 0.0
     return hub.Qwen3MoeBackbone(**GROUPED, **sizes)
 
 
 def gemma() -> keras.Model:
-    return hub.GemmaBackbone(**GROUPED | dict(intermediate_dim=96), head_dim=8)
+    return hub.GemmaBackbone(**GROUPED | {"intermediate_dim": 96}, head_dim=8)
 
 
 def gemma2() -> keras.Model:
-    sizes = dict(intermediate_dim=96, head_dim=8, sliding_window_size=4, use_sliding_window_attention=True)
-    norms = dict(use_post_ffw_norm=True, use_post_attention_norm=True)
-    caps = dict(attention_logit_soft_cap=50.0, final_logit_soft_cap=30.0)
+    sizes = {"intermediate_dim": 96, "head_dim": 8, "sliding_window_size": 4, "use_sliding_window_attention": True}
+    norms = {"use_post_ffw_norm": True, "use_post_attention_norm": True}
+    caps = {"attention_logit_soft_cap": 50.0, "final_logit_soft_cap": 30.0}
     return hub.GemmaBackbone(**GROUPED | sizes, **norms, **caps)
 
 
 def gemma3() -> keras.Model:
-    sizes = dict(head_dim=8, image_size=16, use_sliding_window_attention=True, sliding_window_size=4)
-    norms = dict(use_post_ffw_norm=True, use_post_attention_norm=True)
+    sizes = {"head_dim": 8, "image_size": 16, "use_sliding_window_attention": True, "sliding_window_size": 4}
+    norms = {"use_post_ffw_norm": True, "use_post_attention_norm": True}
     return hub.Gemma3Backbone(**GROUPED, **sizes, **norms)
 
 
@@ -59,7 +60,7 @@ def opt() -> keras.Model:
 
 
 def bloom() -> keras.Model:
-    return hub.BloomBackbone(**SIZES | dict(intermediate_dim=128), num_heads=4)
+    return hub.BloomBackbone(**SIZES | {"intermediate_dim": 128}, num_heads=4)
 
 
 def falcon() -> keras.Model:
@@ -71,7 +72,8 @@ def phi3() -> keras.Model:
 
 
 def gpt_oss() -> keras.Model:
-    return hub.GptOssBackbone(**GROUPED, num_experts=3, top_k=2, head_dim=8, sliding_window=4)
+    rotary = {"rope_max_wavelength": 150000, "rope_scaling_factor": 32.0}
+    return hub.GptOssBackbone(**GROUPED, **rotary, num_experts=3, top_k=2, head_dim=8, sliding_window=4)
 
 
 def smollm3() -> keras.Model:
@@ -92,6 +94,6 @@ def smollm3() -> keras.Model:
 
 
 def llama3() -> keras.Model:
-    scaling = dict(rope_frequency_adjustment_factor=8.0, rope_low_freq_factor=1.0, rope_high_freq_factor=4.0)
-    scaling |= dict(rope_max_wavelength=500000, rope_pretraining_sequence_length=32, tie_word_embeddings=True)
+    scaling = {"rope_frequency_adjustment_factor": 8.0, "rope_low_freq_factor": 1.0, "rope_high_freq_factor": 4.0}
+    scaling |= {"rope_max_wavelength": 500000, "rope_pretraining_sequence_length": 32, "tie_word_embeddings": True}
     return hub.Llama3Backbone(**GROUPED, **scaling)

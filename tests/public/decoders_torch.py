@@ -3,21 +3,21 @@
 import transformers as hf
 from torch import nn
 
-SIZES = dict(
-    vocab_size=61,
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    max_position_embeddings=64,
-    use_cache=False,
-)
-GROUPED = SIZES | dict(num_key_value_heads=2, rms_norm_eps=1e-6)
-EAGER = dict(experts_implementation="eager")  # the fused experts have no float64
+SIZES = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "use_cache": False,
+}
+GROUPED = SIZES | {"num_key_value_heads": 2, "rms_norm_eps": 1e-6}
+EAGER = {"experts_implementation": "eager"}  # the fused experts have no float64
 
 
 def mistral(**kwargs) -> nn.Module:
-    return hf.MistralModel(hf.MistralConfig(**GROUPED | dict(head_dim=8, sliding_window=4) | kwargs))
+    return hf.MistralModel(hf.MistralConfig(**GROUPED | {"head_dim": 8, "sliding_window": 4} | kwargs))
 
 
 def mixtral() -> nn.Module:
@@ -35,12 +35,23 @@ def qwen3() -> nn.Module:
 
 
 def qwen2_moe() -> nn.Module:
-    sizes = dict(num_experts=3, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=40)
+    sizes = {
+        "num_experts": 3,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "shared_expert_intermediate_size": 40,
+    }
     return hf.Qwen2MoeModel(hf.Qwen2MoeConfig(**GROUPED, **EAGER, **sizes))
 
 
 def qwen3_moe() -> nn.Module:
-    sizes = dict(num_experts=3, num_experts_per_tok=2, moe_intermediate_size=24, norm_topk_prob=True, head_dim=8)
+    sizes = {
+        "num_experts": 3,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "norm_topk_prob": True,
+        "head_dim": 8,
+    }
     return hf.Qwen3MoeModel(hf.Qwen3MoeConfig(**GROUPED, **EAGER, **sizes))
 
 
@@ -53,12 +64,12 @@ def gemma2() -> nn.Module:
 
 
 def gemma3() -> nn.Module:
-    sizes = dict(head_dim=8, query_pre_attn_scalar=8, sliding_window=4)
+    sizes = {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 4}
     return hf.Gemma3TextModel(hf.Gemma3TextConfig(**GROUPED, **sizes))
 
 
 def gpt_neox(**kwargs) -> nn.Module:
-    return hf.GPTNeoXModel(hf.GPTNeoXConfig(**SIZES | dict(hidden_dropout=0.0, attention_dropout=0.0) | kwargs))
+    return hf.GPTNeoXModel(hf.GPTNeoXConfig(**SIZES | {"hidden_dropout": 0.0, "attention_dropout": 0.0} | kwargs))
 
 
 def opt() -> nn.Module:
@@ -72,7 +83,13 @@ def bloom() -> nn.Module:
 
 
 def falcon() -> nn.Module:
-    sizes = dict(vocab_size=61, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_hidden_size=48)
+    sizes = {
+        "vocab_size": 61,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "ffn_hidden_size": 48,
+    }
     return hf.FalconModel(hf.FalconConfig(**sizes, alibi=True, multi_query=False, parallel_attn=False, bias=True))
 
 
@@ -81,7 +98,7 @@ def phi3() -> nn.Module:
 
 
 def gpt_oss() -> nn.Module:
-    sizes = dict(num_local_experts=3, num_experts_per_tok=2, head_dim=8, sliding_window=4)
+    sizes = {"num_local_experts": 3, "num_experts_per_tok": 2, "head_dim": 8, "sliding_window": 4}
     return hf.GptOssModel(hf.GptOssConfig(**GROUPED, **EAGER, **sizes))
 
 
@@ -90,6 +107,12 @@ def smollm3() -> nn.Module:
 
 
 def llama3() -> nn.Module:
-    scaling = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
-    scaling |= dict(original_max_position_embeddings=32)
+    scaling = {
+        "rope_type": "llama3",
+        "rope_theta": 500000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    }
+    scaling |= {"original_max_position_embeddings": 32}
     return hf.LlamaModel(hf.LlamaConfig(**GROUPED, rope_parameters=scaling))

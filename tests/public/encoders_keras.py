@@ -3,8 +3,8 @@
 import keras
 from keras_hub import models as hub
 
-SIZES = dict(num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=48, dropout=0.0)
-TEXT = SIZES | dict(vocabulary_size=61, max_sequence_length=16)
+SIZES = {"num_layers": 2, "num_heads": 4, "hidden_dim": 32, "intermediate_dim": 48, "dropout": 0.0}
+TEXT = SIZES | {"vocabulary_size": 61, "max_sequence_length": 16}
 
 
 def bert() -> keras.Model:

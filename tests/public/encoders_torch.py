@@ -3,16 +3,16 @@
 import transformers as hf
 from torch import nn
 
-SIZES = dict(
-    vocab_size=61,
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    max_position_embeddings=16,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-)
+SIZES = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 16,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
 
 
 def bert(**kwargs) -> nn.Module:
@@ -20,44 +20,58 @@ def bert(**kwargs) -> nn.Module:
 
 
 def electra(**kwargs) -> nn.Module:
-    return hf.ElectraModel(hf.ElectraConfig(**SIZES | dict(embedding_size=24) | kwargs))
+    return hf.ElectraModel(hf.ElectraConfig(**SIZES | {"embedding_size": 24} | kwargs))
 
 
 def albert(**kwargs) -> nn.Module:
-    return hf.AlbertModel(hf.AlbertConfig(**SIZES | dict(embedding_size=24) | kwargs))
+    return hf.AlbertModel(hf.AlbertConfig(**SIZES | {"embedding_size": 24} | kwargs))
 
 
 def roberta(**kwargs) -> nn.Module:
-    sizes = SIZES | dict(
-        max_position_embeddings=18, type_vocab_size=1, pad_token_id=1, layer_norm_eps=1e-5
-    )  # positions begin at 2
+    sizes = SIZES | {
+        "max_position_embeddings": 18,
+        "type_vocab_size": 1,
+        "pad_token_id": 1,
+        "layer_norm_eps": 1e-5,
+    }  # positions begin at 2
     return hf.RobertaModel(hf.RobertaConfig(**sizes | kwargs), add_pooling_layer=False)
 
 
 def xlm_roberta(**kwargs) -> nn.Module:
-    sizes = SIZES | dict(max_position_embeddings=18, type_vocab_size=1, pad_token_id=1, layer_norm_eps=1e-5)
+    sizes = SIZES | {"max_position_embeddings": 18, "type_vocab_size": 1, "pad_token_id": 1, "layer_norm_eps": 1e-5}
     return hf.XLMRobertaModel(hf.XLMRobertaConfig(**sizes | kwargs), add_pooling_layer=False)
 
 
 def distil_bert() -> nn.Module:
-    sizes = dict(vocab_size=61, dim=32, hidden_dim=48, n_layers=2, n_heads=4, max_position_embeddings=16)
+    sizes = {"vocab_size": 61, "dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 16}
     return hf.DistilBertModel(hf.DistilBertConfig(**sizes, dropout=0.0, attention_dropout=0.0))
 
 
 def deberta_v3() -> nn.Module:
     """Return DeBERTa V2's class with the settings of the published V3 checkpoints."""
-    v3 = dict(relative_attention=True, pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm", share_att_key=True)
-    v3 |= dict(position_buckets=8, position_biased_input=False, type_vocab_size=0, layer_norm_eps=1e-7)
+    v3 = {
+        "relative_attention": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+    }
+    v3 |= {"position_buckets": 8, "position_biased_input": False, "type_vocab_size": 0, "layer_norm_eps": 1e-7}
     return hf.DebertaV2Model(hf.DebertaV2Config(**SIZES, **v3))
 
 
 def f_net(**kwargs) -> nn.Module:
-    sizes = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, max_position_embeddings=16)
+    sizes = {
+        "vocab_size": 61,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 16,
+    }
     return hf.FNetModel(hf.FNetConfig(**sizes, hidden_dropout_prob=0.0, **kwargs))
 
 
 def esm() -> nn.Module:
-    sizes = SIZES | dict(position_embedding_type="rotary", emb_layer_norm_before=False, token_dropout=False)
+    sizes = SIZES | {"position_embedding_type": "rotary", "emb_layer_norm_before": False, "token_dropout": False}
     return hf.EsmModel(hf.EsmConfig(**sizes, pad_token_id=1, mask_token_id=2), add_pooling_layer=False)
 
 

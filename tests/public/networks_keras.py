@@ -54,7 +54,7 @@ class DepthToSpace(layers.Layer):
     """A pixel shuffle by reshaping, as keras.io's super-resolution example has it."""
 
     def call(self, x):
-        n, h, w, c = x.shape
+        _n, h, w, c = x.shape
         x = ops.reshape(x, [-1, h, w, 2, 2, c // 4])
         return ops.reshape(ops.transpose(x, [0, 1, 3, 2, 4, 5]), [-1, 2 * h, 2 * w, c // 4])
 
@@ -63,7 +63,7 @@ def super_resolution() -> keras.Model:
     image = keras.Input((16, 16, 1))
     x = layers.Conv2D(16, 5, padding="same", activation="tanh")(image)
     x = layers.Conv2D(8, 3, padding="same", activation="tanh")(x)
-    return keras.Model(image, DepthToSpace()(layers.Conv2D(8, 3, padding="same")(x)))
+    return keras.Model(image, DepthToSpace()(layers.Conv2D(4, 3, padding="same")(x)))
 
 
 def mixer_block(x, patches, width):

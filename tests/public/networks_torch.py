@@ -101,7 +101,7 @@ def super_resolution() -> nn.Module:
         nn.Tanh(),
         nn.Conv2d(16, 8, 3, padding=1),
         nn.Tanh(),
-        nn.Conv2d(8, 8, 3, padding=1),
+        nn.Conv2d(8, 4, 3, padding=1),
         nn.PixelShuffle(2),
     )
 
@@ -145,7 +145,7 @@ class VAE(nn.Module):
         self.dense, self.project = nn.Linear(16 * 49, 16), nn.Linear(2, 16 * 49)
         self.z_mean, self.z_log_var = nn.Linear(16, 2), nn.Linear(16, 2)
         self.up1, self.up2 = nn.ConvTranspose2d(16, 16, 3, 2), nn.ConvTranspose2d(16, 8, 3, 2)
-        self.out = nn.Conv2d(8, 1, 3, padding=1)
+        self.out = nn.ConvTranspose2d(8, 1, 3, 1, 1)
 
     def forward(self, image, noise):
         x = F.relu(self.conv1(F.pad(image, (0, 1, 0, 1))))

@@ -2,8 +2,16 @@
 
 import keras
 from keras_hub import models as hub
+from keras_hub.src.utils.keras_utils import gelu_approximate
 
-SIZES = dict(num_layers=2, num_heads=4, hidden_dim=32, intermediate_dim=48, vocabulary_size=61, dropout=0.0)
+SIZES = {
+    "num_layers": 2,
+    "num_heads": 4,
+    "hidden_dim": 32,
+    "intermediate_dim": 48,
+    "vocabulary_size": 61,
+    "dropout": 0.0,
+}
 
 
 def bart() -> keras.Model:
@@ -11,7 +19,7 @@ def bart() -> keras.Model:
 
 
 def t5() -> keras.Model:
-    return hub.T5Backbone(**SIZES, key_value_dim=8, activation=keras.activations.gelu)
+    return hub.T5Backbone(**SIZES, key_value_dim=8, activation=gelu_approximate)
 
 
 def whisper() -> keras.Model:

@@ -1,4 +1,4 @@
-"""Well-known tutorials in PyTorch: the DCGAN and sequence-to-sequence ones of pytorch.org, ports of keras.io's others."""
+"""Well-known tutorials in PyTorch: DCGAN and sequence-to-sequence of pytorch.org, ports of keras.io's others."""
 
 import torch
 from torch import nn
@@ -45,7 +45,7 @@ class VAE(nn.Module):
         self.project = nn.Linear(2, 16 * 49)
         self.up1 = nn.ConvTranspose2d(16, 16, 3, 2, 1, output_padding=1)
         self.up2 = nn.ConvTranspose2d(16, 8, 3, 2, 1, output_padding=1)
-        self.out = nn.Conv2d(8, 1, 3, padding=1)
+        self.out = nn.ConvTranspose2d(8, 1, 3, 1, 1)
 
     def forward(self, image, noise):
         x = F.relu(self.conv2(F.relu(self.conv1(image))))

@@ -3,18 +3,18 @@
 import keras
 from keras_hub import models as hub
 
-SIZES = dict(num_layers=2, num_heads=4, hidden_dim=32, patch_size=4)
-IMAGE = dict(image_shape=(16, 16, 3))
+SIZES = {"num_layers": 2, "num_heads": 4, "hidden_dim": 32, "patch_size": 4}
+IMAGE = {"image_shape": (16, 16, 3)}
 
 
 def dinov2(**kwargs) -> keras.Model:
-    positions = dict(intermediate_dim=64, position_embedding_shape=(16, 16, 3), apply_layernorm=True)
+    positions = {"intermediate_dim": 64, "position_embedding_shape": (16, 16, 3), "apply_layernorm": True}
     return hub.DINOV2Backbone(**SIZES | IMAGE | positions | kwargs)
 
 
 def dinov3(**kwargs) -> keras.Model:
-    biases = dict(use_key_bias=False, apply_layernorm=True)
-    return hub.DINOV3Backbone(**SIZES | IMAGE | biases | dict(intermediate_dim=48, num_register_tokens=2) | kwargs)
+    biases = {"use_key_bias": False, "apply_layernorm": True}
+    return hub.DINOV3Backbone(**SIZES | IMAGE | biases | {"intermediate_dim": 48, "num_register_tokens": 2} | kwargs)
 
 
 def deit() -> keras.Model:
@@ -22,7 +22,14 @@ def deit() -> keras.Model:
 
 
 def swin() -> keras.Model:
-    sizes = dict(image_shape=(32, 32, 3), embed_dim=16, depths=[2, 1], num_heads=[2, 4], window_size=4, patch_size=2)
+    sizes = {
+        "image_shape": (32, 32, 3),
+        "embed_dim": 16,
+        "depths": [2, 1],
+        "num_heads": [2, 4],
+        "window_size": 4,
+        "patch_size": 2,
+    }
     return hub.SwinTransformerBackbone(**sizes, drop_path=0.0)
 
 
@@ -75,7 +82,7 @@ def clip() -> keras.Model:
     from keras_hub.src.models.clip.clip_text_encoder import CLIPTextEncoder
     from keras_hub.src.models.clip.clip_vision_encoder import CLIPVisionEncoder
 
-    sizes = dict(hidden_dim=32, num_layers=2, num_heads=4, intermediate_dim=48)
+    sizes = {"hidden_dim": 32, "num_layers": 2, "num_heads": 4, "intermediate_dim": 48}
     vision = CLIPVisionEncoder(**sizes, **IMAGE, patch_size=4)
     text = CLIPTextEncoder(**sizes, vocabulary_size=61, embedding_dim=32, max_sequence_length=9)
     return hub.CLIPBackbone(vision, text, projection_dim=24)
@@ -85,7 +92,7 @@ def siglip() -> keras.Model:
     from keras_hub.src.models.siglip.siglip_text_encoder import SigLIPTextEncoder
     from keras_hub.src.models.siglip.siglip_vision_encoder import SigLIPVisionEncoder
 
-    sizes = dict(hidden_dim=32, num_layers=2, num_heads=4, intermediate_dim=48)
+    sizes = {"hidden_dim": 32, "num_layers": 2, "num_heads": 4, "intermediate_dim": 48}
     vision = SigLIPVisionEncoder(**sizes, **IMAGE, patch_size=4)
     text = SigLIPTextEncoder(**sizes, vocabulary_size=61, embedding_dim=32, max_sequence_length=9)
     return hub.SigLIPBackbone(vision, text)
