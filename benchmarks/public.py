@@ -52,8 +52,6 @@ class Answer:
         self.others = sorted(self.ids - {UNKNOWN} - {cause for cause in self.ids if _fits(row, cause)})
         self.seconds = sum(case["seconds"].values())
         self.crashed = case["error"] == "backend"
-            bool(case["error"]) and case["error"]["status"] == 3 if isinstance(case["error"], dict) else False
-        )
         self.rules = _rules(row.name)
 
     @property
@@ -148,10 +146,10 @@ here as wrong.
 Five more pairs of this kind (Hugging Face's GPT-2, Llama, ViT and ResNet) are in `tests/pairs/`.
 """
 
-HOW_TO_READ = """"Truth" is the right verdict, and where the two first differ by that much. "Established by" says how this was found
-without this project: "converter" carried the weights over by KerasHub's own converter, "by hand" by a script written
-for it, and the figure behind is the largest difference of the outputs in float64, relative to the largest value;
-"source" is what reading the sources says. "Rules" counts the `[[weights]]` and the patterns in `[ignore]` that the
+HOW_TO_READ = """"Truth" is the right verdict, and where the two first differ by that much. "Established by" says how
+this was found without this project: "converter" carried the weights over by KerasHub's own converter, "by hand" by a
+script written for it, and the figure behind is the largest difference of the outputs in float64, relative to the largest
+value; "source" is what reading the sources says. "Rules" counts the `[[weights]]` and the patterns in `[ignore]` that the
 pair's file needs. Seconds are those of both sides together.
 """
 

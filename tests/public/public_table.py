@@ -172,10 +172,18 @@ VISION = [
 ]
 
 APPLICATIONS = [
-    rounded("convnext"),
+    PublicPair(
+        "convnext",
+        "diverged",
+        FORWARD,
+        ("layer_norm.epsilon", "constant.precision"),
+        "the last layer norm's epsilon is 1e-12 in Hugging Face and 1e-6 in Keras",
+        "configuration_convnext.py, keras/src/applications/convnext.py:522",
+        "by hand: 1e-6",
+    ),
     normed("mobilenet", "by hand: 3e-16", DECAY.format(0.9997), STATISTICS, "modeling_mobilenet_v1.py"),
     normed("mobilenet_v2", "by hand: 3e-16", DECAY.format(0.997), STATISTICS, "modeling_mobilenet_v2.py"),
-    normed("efficientnet", "by hand: 3e-16"),
+    normed("efficientnet", "by hand: 3e-16", DECAY.format(0.99), STATISTICS, "configuration_efficientnet.py"),
     normed(
         "resnet50",
         "by hand: 5e-8",
@@ -224,7 +232,11 @@ TUTORIALS = [
     PublicPair("mini_gpt"),
     PublicPair("seq2seq_attention"),
     PublicPair("unet", truth="by hand: 1e-8"),
-    PublicPair("wavenet_gated"),
+    PublicPair(
+        "wavenet_gated",
+        truth="by hand: 1e-8",
+        wrong="diverged: filters, gates, skips and residuals of equal shape are paired crosswise",
+    ),
     PublicPair("pointnet", truth="by hand: 6e-9"),
     PublicPair("super_resolution", truth="by hand: 3e-8"),
     rounded("mlp_mixer", "by hand: 1e-8"),

@@ -75,7 +75,7 @@ def resnet_bottleneck() -> nn.Module:
 
 
 def clip() -> nn.Module:
-    text = {"vocab_size": 61, "max_position_embeddings": 9, "eos_token_id": 60, "bos_token_id": 0, "pad_token_id": 1}
+    text = {"vocab_size": 61, "max_position_embeddings": 9, "eos_token_id": 2, "bos_token_id": 0, "pad_token_id": 1}
     sizes = {key: SIZES[key] for key in SIZES if key not in ("image_size", "patch_size")}
     return hf.CLIPModel(hf.CLIPConfig(text_config=sizes | text, vision_config=SIZES, projection_dim=24))
 
