@@ -27,6 +27,14 @@ def albert(**kwargs) -> nn.Module:
     return hf.AlbertModel(hf.AlbertConfig(**SIZES | {"embedding_size": 24} | kwargs))
 
 
+def typeless(model: nn.Module) -> nn.Module:
+    """Return the model with its one token type at zero, as in the published checkpoints, and not trained."""
+    weight = model.embeddings.token_type_embeddings.weight
+    weight.data.zero_()
+    weight.requires_grad_(False)
+    return model
+
+
 def roberta(**kwargs) -> nn.Module:
     sizes = SIZES | {
         "max_position_embeddings": 18,
@@ -34,12 +42,12 @@ def roberta(**kwargs) -> nn.Module:
         "pad_token_id": 1,
         "layer_norm_eps": 1e-5,
     }  # positions begin at 2
-    return hf.RobertaModel(hf.RobertaConfig(**sizes | kwargs), add_pooling_layer=False)
+    return typeless(hf.RobertaModel(hf.RobertaConfig(**sizes | kwargs), add_pooling_layer=False))
 
 
 def xlm_roberta(**kwargs) -> nn.Module:
     sizes = SIZES | {"max_position_embeddings": 18, "type_vocab_size": 1, "pad_token_id": 1, "layer_norm_eps": 1e-5}
-    return hf.XLMRobertaModel(hf.XLMRobertaConfig(**sizes | kwargs), add_pooling_layer=False)
+    return typeless(hf.XLMRobertaModel(hf.XLMRobertaConfig(**sizes | kwargs), add_pooling_layer=False))
 
 
 def distil_bert() -> nn.Module:

@@ -21,6 +21,8 @@ STATISTICS = ("batch_norm.momentum", "batch_norm.running_variance")
 DECAY = "Hugging Face hands TensorFlow's decay ({}) to PyTorch's momentum, where it is the weight of the new value"
 UNKNOWN = "unknown"
 OFFSET = "Hugging Face's position table has two rows more than KerasHub's, and no rule can take a slice"
+MIT = "KerasHub's blocks have a norm epsilon of 1e-6 for 1e-5, and dropouts of 0.1 that no argument sets"
+MIT_CAUSES = ("layer_norm.epsilon", "dropout.rate")
 TOWERS = "error: weights of the two towers, which have equal widths, are left without a counterpart"
 
 
@@ -109,10 +111,14 @@ DECODERS = [
     rounded("gemma2", "converter: 2e-7"),
     rounded("gemma3", "converter: 4e-7"),
     approximate("gpt_neox", "gpt_neo_x_backbone.py:95"),
-    PublicPair("opt", wrong=f"error: {OFFSET}"),
-    rounded("bloom"),
-    rounded("falcon"),
-    PublicPair("phi3", wrong="error: no rule can cut the packed query, key and value, which are of unequal sizes"),
+    PublicPair("opt", truth="by hand: 8e-10", wrong=f"error: {OFFSET}"),
+    rounded("bloom", "by hand: 7e-9"),
+    rounded("falcon", "by hand: 4e-8"),
+    PublicPair(
+        "phi3",
+        truth="by hand: 2e-7",
+        wrong="error: no rule can cut the packed query, key and value, which are of unequal sizes",
+    ),
     PublicPair(
         "gpt_oss",
         "diverged",
@@ -137,10 +143,10 @@ ENCODERS = [
         "Hugging Face's embedding has a padding_idx (3), whose row gets no gradient, KerasHub's has none",
         "configuration_fnet.py, modeling_fnet.py (FNetEmbeddings)",
     ),
-    rounded("roberta", wrong=f"error: {OFFSET}"),
-    rounded("xlm_roberta", wrong=f"error: {OFFSET}"),
+    rounded("roberta", "converter: 5e-10", wrong=f"error: {OFFSET}"),
+    rounded("xlm_roberta", "converter: 5e-10", wrong=f"error: {OFFSET}"),
     rounded("distil_bert", "converter: 5e-10"),
-    rounded("deberta_v3"),
+    rounded("deberta_v3", "by hand: 4e-9"),
     rounded("esm"),
     PublicPair(
         "xlnet",
@@ -150,6 +156,7 @@ ENCODERS = [
         "KerasHub reshapes its position table from (length, batch) to (batch, length) where it should transpose, which "
         "mixes the positions in batches of more than one",
         "xlnet_content_and_query_embedding.py:102",
+        "source; a batch of two equal rows gives something else than one of them in KerasHub",
     ),
 ]
 
@@ -164,10 +171,27 @@ VISION = [
     rounded("dinov3", "converter: 3e-9"),
     rounded("deit", "converter: 4e-9"),
     rounded("swin", "converter: 2e-9"),
-    rounded("mit"),
-    rounded("segformer"),
+    PublicPair("mit", "diverged", FORWARD, MIT_CAUSES, MIT, "mit_layers.py:93, mit_layers.py:187"),
+    PublicPair(
+        "segformer",
+        "diverged",
+        FORWARD,
+        (*MIT_CAUSES, "batch_norm.running_variance"),
+        MIT,
+        "mit_layers.py:93, mit_layers.py:187",
+    ),
     normed("resnet_bottleneck", "by hand: 2e-8"),
-    PublicPair("clip", wrong=TOWERS),
+    PublicPair(
+        "clip",
+        "diverged",
+        FORWARD,
+        ("buffer.values", "layer_norm.epsilon"),
+        "KerasHub leaves the position ids of its vision encoder at zeros until a checkpoint is loaded, and the epsilon "
+        "of its text encoder's last norm is 1e-6 for 1e-5",
+        "clip_layers.py:52, clip_text_encoder.py:85",
+        "by hand: 1e-1, with both mended 1e-8",
+        TOWERS,
+    ),
     rounded("siglip"),
 ]
 
@@ -180,6 +204,7 @@ APPLICATIONS = [
         "the last layer norm's epsilon is 1e-12 in Hugging Face and 1e-6 in Keras",
         "configuration_convnext.py, keras/src/applications/convnext.py:522",
         "by hand: 1e-6",
+        "error: TensorFlow has no gradient of grouped convolutions on a CPU",
     ),
     normed("mobilenet", "by hand: 3e-16", DECAY.format(0.9997), STATISTICS, "modeling_mobilenet_v1.py"),
     normed("mobilenet_v2", "by hand: 3e-16", DECAY.format(0.997), STATISTICS, "modeling_mobilenet_v2.py"),
