@@ -5,7 +5,8 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from public_table import FOLDER, PAIRS, PublicPair
+from public_pair import FOLDER, PublicPair
+from public_table import PAIRS
 
 from parity.pairs import file
 from parity.pairs.compare import compared
