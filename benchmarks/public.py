@@ -1,0 +1,161 @@
+"""Models that others published, in both frameworks: what is said of each, against the truth.
+
+    python benchmarks/public.py                 compare the pairs of tests/public/, and write docs/public.md
+    python benchmarks/public.py REPORT.json...  write it from reports of `python -m parity.compare --no-vary --json`
+
+The table with the truths is tests/public/public_table.py.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "public"))
+
+from public_pair import FOLDER, UNKNOWN, PublicPair  # noqa: E402
+from public_table import PAIRS  # noqa: E402
+
+PAGE = ROOT / "docs" / "public.md"
+PAIRS_PER_PROCESS = 10
+TIMEOUT = 300
+
+Case = dict[str, Any]
+
+
+def main() -> int:
+    reports = [json.loads(Path(name).read_text()) for name in sys.argv[1:]] or list(_compared())
+    cases = {case["case"].removeprefix("pair/"): case for report in reports for case in report["cases"]}
+    missing = [row.name for row in PAIRS if row.name not in cases]
+    if missing:
+        raise SystemExit(f"no report holds {', '.join(missing)}; compare these too")
+    answers = [Answer(row, cases[row.name]) for row in PAIRS]
+    PAGE.write_text(_page(answers))
+    print(_goals(answers))
+    for answer in answers:
+        if answer.is_right and answer.row.wrong:
+            print(f"{answer.row.name} is answered rightly now: take `wrong` out of its row")
+    return 0
+
+
+class Answer:
+    """What is said of one pair: its case in the report beside its row in the table."""
+
+    def __init__(self, row: PublicPair, case: Case) -> None:
+        self.row, self.verdict = row, case["verdict"]
+        first = case["first_divergence"] or {}
+        self.is_right = row.is_right(self.verdict, first.get("kind", ""))
+        self.ids = {cause["id"] for cause in case["causes"]}
+        self.is_named = self.is_right and row.is_named(self.ids)
+        self.others = sorted(self.ids - {UNKNOWN} - {cause for cause in self.ids if _fits(row, cause)})
+        self.seconds = sum(case["seconds"].values())
+        self.crashed = case["error"] == "backend"
+        self.rules = _rules(row.name)
+
+    @property
+    def line(self) -> str:
+        """Return the pair's row of the page."""
+        row = self.row
+        right = "yes" if self.is_right else f"**no**: {row.wrong or self.verdict}"
+        causes = ", ".join(f"`{cause}`" for cause in sorted(self.ids)) or "-"
+        named = "-" if not row.causes else "yes" if self.is_named else "**no**"
+        begins = f" ({row.begins})" if row.begins else ""
+        cells = (row.name, f"{row.verdict}{begins}", row.truth, self.verdict, right, causes, named, self.rules or "-")
+        return "| " + " | ".join(map(str, (*cells, f"{self.seconds:.0f}" if self.seconds else "-"))) + " |"
+
+
+def _fits(row: PublicPair, cause: str) -> bool:
+    """Return whether a cause is one of those that truly differ."""
+    return any(row._replace(causes=(glob,)).is_named({cause}) for glob in row.causes)
+
+
+def _rules(name: str) -> int:
+    """Return the number of rules and of ignored weights that a pair's file needs."""
+    pair = tomllib.loads((FOLDER / f"{name}.toml").read_text())
+    ignored = pair.get("ignore", {})
+    return len(pair.get("weights", [])) + len(ignored.get("torch", [])) + len(ignored.get("keras", []))
+
+
+def _compared() -> Iterator[dict[str, Any]]:
+    """Yield the report of each few pairs, which share two processes with the frameworks."""
+    for first in range(0, len(PAIRS), PAIRS_PER_PROCESS):
+        flags = [f"--pair={FOLDER / row.name}.toml" for row in PAIRS[first : first + PAIRS_PER_PROCESS]]
+        with tempfile.NamedTemporaryFile(suffix=".json") as report:
+            command = [sys.executable, "-m", "parity.compare", *flags, "--no-vary", f"--timeout={TIMEOUT}"]
+            subprocess.run([*command, f"--json={report.name}"], cwd=ROOT, stdout=sys.stderr)
+            yield json.loads(Path(report.name).read_text())
+
+
+def _goals(answers: list[Answer]) -> str:
+    """Return the goals and what was reached."""
+    differing = [answer for answer in answers if answer.row.causes]
+    rows = [
+        ("pairs", len(answers), "at least 40"),
+        ("crashes", sum(answer.crashed for answer in answers), "0"),
+        ("right verdicts", _share([answer.is_right for answer in answers]), "95%"),
+        ("without a rule or an ignored weight", _share([not answer.rules for answer in answers]), "90%"),
+        ("true differences named", _share([answer.is_named for answer in differing]), "90%"),
+        ("pairs with a false cause", _share([bool(answer.others) for answer in answers]), "none"),
+        ("median seconds", f"{statistics.median(each.seconds for each in answers if each.seconds):.0f}", "30"),
+    ]
+    lines = ["| | reached | goal |", "|---|---|---|", *(f"| {what} | {got} | {goal} |" for what, got, goal in rows)]
+    return "\n".join(lines)
+
+
+def _share(told: list[bool]) -> str:
+    return f"{sum(told)} of {len(told)} ({100 * sum(told) / len(told):.0f}%)"
+
+
+def _page(answers: list[Answer]) -> str:
+    """Return docs/public.md."""
+    head = "| pair | truth (begins) | established by | said | right | causes said | named | rules | s |"
+    different = [answer.row for answer in answers if answer.row.difference]
+    return "\n".join(
+        [
+            INTRODUCTION,
+            _goals(answers),
+            "",
+            "## The pairs",
+            "",
+            HOW_TO_READ,
+            head,
+            "|---|---|---|---|---|---|---|---|---|",
+            *(answer.line for answer in answers),
+            "",
+            "## What truly differs",
+            "",
+            "| pair | difference | source |",
+            "|---|---|---|",
+            *(f"| {row.name} | {row.difference} | {row.source} |" for row in different),
+            "",
+        ]
+    )
+
+
+INTRODUCTION = """# Public pairs
+
+The same model, as two teams published it, once in PyTorch and once in Keras: KerasHub's backbones and
+keras.applications against Hugging Face's classes, and networks of well-known tutorials ported by hand, all small and
+with random weights. Each is compared forward, in its gradients and through three training steps, on the inputs of its
+file alone. This page is written by `python benchmarks/public.py`; the truths stand in `tests/public/public_table.py`,
+and tests hold the verdicts to them (`pytest -m "slow or not slow" tests/public`). What is answered wrongly today stands
+here as wrong.
+
+Five more pairs of this kind (Hugging Face's GPT-2, Llama, ViT and ResNet) are in `tests/pairs/`.
+"""
+
+HOW_TO_READ = """"Truth" is the right verdict, and where the two first differ by that much. "Established by" says how
+this was found without this project: "converter" carried the weights over by KerasHub's own converter, "by hand" by a
+script written for it; the figure behind is the largest difference of the outputs in float64, relative to the largest
+value. "Source" is what reading the sources says. "Rules" counts the `[[weights]]` and the patterns in `[ignore]` that
+the pair's file needs. Seconds are those of both sides together.
+"""
+
+if __name__ == "__main__":
+    sys.exit(main())
