@@ -149,7 +149,7 @@ class Probe:
         At the last backward pass of a step it notes the order of the gradients, and records this process's own gradient
         before any reduction over ranks.
         """
-        passes = parts * (1 if self.gathered else self.case.accumulate)
+        passes = parts * self.case.accumulate
         is_unreduced = self.local and not (self.gathered and self.case.replicas > 1)
 
         def hook(parameter: torch.Tensor) -> None:
