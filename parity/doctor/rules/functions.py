@@ -41,6 +41,7 @@ def eager(evidence: Evidence) -> Iterator[Finding]:
     for part in evidence.eager:
         message = (
             f"{part.what}: this runs in Python on the host in each step, where TensorFlow cannot place or fuse its ops."
+            f"{words.repeated(part.count)}"
         )
         fix = EAGER.get(part.what, "tf.config.run_functions_eagerly(False)")
         yield make_finding("warning", "function.eager", part.place.module, part.place.source, message, fix)
