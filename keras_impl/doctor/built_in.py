@@ -30,13 +30,14 @@ def program(job: DoctorJob, names: list[str]) -> Program:
     loss = losses.build(case.loss)
 
     steps = data.steps(run)
+    # TensorFlow itself splits and reads a tf.data.Dataset.
+    is_dataset = case.distribution.distribute_dataset
 
     def train(batches: Iterator[Any], on_step: Callable[[], None]) -> None:
-        # TensorFlow itself splits and reads a tf.data.Dataset.
-        given = steps if case.distribute_dataset else batches
-        (strategy.fit if case.fit else strategy.train)(model, optimizer, loss, given, on_step)
+        run_steps = strategy.fit if case.distribution.fit else strategy.train
+        run_steps(model, optimizer, loss, steps if is_dataset else batches, on_step)
 
-    return Program(whole[0], itertools.repeat(()) if case.distribute_dataset else steps, train)
+    return Program(whole[0], itertools.repeat(()) if is_dataset else steps, train)
 
 
 def named(batch: Any) -> dict[str, tf.Tensor]:

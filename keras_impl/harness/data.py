@@ -23,11 +23,12 @@ def steps(run: Run) -> Any:
 
     If there are several replicas, a step lists them by replica; fit and distributed datasets get whole batches instead.
     """
-    if run.case.distribution.samples_by_rank:
+    strategy = run.case.distribution
+    if strategy.samples_by_rank:
         return _sampled(run)
-    if run.case.distribute_dataset:
+    if strategy.distribute_dataset:
         return single.dataset(_whole(run))
-    return _whole(run) if run.case.fit else _micro_batches(run)
+    return _whole(run) if strategy.fit else _micro_batches(run)
 
 
 def evaluation(run: Run) -> Any:

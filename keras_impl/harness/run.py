@@ -71,7 +71,7 @@ def run(run: Run) -> Account:
 
         if run.watch:
             layout_recorder.start()
-        train = strategy.fit if case.fit else strategy.train
+        train = strategy.fit if case.distribution.fit else strategy.train
         with _own_reduction(strategy, probe):
             train(model, optimizer, loss, data.steps(run), on_step)
         strategy.evaluate(model, data.evaluation(run))

@@ -11,7 +11,7 @@ not different devices, since each replica has a trace of its own.
 """
 
 import inspect
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -48,6 +48,7 @@ class Functions:
 
     def __init__(self) -> None:
         self._eager: dict[tuple[str, str], Eager] = {}
+        self._counts: Counter[tuple[Any, ...]] = Counter()  # of this step; of parts of a graph, by graph
         self._traces: dict[Any, list[Trace]] = defaultdict(list)  # by code object
         self._retraced: dict[Any, Retrace] = {}
         self._step = 0
@@ -62,6 +63,7 @@ class Functions:
 
     def __exit__(self, *error: Any) -> None:
         self._patches.close()
+        self._counts.clear()
         self._step += 1
 
     @property
@@ -127,7 +129,10 @@ class Functions:
 
     def _note_eager(self, what: str, module: str = "") -> None:
         line = source.line()
-        self._eager.setdefault((what, line), Eager(what=what, place=Place(module=module, source=line)))
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        self._counts[what, line, graph] += 1
+        entry = self._eager.setdefault((what, line), Eager(what=what, place=Place(module=module, source=line)))
+        entry.count = max(entry.count, self._counts[what, line, graph])
 
 
 def _is_programs(function: Function) -> bool:

@@ -61,6 +61,8 @@ class BaseModel(Frozen, frozen=True, tag_field="kind"):
 class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
     """What every strategy answers; as it stands here, a program in one process with one replica of the model.
 
+    Overridden by a strategy, or by an option of the same name, where another answer is right.
+
     Attributes:
         devices: the number of logical devices of the case.
         is_distributed: whether more than one device is used.
@@ -117,9 +119,24 @@ class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
         return self.is_gathered
 
     @property
+    def fit(self) -> bool:
+        """Return whether Keras trains with compile and fit instead of a training loop."""
+        return False
+
+    @property
+    def distribute_dataset(self) -> bool:
+        """Return whether Keras splits the batches with experimental_distribute_dataset."""
+        return False
+
+    @property
     def broadcasts_buffers(self) -> bool:
         """Return whether replica 0 sends its buffers to the others before each forward pass."""
         return False
+
+    @property
+    def options_obstacle(self) -> str:
+        """Return why it cannot have these options together, or ""."""
+        return ""
 
     @property
     def loss_must_be_mean_because(self) -> str:

@@ -147,6 +147,8 @@ class Case(Frozen, frozen=True):
     def __post_init__(self) -> None:
         self._check_options()
         self._check_accumulation()
+        if obstacle := self.distribution.options_obstacle:
+            raise ValueError(obstacle)
         self._check_loss()
         self._check_model()
 
@@ -169,8 +171,6 @@ class Case(Frozen, frozen=True):
                 f"accumulate is {self.accumulate}, but data.batch is only {self.data.batch}; "
                 "a micro-batch needs at least one sample"
             )
-        if self.fit:
-            raise ValueError("fit = true cannot accumulate gradients; use accumulate = 1")
 
     def _check_loss(self) -> None:
         if self.loss.reduction != "mean" and (what := self.distribution.loss_must_be_mean_because):

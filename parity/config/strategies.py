@@ -41,6 +41,11 @@ class Single(Accumulating, frozen=True, tag="single"):
 
     fit: bool
 
+    @property
+    def options_obstacle(self) -> str:
+        together = self.fit and self.micro_batches > 1
+        return "fit = true cannot accumulate gradients; use accumulate = 1" if together else ""
+
 
 class RoundRobin(Accumulating, frozen=True, tag="round_robin"):
     """The model's blocks on the devices in turn, in one process."""

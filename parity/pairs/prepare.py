@@ -150,7 +150,7 @@ def _prepared(file: PairFile, backend: Worker, folder: Path, keras: Survey, buil
     found = disputed.find(proposal.mapping, sides, built, lambda: _drawn(file, backend, folder, built))
     resolved = disputed.resolved(proposal, found, sides, values, solve, run)
     surveyed = msgspec.structs.replace(resolved.survey, rehearsal=keras.rehearsal)
-    given = given_orders(file.case.model)
+    given = given_orders(pair)
     matched = match(reference, values, surveyed, resolved.values, resolved.mapping, given)
     matching = _without_shifted(matched, resolved.mapping)
     if pair.train:

@@ -29,7 +29,7 @@ from parity.runtime.job import Answer, DoctorJob
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ["--torch=my_model:build", "--input=x=float32[8,16]"]
-READ = "loss is read as a Python number, once in a step."
+READ = "loss is read as a Python number, once a step."
 FINDING = finding("warning", "sync.item", "train.py:7", READ, "total += loss.detach()")
 
 

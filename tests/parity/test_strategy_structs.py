@@ -1,7 +1,7 @@
 """What strategies and models answer, the flat form of a case in files, and that nobody asks for a strategy by name."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,6 +10,7 @@ import pytest
 
 from parity.config import cases, schema, strategies
 from parity.config.base import BaseModel, BaseStrategy
+from parity.core.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 FLAT = [
@@ -43,6 +44,9 @@ RECORDED = (
     '"pipeline":"gpipe","local_buffers":false,"workers":false,"distribute_dataset":true,"fit":false,"steps":5,'
     '"every":1,"seed":0,"precision":"float32","weight_scale":{}}'
 )
+
+
+Search = Callable[[str], Iterator[int]]
 
 
 def chosen(strategy: str, devices: int = 4, **options: Any) -> strategies.Strategy:
@@ -116,6 +120,8 @@ YES = {
     "reduces_itself": {"all_reduce", "hybrid"},
     "samples_by_rank": {"all_reduce"},
     "broadcasts_buffers": {"ddp"},
+    "fit": set(),
+    "distribute_dataset": set(),
 }
 
 
@@ -146,16 +152,31 @@ def test_an_option_of_ddp_changes_an_answer(option: str, answer: str, expected: 
     assert chosen("ddp", workers=True).processes("keras") == 4
 
 
+@pytest.mark.parametrize("option", ["fit", "distribute_dataset"])
+def test_an_option_is_the_answer_of_the_strategies_that_have_it(option: str) -> None:
+    users = strategies.OPTIONS[option]
+    assert all(getattr(chosen(name, **{option: True}), option) for name in users)
+    assert not any(getattr(chosen(name), option) for name in NUMBERS)
+
+
+def test_options_that_exclude_each_other_are_refused_by_the_strategy() -> None:
+    assert strategies.Single(devices=1, micro_batches=2, fit=False).options_obstacle == ""
+    assert "cannot accumulate" in strategies.Single(devices=1, micro_batches=2, fit=True).options_obstacle
+    with pytest.raises(UsageError, match="fit = true cannot accumulate gradients; use accumulate = 1"):
+        chosen("single", fit=True, accumulate=2)
+
+
 def test_every_answer_is_listed_here() -> None:
     """A new one needs a row above."""
     answers = {name for name in vars(BaseStrategy) if not name.startswith("_")}
     others = {"used_devices", "processes", "replicas", "stages", "devices"}  # NUMBERS
     refusals = {
         "can_split",
+        "options_obstacle",
         "loss_must_be_mean_because",
         "device_obstacle",
         "batch_obstacle",
-    }  # test_config.py, test_devices.py
+    }  # above, test_config.py, test_devices.py
     assert answers == set(YES) | others | refusals
 
 
@@ -243,11 +264,24 @@ def by_name(source: str) -> Iterator[int]:
                 yield node.lineno
 
 
+def flat_options(source: str) -> Iterator[int]:
+    """Yield the lines that read an option of a strategy from a case, rather than from the strategy's struct.
+
+    The number of micro-batches is left out: every training has it, whatever the strategy.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr in strategies.OPTIONS.keys() - {"accumulate"}:
+            owner = getattr(node.value, "attr", getattr(node.value, "id", ""))
+            if owner == "case":
+                yield node.lineno
+
+
 @pytest.mark.parametrize("package", ["parity", "torch_impl", "keras_impl", "benchmarks"])
-def test_nobody_asks_for_a_strategy_by_its_name(package: str) -> None:
+@pytest.mark.parametrize("search", [by_name, flat_options])
+def test_what_depends_on_the_strategy_is_asked_of_its_struct(search: Search, package: str) -> None:
     files = sorted((ROOT / package).rglob("*.py"))
     assert files
-    assert [f"{file}:{line}" for file in files for line in by_name(file.read_text())] == []
+    assert [f"{file}:{line}" for file in files for line in search(file.read_text())] == []
 
 
 @pytest.mark.parametrize(
@@ -262,3 +296,9 @@ def test_nobody_asks_for_a_strategy_by_its_name(package: str) -> None:
 def test_a_question_by_name_is_seen(source: str) -> None:
     assert list(by_name(source)) == [1]
     assert not list(by_name(source.replace("strategy", "name")))
+
+
+def test_an_option_read_from_the_case_is_seen() -> None:
+    assert list(flat_options("train = fit if run.case.fit else train")) == [1]
+    assert list(flat_options("x = case.distribute_dataset")) == [1]
+    assert not list(flat_options("x = case.distribution.fit or case.accumulate or model.fit"))

@@ -107,7 +107,7 @@ class Copies:
         )
         if what in ("item", "cpu", "numpy"):
             copy.mended = rewrite.code(source.spot(), _kept)
-        copy = self._found.setdefault((what, line, described.device, target), copy)
+        copy = self._found.setdefault((what, line, described.device, target, described.origin), copy)
         copy.count += 1
         copy.bytes += described.bytes
         copy.seconds += seconds

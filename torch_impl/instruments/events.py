@@ -24,11 +24,14 @@ class Events:
     def note(self, what: Any) -> None:
         """Record that an event happens now.
 
-        Equal events in a row from one line count as one, as when gradients are clipped device by device.
+        Equal events in a row from one line are one entry, as when gradients are clipped device by device.
         """
         statement = rewrite.statement(source.spot())
         event = Event(what=what, source=source.line(), statement=statement.text() if statement else "")
-        if self.step.events[-1:] != [event]:
+        before = self.step.events[-1] if self.step.events else None
+        if before and (before.what, before.source) == (event.what, event.source):
+            before.count += 1
+        else:
             self.step.events.append(event)
 
     def patches(self) -> Iterator[Any]:

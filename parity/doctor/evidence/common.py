@@ -44,6 +44,17 @@ class Place(Fact):
     phase: Phase = "other"
 
 
+class Occurrence(Fact, kw_only=True):
+    """What happened at a place of the program, in one step.
+
+    Attributes:
+        count: how often it happened, where equal ones of a line, as of a loop, are one entry.
+    """
+
+    place: Place
+    count: int = 1
+
+
 class Code(Fact):
     """A line of the user's code, and how it should read."""
 

@@ -1,6 +1,6 @@
 """How TensorFlow traced the functions of the program, and what of them it did not run in a graph."""
 
-from parity.doctor.evidence.common import Fact, Place
+from parity.doctor.evidence.common import Fact, Occurrence
 
 
 class Retrace(Fact):
@@ -16,12 +16,13 @@ class Retrace(Fact):
     change: str
 
 
-class Eager(Fact):
+class Eager(Occurrence):
     """A part of a tf.function, or a whole one, that runs in Python instead of the graph.
+
+    Those of one line are one entry, with the largest count of a step; of parts of a graph, their number in the graph.
 
     Attributes:
         what: "py_function", "numpy_function" or "run_eagerly".
     """
 
     what: str
-    place: Place

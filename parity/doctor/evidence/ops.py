@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from parity.doctor.evidence.common import Code, Fact, Place, Tensor
+from parity.doctor.evidence.common import Code, Fact, Occurrence, Place, Tensor
 
 
 class Call(Fact):
@@ -22,8 +22,10 @@ class Call(Fact):
 What = Literal["to", "cpu", "item", "numpy", "print", "bool", "boolean_index", "constant", "implicit"]
 
 
-class Copy(Fact):
-    """Data that went from one device to another, or that made the host wait; those of one line and kind are one entry.
+class Copy(Occurrence):
+    """Data that went from one device to another, or that made the host wait.
+
+    Those of one line and kind and of tensors of one origin are one entry.
 
     Attributes:
         what: "to" (.to, .cuda, tf.identity), "cpu", "item" (also float() and int()), "numpy", "print", "bool" (an `if`
@@ -33,7 +35,6 @@ class Copy(Fact):
         source: the device that the data came from.
         target: the device that it went to.
         tensor: the first tensor, as it was before.
-        count: the number of copies.
         bytes: of all copies together.
         seconds: of all copies together.
         again: how many of them moved a tensor that had already been moved to that device in this step, or in the step
@@ -47,8 +48,6 @@ class Copy(Fact):
     source: str
     target: str
     tensor: Tensor
-    place: Place
-    count: int = 1
     bytes: int = 0
     seconds: float = 0.0
     again: int = 0
@@ -57,7 +56,7 @@ class Copy(Fact):
     contiguous: bool = True
 
 
-class Broadcast(Fact):
+class Broadcast(Occurrence):
     """An elementwise op of the program, not within a library, whose operands had different shapes.
 
     Attributes:
@@ -67,7 +66,6 @@ class Broadcast(Fact):
     operation: str
     left: Tensor
     right: Tensor
-    place: Place
     squeezed: Code | None = None
 
 
@@ -116,18 +114,15 @@ class Failure(Fact):
     place: Place
 
 
-class Soft(Fact):
+class Soft(Occurrence):
     """Ops of a line that TensorFlow ran on another device than the program asked for.
 
     Attributes:
         asked: the device that was asked for.
         ran: the device on which they ran.
         operation: the first of the ops.
-        count: their number.
     """
 
     asked: str
     ran: str
     operation: str
-    place: Place
-    count: int = 1

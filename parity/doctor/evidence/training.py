@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from parity.doctor.evidence.common import Code, Fact, Place, Tensor
+from parity.doctor.evidence.common import Code, Fact, Occurrence, Place, Tensor
 
 
-class LossCall(Fact):
+class LossCall(Occurrence):
     """A call of a loss function.
 
     Attributes:
@@ -28,7 +28,6 @@ class LossCall(Fact):
     function: str
     input: Tensor
     target: Tensor
-    place: Place
     straight: bool = False
     activation: str = ""
     smallest: float | None = None
@@ -76,11 +75,13 @@ class Event(Fact):
 
     Attributes:
         statement: the user's statement, if it is on one line.
+        count: how often it happened in a row at this line.
     """
 
     what: Literal["backward", "clip", "update", "clear", "schedule"]
     source: str
     statement: str = ""
+    count: int = 1
 
 
 class Held(Fact):
@@ -117,7 +118,7 @@ class Optimizer(Fact):
     slower: Code | None = None
 
 
-class Cut(Fact):
+class Cut(Occurrence):
     """Where a gradient could not flow on.
 
     Attributes:
@@ -130,5 +131,4 @@ class Cut(Fact):
 
     what: str
     tensor: Tensor
-    place: Place
     mended: Code | None = None

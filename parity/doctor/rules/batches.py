@@ -6,7 +6,7 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ops import Copy
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import is_host, is_input, last, make_finding
+from parity.doctor.rules.facts import by_line, grouped, is_host, is_input, last, make_finding, number
 
 STRIDED = 64 * 1024  # bytes from which it matters whether a batch is contiguous
 PAGEABLE = 1024 * 1024  # bytes from which it matters whether it is in pinned memory
@@ -15,48 +15,57 @@ PAGEABLE = 1024 * 1024  # bytes from which it matters whether it is in pinned me
 def copied_again(evidence: Evidence) -> Iterator[Finding]:
     """Report inputs that are copied to the same device more than once in a step."""
     copies = [copy for copy in last(evidence).copies if copy.what in ("to", "implicit") and is_input(copy.tensor)]
-    groups: dict[tuple[str, str], list[Copy]] = {}
-    for copy in copies:
-        groups.setdefault((copy.tensor.origin, copy.target), []).append(copy)
-    for (origin, device), group in groups.items():
-        again = [copy for copy in group if copy.again]
-        if again and not is_host(device):
-            copied, needless = sum(copy.count for copy in group), sum(copy.again for copy in group)
-            size = words.size(sum(copy.bytes for copy in group))
-            message = (
-                f"The {origin} is copied to {device} {words.times(copied)} in a step ({size}), {needless} of them "
-                "needless."
-            )
-            name = words.variable(again[0].tensor)
-            fix = f"{words.moved(evidence.side, name, device)}  # once, before the model is called"
-            yield make_finding(
-                "warning", "input.copied_again", again[0].place.module, again[0].place.source, message, fix
-            )
+    by_route = grouped(copies, lambda copy: (copy.tensor.origin, copy.target))
+    repeated = [group for group in by_route if _again(group)]
+    for groups in grouped(repeated, lambda group: (_again(group)[0].place.module, _again(group)[0].place.source)):
+        first = _again(groups[0])[0]
+        name = words.variable(first.tensor)
+        fix = f"{words.moved(evidence.side, name, first.target)}  # once, before the model is called"
+        message = " ".join(map(_copied, groups))
+        yield make_finding("warning", "input.copied_again", first.place.module, first.place.source, message, fix)
+
+
+def _again(copies: list[Copy]) -> list[Copy]:
+    """Return those to a GPU that already had the tensor."""
+    return [copy for copy in copies if copy.again and not is_host(copy.target)]
+
+
+def _copied(copies: list[Copy]) -> str:
+    """Return the sentence about the copies of one input to one device."""
+    size, needless = words.size(sum(copy.bytes for copy in copies)), sum(copy.again for copy in copies)
+    return (
+        f"The {copies[0].tensor.origin} is copied to {copies[0].target} {words.often(number(copies))} ({size}), "
+        f"{needless} of them needless."
+    )
 
 
 def not_contiguous(evidence: Evidence) -> Iterator[Finding]:
     """Report large batches that are not contiguous in memory when they are copied to a GPU."""
-    for copy in _sent(evidence):
-        if not copy.contiguous and copy.tensor.bytes >= STRIDED:
-            message = (
-                f"{words.tensor(copy.tensor)} is not contiguous{words.made(copy.tensor)}: the host makes its "
-                f"{words.size(copy.tensor.bytes)} contiguous before each copy to {copy.target}."
-            )
-            name = words.variable(copy.tensor)
-            fix = f"{name} = {name}.contiguous()  # in the data loader's workers"
-            yield make_finding("warning", "input.not_contiguous", copy.place.module, copy.place.source, message, fix)
+    strided = [copy for copy in _sent(evidence) if not copy.contiguous and copy.tensor.bytes >= STRIDED]
+    for copies in by_line(strided):
+        first = copies[0]
+        message = (
+            f"{words.tensors([copy.tensor for copy in copies], 'is', 'are')} not contiguous{words.made(first.tensor)}: "
+            f"the host makes {words.size(first.tensor.bytes)} contiguous before each copy to {first.target}."
+            f"{words.repeated(number(copies))}"
+        )
+        name = words.variable(first.tensor)
+        fix = f"{name} = {name}.contiguous()  # in the data loader's workers"
+        yield make_finding("warning", "input.not_contiguous", first.place.module, first.place.source, message, fix)
 
 
 def not_pinned(evidence: Evidence) -> Iterator[Finding]:
     """Report large batches that are copied to a GPU from memory that is not pinned."""
-    for copy in _sent(evidence):
-        if is_input(copy.tensor) and not copy.pinned and copy.tensor.bytes >= PAGEABLE:
-            message = (
-                f"{words.tensor(copy.tensor)} is not in pinned memory: its {words.size(copy.tensor.bytes)} go to "
-                f"{copy.target} through another buffer, while the host waits."
-            )
-            fix = "loader = DataLoader(dataset, pin_memory=True)  # and .to(device, non_blocking=True)"
-            yield make_finding("note", "input.not_pinned", copy.place.module, copy.place.source, message, fix)
+    inputs = [copy for copy in _sent(evidence) if is_input(copy.tensor)]
+    for copies in by_line(copy for copy in inputs if not copy.pinned and copy.tensor.bytes >= PAGEABLE):
+        first = copies[0]
+        message = (
+            f"{words.tensors([copy.tensor for copy in copies], 'is', 'are')} not in pinned memory: "
+            f"{words.size(first.tensor.bytes)} go to {first.target} through another buffer, while the host waits."
+            f"{words.repeated(number(copies))}"
+        )
+        fix = "loader = DataLoader(dataset, pin_memory=True)  # and .to(device, non_blocking=True)"
+        yield make_finding("note", "input.not_pinned", first.place.module, first.place.source, message, fix)
 
 
 def _sent(evidence: Evidence) -> list[Copy]:

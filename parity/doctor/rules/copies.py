@@ -7,7 +7,7 @@ from parity.doctor.evidence.common import Tensor
 from parity.doctor.evidence.ops import Copy
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import is_host, last, make_finding, spread
+from parity.doctor.rules.facts import by_line, grouped, is_host, last, make_finding, number, spread
 from parity.doctor.rules.strays import misplaced_weights
 
 # Origins of tensors that are new in each step, or for which there is another rule.
@@ -23,15 +23,16 @@ NOT_CONSTANT = (
 def constant(evidence: Evidence) -> Iterator[Finding]:
     """Report values that do not change and are sent from the host in each step."""
     misplaced = {entry.weight.name for entry in misplaced_weights(evidence)}
-    for copy in last(evidence).copies:
-        to_gpu = is_host(copy.source) and not is_host(copy.target)
-        if to_gpu and _is_constant(copy, len(evidence.steps)) and _name(copy.tensor) not in misplaced:
-            message = (
-                f"{words.tensor(copy.tensor)}{words.made(copy.tensor)} is sent to {copy.target} in each step, "
-                f"{words.times(copy.count)} ({words.size(copy.bytes)})."
-            )
-            fix = _kept_on_device(evidence.side, copy)
-            yield make_finding("warning", "copy.constant", copy.place.module, copy.place.source, message, fix)
+    sent = [copy for copy in last(evidence).copies if is_host(copy.source) and not is_host(copy.target)]
+    constants = [c for c in sent if _is_constant(c, len(evidence.steps)) and _name(c.tensor) not in misplaced]
+    for copies in by_line(constants):
+        first, targets = copies[0], words.listed(list(dict.fromkeys(copy.target for copy in copies)))
+        message = (
+            f"{words.tensors([copy.tensor for copy in copies], 'is', 'are')} sent to {targets}, "
+            f"{words.often(number(copies))} ({words.size(sum(c.bytes for c in copies))}){words.made(first.tensor)}."
+        )
+        fix = _kept_on_device(evidence.side, first)
+        yield make_finding("warning", "copy.constant", first.place.module, first.place.source, message, fix)
 
 
 def _is_constant(copy: Copy, steps: int) -> bool:
@@ -75,7 +76,11 @@ def parameter(evidence: Evidence) -> Iterator[Finding]:
         first = copies[0]
         names = words.listed(list(dict.fromkeys(_name(copy.tensor) for copy in copies)))
         size = words.size(sum(copy.bytes for copy in copies))
-        message = f"{names} {_goes(copies)} from {first.source} to {first.target} in each step ({size})."
+        each = max(map(number, grouped(copies, lambda copy: copy.tensor.origin)))
+        message = (
+            f"{names} {_goes(copies)} from {first.source} to {first.target} in each step ({size})."
+            f"{words.repeated(each)}"
+        )
         owner = words.owner(first.tensor)
         layer = words.code(owner)
         fix = f'{layer}.to("{first.target}")' if evidence.side == "torch" else _built(first.target, layer)
@@ -93,10 +98,11 @@ def _built(device: str, layer: str) -> str:
 def implicit(evidence: Evidence) -> Iterator[Finding]:
     """Report what TensorFlow moves between GPUs by itself in the forward pass, the copies of one line together."""
     for source, copies in _by_line(evidence, ("forward", "loss", "other")).items():
-        first, number = copies[0], sum(copy.count for copy in copies)
+        first = copies[0]
         message = (
             f"TensorFlow moved {words.tensor(first.tensor)} to {first.target} on its own, because an op that needs it "
-            f"runs there: {words.count(number, 'copy')} in a step ({words.size(sum(copy.bytes for copy in copies))})."
+            f"runs there: {words.count(number(copies), 'copy')} in a step "
+            f"({words.size(sum(copy.bytes for copy in copies))})."
         )
         module = first.place.module
         layer = words.code(module) if module else "layer"
@@ -108,10 +114,11 @@ def backward(evidence: Evidence) -> Iterator[Finding]:
     """Report a backward pass on another device than its forward, unless the forward itself is misplaced."""
     lines = {} if _by_line(evidence, ("forward",)) else _by_line(evidence, ("backward",))
     for source, copies in lines.items():
-        first, number = copies[0], sum(copy.count for copy in copies)
+        first = copies[0]
         message = (
             f"The backward pass runs on {first.target}, but the forward of {words.listed(_modules(copies))} ran on "
-            f"{first.source}: {words.count(number, 'copy')} in a step ({words.size(sum(c.bytes for c in copies))})."
+            f"{first.source}: {words.count(number(copies), 'copy')} in a step "
+            f"({words.size(sum(copy.bytes for copy in copies))})."
         )
         fix = (
             f'with tf.device("{first.source}"): gradients = tape.gradient(output, variables)  # a tape for each device'

@@ -12,6 +12,7 @@ from parity.doctor.rules import words
 from parity.doctor.rules.facts import (
     FLOATS,
     backward_ran,
+    grouped,
     inputs,
     make_finding,
     module,
@@ -102,12 +103,16 @@ def mixed_parameters(evidence: Evidence) -> Iterator[Finding]:
 def float_ids(evidence: Evidence) -> Iterator[Finding]:
     """Report embeddings that get floats as ids, which Keras rounds silently."""
     for step in evidence.steps:
-        for call in step.calls:
-            ids = call.inputs[0] if call.inputs else None
-            if call.outputs and ids and ids.dtype in FLOATS and module(evidence, call.module).kind == "Embedding":
-                given = _as_given(step, ids)
-                if given.dtype in FLOATS:  # otherwise the program gave integers and Keras itself cast them
-                    yield ids_as_floats(evidence, given, call.module, call.source, "warning")
+        calls = [call for call in step.calls if call.inputs and call.outputs]
+        lookups = [call for call in calls if module(evidence, call.module).kind == "Embedding"]
+        given = [(call, _as_given(step, call.inputs[0])) for call in lookups if call.inputs[0].dtype in FLOATS]
+        # If integers were given, Keras itself cast them.
+        floats = [(call, ids) for call, ids in given if ids.dtype in FLOATS]
+        for group in grouped(floats, lambda entry: (entry[0].module, entry[1].made or entry[0].source)):
+            call, ids = group[0]
+            found = ids_as_floats(evidence, ids, call.module, call.source, "warning")
+            found.message += words.repeated(len(group))
+            yield found
 
 
 def _as_given(step: Step, ids: Tensor) -> Tensor:

@@ -1,15 +1,18 @@
 """Questions that several rules ask of the evidence: which devices are GPUs, which modules a set of parameters fills."""
 
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Tensor
+from parity.doctor.evidence.common import Occurrence, Tensor
 from parity.doctor.evidence.model import Module, Weight
 from parity.doctor.evidence.ops import Call
+from parity.doctor.evidence.training import Event
 from parity.doctor.finding import Finding, Severity
 
+Item = TypeVar("Item")
+Seen = TypeVar("Seen", bound=Occurrence)
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
@@ -75,6 +78,24 @@ def inputs(step: Step) -> Iterator[Tensor]:
 def is_input(tensor: Tensor) -> bool:
     """Return whether a tensor is one of the step's inputs."""
     return tensor.origin.startswith("input ")
+
+
+def grouped(events: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
+    """Return events in groups with the same key, in the order of each group's first."""
+    groups: dict[Hashable, list[Item]] = {}
+    for event in events:
+        groups.setdefault(key(event), []).append(event)
+    return list(groups.values())
+
+
+def by_line(occurrences: Iterable[Seen]) -> list[list[Seen]]:
+    """Return what happened in a step in groups of the same module and line, of which each is one finding."""
+    return grouped(occurrences, lambda occurrence: (occurrence.place.module, occurrence.place.source))
+
+
+def number(occurrences: Iterable[Occurrence | Event]) -> int:
+    """Return how many there are."""
+    return sum(occurrence.count for occurrence in occurrences)
 
 
 def last(evidence: Evidence) -> Step:

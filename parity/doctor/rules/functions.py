@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from parity.doctor.evidence import Evidence
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import make_finding
+from parity.doctor.rules.facts import by_line, make_finding, number
 
 EAGER = {
     "py_function": "y = tf.math.square(x)  # TensorFlow's ops in place of tf.py_function",
@@ -38,9 +38,11 @@ def _steady(change: str) -> str:
 
 def eager(evidence: Evidence) -> Iterator[Finding]:
     """Report parts of a graph that call Python, and functions that run in Python as a whole."""
-    for part in evidence.eager:
+    for parts in by_line(evidence.eager):
+        part = parts[0]
         message = (
             f"{part.what}: this runs in Python on the host in each step, where TensorFlow cannot place or fuse its ops."
+            f"{words.repeated(number(parts))}"
         )
         fix = EAGER.get(part.what, "tf.config.run_functions_eagerly(False)")
         yield make_finding("warning", "function.eager", part.place.module, part.place.source, message, fix)

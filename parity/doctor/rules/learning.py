@@ -7,7 +7,15 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.training import Cut
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import ModuleParameters, below, grouped_by_module, make_finding, parameters, source_of
+from parity.doctor.rules.facts import (
+    ModuleParameters,
+    below,
+    grouped_by_module,
+    make_finding,
+    number,
+    parameters,
+    source_of,
+)
 
 # By kind of cut: what the tensor went through, and what the fixed line does instead.
 CUTS = {
@@ -47,6 +55,7 @@ def _without_gradient(evidence: Evidence, parts: list[ModuleParameters], cut: Cu
     called = next((c.source for step in evidence.steps for c in step.calls if below(first.module, c.module)), None)
     if cut:
         message += f": {words.tensor(cut.tensor)} goes through {CUTS.get(cut.what, (cut.what,))[0]}."
+        message += words.repeated(_times(evidence, cut))
     else:
         message += "." if called is not None or not whole else ": it is not called in the step."
     source = _source(cut) if cut else called or source_of(evidence, first.module)
@@ -69,6 +78,12 @@ def _reached(evidence: Evidence, part: ModuleParameters, cut: Cut | None) -> str
     if evidence.side == "keras":
         return f"x = {layer}(x)  # within the tape, or {layer}.trainable = False"
     return f"x = {layer}(x)  # in forward, or {layer}.requires_grad_(False)"
+
+
+def _times(evidence: Evidence, cut: Cut) -> int:
+    """Return how often the line of a cut makes such cuts in a step."""
+    kind = cut.what, cut.place.source
+    return max(number(c for c in step.cuts if (c.what, c.place.source) == kind) for step in evidence.steps)
 
 
 def _source(cut: Cut) -> str:
@@ -124,10 +139,10 @@ def send_without_backward(evidence: Evidence) -> Iterator[Finding]:
     for step in evidence.steps:
         cut = next((cut for cut in step.cuts if cut.what == "send"), None)
         if cut and not step.backwards and not step.failure:
-            number = words.count(len([weight for weight in parameters(evidence) if weight.trained]), "parameter")
+            count = words.count(len([weight for weight in parameters(evidence) if weight.trained]), "parameter")
             message = (
                 f"Rank {evidence.rank} sends {words.tensor(cut.tensor)} on and runs no backward pass: no gradient "
-                f"comes back to its {number}, which never learn."
+                f"comes back to its {count}, which never learn.{words.repeated(_times(evidence, cut))}"
             )
             fix = "dist.recv(gradient, src=next_rank); output.backward(gradient)"
             if evidence.side == "keras":
@@ -140,10 +155,10 @@ def zero_gradient(evidence: Evidence) -> Iterator[Finding]:
     """Report modules all of whose gradients are zero in every step."""
     parts = [part for part in grouped_by_module(_in_every_step(evidence, ("zero",)), evidence) if part.whole]
     if parts:
-        number = sum(len(part.names) for part in parts)
+        count = sum(len(part.names) for part in parts)
         modules = words.listed([part.module for part in parts])
         message = (
-            f"All gradients of {modules} ({words.count(number, 'parameter')}) are 0. Usual reasons are a ReLU after it "
+            f"All gradients of {modules} ({words.count(count, 'parameter')}) are 0. Usual reasons are a ReLU after it "
             "that is never positive, or a weight or mask of zeros."
         )
         layer = "nn.LeakyReLU()" if evidence.side == "torch" else "keras.layers.LeakyReLU()"

@@ -1,12 +1,12 @@
 """Rules about losses that get other values than they expect, or targets of other samples."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.training import LossCall
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import make_finding
+from parity.doctor.rules.facts import grouped, make_finding, number
 
 SLACK = 1e-2  # error of probabilities and their sums, which is this large in half precision
 TWICE = {
@@ -21,37 +21,43 @@ def activated_twice(evidence: Evidence) -> Iterator[Finding]:
     They are recognised by the op that made them, or because those of each sample sum to 1.
     """
     for step in evidence.steps:
-        for call in step.losses:
-            activation = call.activation or ("softmax" if _sum_to_one(call) else "")
-            if call.takes == "logits" and activation in TWICE:
-                message = (
-                    f"{call.function} gets probabilities ({activation}, {_range(call)}), but it is {TWICE[activation]}."
-                )
-                yield _finding(f"loss.{activation}_twice", call, message, f"{call.function}(logits, target)")
+        activated = [call for call in step.losses if call.takes == "logits" and _activation(call) in TWICE]
+        for calls in _by_finding(activated):
+            call, activation = calls[0], _activation(calls[0])
+            message = (
+                f"{call.function} gets probabilities ({activation}, {_range(call)}), but it is {TWICE[activation]}."
+            )
+            yield _finding(f"loss.{activation}_twice", calls, message, f"{call.function}(logits, target)")
+
+
+def _activation(call: LossCall) -> str:
+    return call.activation or ("softmax" if _sum_to_one(call) else "")
 
 
 def not_logarithms(evidence: Evidence) -> Iterator[Finding]:
     """Report positive values where logarithms of probabilities belong."""
     for step in evidence.steps:
-        for call in step.losses:
-            if call.takes == "log_probabilities" and call.largest is not None and call.largest > SLACK:
-                message = (
-                    f"{call.function} takes logarithms of probabilities, which are at most 0, but gets {_range(call)}: "
-                    "the result is no likelihood and has no lower bound."
-                )
-                yield _finding("loss.not_logarithms", call, message, f"{call.function}(log_probabilities, target)")
+        takers = [call for call in step.losses if call.takes == "log_probabilities"]
+        for calls in _by_finding(call for call in takers if call.largest is not None and call.largest > SLACK):
+            call = calls[0]
+            message = (
+                f"{call.function} takes logarithms of probabilities, which are at most 0, but gets {_range(call)}: "
+                "the result is no likelihood and has no lower bound."
+            )
+            yield _finding("loss.not_logarithms", calls, message, f"{call.function}(log_probabilities, target)")
 
 
 def raw_logits(evidence: Evidence) -> Iterator[Finding]:
     """Report values outside of 0 to 1 where probabilities belong."""
     for step in evidence.steps:
-        for call in step.losses:
-            if call.takes == "probabilities" and _leaves_0_to_1(call):
-                message = (
-                    f"{call.function} takes probabilities (from_logits=False), but gets {_range(call)}: it clips "
-                    "them, and most gradients are 0 or wrong."
-                )
-                yield _finding("loss.raw_logits", call, message, "from_logits=True")
+        raw = [call for call in step.losses if call.takes == "probabilities" and _leaves_0_to_1(call)]
+        for calls in _by_finding(raw):
+            call = calls[0]
+            message = (
+                f"{call.function} takes probabilities (from_logits=False), but gets {_range(call)}: it clips "
+                "them, and most gradients are 0 or wrong."
+            )
+            yield _finding("loss.raw_logits", calls, message, "from_logits=True")
 
 
 def _leaves_0_to_1(call: LossCall) -> bool:
@@ -65,9 +71,10 @@ def shuffled_apart(evidence: Evidence) -> Iterator[Finding]:
         apart = [call for call in step.losses if call.rows == "apart"]
         if apart and not any(call.rows == "together" for call in step.losses):
             call = apart[0]
+            count = number(other for other in apart if other.place.source == call.place.source)
             message = (
                 f"The rows of {words.tensor(call.target)} in {call.function} stand in another order than those that "
-                "the model was given: samples and targets were shuffled apart."
+                f"the model was given: samples and targets were shuffled apart.{words.repeated(count)}"
             )
             line = call.reordered
             source = line.source if line and line.source else call.place.source
@@ -91,8 +98,18 @@ def _range(call: LossCall) -> str:
     return f"{call.smallest:.4g} to {call.largest:.4g}"
 
 
-def _finding(name: str, call: LossCall, message: str, generic: str) -> Finding:
-    """Return the finding, at the line that should be changed if that is known, else at the loss."""
-    line = call.mended
-    source = line.source if line else call.place.source
-    return make_finding("error", name, call.place.module, source, message, line.fix if line else generic)
+def _by_finding(calls: Iterable[LossCall]) -> list[list[LossCall]]:
+    """Return calls in groups of the same module, activation and line that should be changed."""
+    return grouped(calls, lambda call: (call.place.module, _activation(call), _source(call)))
+
+
+def _source(call: LossCall) -> str:
+    """Return the line that should be changed if that is known, else that of the loss."""
+    return call.mended.source if call.mended else call.place.source
+
+
+def _finding(name: str, calls: list[LossCall], message: str, generic: str) -> Finding:
+    """Return the finding about calls that are mended at the same line."""
+    call = calls[0]
+    fix = call.mended.fix if call.mended else generic
+    return make_finding("error", name, call.place.module, _source(call), message + words.repeated(number(calls)), fix)

@@ -8,7 +8,7 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.model import Weight
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import gpus, is_host, last, make_finding, parameters, source_of, spread
+from parity.doctor.rules.facts import by_line, gpus, is_host, last, make_finding, number, parameters, source_of, spread
 
 UNEVEN = 3  # ratio of the largest share of parameters to the smallest that counts as uneven
 NOT_SOFT = "tf.config.set_soft_device_placement(False)  # then it raises instead"
@@ -120,12 +120,13 @@ def unused(evidence: Evidence) -> Iterator[Finding]:
 def soft(evidence: Evidence) -> Iterator[Finding]:
     """Report ops that TensorFlow ran on another device than the program asked for."""
     for step in evidence.steps:
-        for op in step.soft:
+        for ops in by_line(step.soft):
+            op, asked = ops[0], words.listed(list(dict.fromkeys(op.asked for op in ops)))
             missing = op.asked not in evidence.devices
             why = f"there is no {op.asked}" if missing else f"it cannot run on {op.asked}"
             message = (
-                f"{words.count(op.count, 'op')} of this line ({op.operation} first) ran on {op.ran} and not on "
-                f"{op.asked} as asked: {why}, and TensorFlow does not report that."
+                f"{words.count(number(ops), 'op')} of this line ({op.operation} first) ran on {op.ran} and not on "
+                f"{asked} as asked: {why}, and TensorFlow does not report that."
             )
             fix = f'with tf.device("{op.ran}"): x = layer(x)' if missing else NOT_SOFT
             yield make_finding("warning", "placement.soft", op.place.module, op.place.source, message, fix)

@@ -1,13 +1,14 @@
 """Rules about shapes that fit by accident: batch and sequence swapped, a loss that broadcasts, a wrong class axis."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Code, Tensor
+from parity.doctor.evidence.common import Tensor
 from parity.doctor.evidence.ops import Broadcast, Call
+from parity.doctor.evidence.training import LossCall
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import is_input, make_finding, module, root_call, source_of
+from parity.doctor.rules.facts import by_line, is_input, make_finding, module, number, root_call, source_of
 
 ELEMENTWISE = ("mse", "l1", "huber", "mae", "absolute", "squared")
 # The layer whose constructor takes batch_first, for modules that are built from such a layer.
@@ -51,14 +52,18 @@ def _swapped(step: Step, call: Call) -> str:
 def loss_broadcast(evidence: Evidence) -> Iterator[Finding]:
     """Report (N, 1) with (N,) in a loss: every prediction is compared with every target."""
     for step in evidence.steps:
-        for call in step.losses:
-            # Keras's own losses remove that axis themselves.
-            elementwise = any(word in call.function.lower() for word in ELEMENTWISE)
-            if evidence.side == "torch" and elementwise and _stretched(call.input, call.target):
-                yield _all_pairs(evidence, call.function, call.input, call.target, call.place.source, call.squeezed)
-        for wide in step.broadcasts:
-            if _in_loss(wide) and _stretched(wide.left, wide.right):
-                yield _all_pairs(evidence, wide.operation, wide.left, wide.right, wide.place.source, wide.squeezed)
+        # Keras's own losses remove that axis themselves.
+        for calls in by_line(filter(_is_stretched, step.losses if evidence.side == "torch" else ())):
+            call = calls[0]
+            yield _all_pairs(evidence, call.function, call.input, call.target, calls)
+        for broadcasts in by_line(w for w in step.broadcasts if _in_loss(w) and _stretched(w.left, w.right)):
+            wide = broadcasts[0]
+            yield _all_pairs(evidence, wide.operation, wide.left, wide.right, broadcasts)
+
+
+def _is_stretched(call: LossCall) -> bool:
+    """Return whether an elementwise loss compares each prediction with each target."""
+    return any(word in call.function.lower() for word in ELEMENTWISE) and _stretched(call.input, call.target)
 
 
 def _in_loss(wide: Broadcast) -> bool:
@@ -72,31 +77,38 @@ def _stretched(left: Tensor, right: Tensor) -> bool:
 
 
 def _all_pairs(
-    evidence: Evidence, function: str, left: Tensor, right: Tensor, source: str, squeezed: Code | None
+    evidence: Evidence, function: str, left: Tensor, right: Tensor, seen: Sequence[LossCall | Broadcast]
 ) -> Finding:
+    """Return the finding for what was seen at one line, of which the operands of the first are given."""
     column = left if len(left.shape) > len(right.shape) else right
     row = right if column is left else left
     result = [*column.shape[:-1], row.shape[-1]]
     message = (
         f"{function} of {words.tensor(left)} and {words.tensor(right)} makes {result}: every prediction is compared "
-        "with every target."
+        f"with every target.{words.repeated(number(seen))}"
     )
     name = words.variable(column, "target" if words.variable(row, "") == "" and column is right else "output")
     fix = f"{name} = {name}.squeeze(-1)" if evidence.side == "torch" else f"{name} = tf.squeeze({name}, -1)"
+    squeezed, source = seen[0].squeezed, seen[0].place.source
     return make_finding("error", "shape.loss_broadcast", "", source, message, squeezed.fix if squeezed else fix)
 
 
 def class_axis(evidence: Evidence) -> Iterator[Finding]:
     """Report a cross entropy that takes axis 1 for the classes, when they are last and both axes are equally long."""
     for step in evidence.steps:
-        for call in step.losses:
-            shape = call.input.shape
-            fits = len(shape) >= 3 and shape[1] == shape[-1] and call.straight
-            if evidence.side == "torch" and fits and call.function in CLASSES:
-                message = (
-                    f"{call.function} takes axis 1 of {words.typed(call.input)} for the classes, but a linear layer "
-                    f"returned them on the last axis. It passes only because both have {shape[1]}."
-                )
-                generic = f"loss = F.{call.function}(output.transpose(1, -1), target)"
-                fix = call.transposed.fix if call.transposed else generic
-                yield make_finding("warning", "shape.class_axis", call.place.module, call.place.source, message, fix)
+        for calls in by_line(filter(_has_classes_last, step.losses if evidence.side == "torch" else ())):
+            call = calls[0]
+            message = (
+                f"{call.function} takes axis 1 of {words.typed(call.input)} for the classes, but a linear layer "
+                f"returned them on the last axis. It passes only because both have {call.input.shape[1]}."
+                f"{words.repeated(number(calls))}"
+            )
+            generic = f"loss = F.{call.function}(output.transpose(1, -1), target)"
+            fix = call.transposed.fix if call.transposed else generic
+            yield make_finding("warning", "shape.class_axis", call.place.module, call.place.source, message, fix)
+
+
+def _has_classes_last(call: LossCall) -> bool:
+    """Return whether a cross entropy takes another axis for the classes than a linear layer, and both are as long."""
+    shape = call.input.shape
+    return call.function in CLASSES and call.straight and len(shape) >= 3 and shape[1] == shape[-1]

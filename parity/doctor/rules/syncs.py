@@ -6,7 +6,7 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ops import Copy
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import is_host, last, make_finding
+from parity.doctor.rules.facts import grouped, is_host, last, make_finding, number
 
 WORTH = 0.005  # share of a step's time from which it is mentioned
 HOW = {
@@ -37,20 +37,23 @@ KERAS = {
 
 def waits(evidence: Evidence) -> Iterator[Finding]:
     """Report every line at which the host waits."""
-    for copy in last(evidence).copies:
-        if copy.what in HOW and not is_host(copy.source):
-            message = (
-                f"{words.tensor(copy.tensor)} is {HOW[copy.what]}, {words.times(copy.count)} in a step "
-                f"({words.size(copy.bytes)}): the host waits for {copy.source}{_share(evidence, copy)}."
-            )
-            fix = copy.mended.fix if copy.mended else _fix(evidence, copy)
-            yield make_finding("warning", f"sync.{copy.what}", copy.place.module, copy.place.source, message, fix)
+    waiting = [copy for copy in last(evidence).copies if copy.what in HOW and not is_host(copy.source)]
+    for copies in grouped(waiting, lambda copy: (copy.what, copy.place.module, copy.place.source)):
+        first = copies[0]
+        devices = words.listed(list(dict.fromkeys(copy.source for copy in copies)))
+        message = (
+            f"{words.tensors([copy.tensor for copy in copies], 'is', 'are')} {HOW[first.what]}, "
+            f"{words.often(number(copies))} ({words.size(sum(copy.bytes for copy in copies))}): the host waits for "
+            f"{devices}{_share(evidence, copies)}."
+        )
+        fix = first.mended.fix if first.mended else _fix(evidence, first)
+        yield make_finding("warning", f"sync.{first.what}", first.place.module, first.place.source, message, fix)
 
 
-def _share(evidence: Evidence, copy: Copy) -> str:
-    """Return the share of the step's time that the wait takes, if it is known and not negligible."""
+def _share(evidence: Evidence, copies: list[Copy]) -> str:
+    """Return the share of the step's time that the waits take, if it is known and not negligible."""
     step = last(evidence).seconds
-    share = min(copy.seconds / step, 1.0) if step else 0.0
+    share = min(sum(copy.seconds for copy in copies) / step, 1.0) if step else 0.0
     return f", {share:.0%} of the step's time" if share >= WORTH else ""
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.training import Event, Optimizer
 from parity.doctor.finding import Finding
-from parity.doctor.rules.facts import make_finding
+from parity.doctor.rules import words
+from parity.doctor.rules.facts import make_finding, number
 
 GROWN = 100.0  # growth of the parameters in one update above which it counts as exploding
 SMALL = 0.01  # parameters with a smaller root mean square count as this large: zeros may grow by any factor
@@ -47,7 +48,11 @@ def clipped_in_vain(evidence: Evidence) -> Iterator[Finding]:
             why = "before the backward pass computes them" if after.what == "backward" else "after the update used them"
             update = next((event for event in changes if event.what == "update"), None)
             to = f", which is at {update.source}" if update else ""
-            message = f"The gradients are clipped {why}: that changes nothing. It belongs right before the update{to}."
+            clips = [[e for e in step.events if (e.what, e.source) == ("clip", clip.source)] for step in evidence.steps]
+            message = (
+                f"The gradients are clipped {why}: that changes nothing. It belongs right before the update{to}."
+                f"{words.repeated(max(map(number, clips)))}"
+            )
             yield make_finding(
                 "error", "learning.clipped_in_vain", "", clip.source, message, _moved(clip, "before", update)
             )

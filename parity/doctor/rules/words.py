@@ -30,6 +30,16 @@ def times(number: int) -> str:
     return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
+def often(number: int) -> str:
+    """Return how often something happens in a step: "once a step", "3 times a step"."""
+    return f"{times(number)} a step"
+
+
+def repeated(number: int) -> str:
+    """Return the sentence that says how often a step does something, to be appended; "" if it does it once."""
+    return f" This happens {often(number)}." if number > 1 else ""
+
+
 def listed(names: Sequence[str]) -> str:
     """Return one or two names, or the first one and the number of the others."""
     if len(names) <= 2:
@@ -46,6 +56,12 @@ def tensor(value: Tensor) -> str:
     """Return a description of a tensor: "input src (float32[8, 16] on cpu)"."""
     facts = f"{typed(value)} on {value.device}"
     return f"{value.origin} ({facts})" if value.origin else facts
+
+
+def tensors(values: Sequence[Tensor], singular: str, plural: str) -> str:
+    """Return tensors as a subject with its verb: the first one, and the number of others with another origin."""
+    others = len({value.origin for value in values}) - 1
+    return f"{tensor(values[0])} and {others} more {plural}" if others else f"{tensor(values[0])} {singular}"
 
 
 def typed(value: Tensor) -> str:

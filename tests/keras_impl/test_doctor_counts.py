@@ -1,0 +1,115 @@
+"""What a line of a loop does several times in a step is one finding, which says how often."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from observing import DEVICES, line, observed
+
+from keras_impl.instruments.functions import Functions
+from parity.doctor import rules
+from parity.doctor.evidence import Evidence
+from parity.doctor.finding import Finding
+
+X = np.linspace(-1, 1, 12, dtype="float32").reshape(4, 3)
+
+
+class Blocks(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.blocks = [keras.layers.Dense(3, name=f"block_{number}") for number in range(3)]
+
+    def call(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def read(times):
+    def step(model, inputs):
+        model(inputs["x"])
+        outputs = [block(inputs["x"]) for block in model.blocks]
+        for output in outputs[:times]:
+            output.numpy()  # fault
+
+    return step
+
+
+def by_hand(times):
+    def step(model, inputs):
+        for _ in range(times):
+            model(inputs["x"])[:, :1] - inputs["x"][:, 0]  # fault by hand
+
+    return step
+
+
+def raw(times):
+    def step(model, inputs):
+        for _ in range(times):
+            output = model(inputs["x"]) * 100
+            keras.losses.sparse_categorical_crossentropy(tf.constant([0, 1, 2, 0]), output)  # fault of logits
+
+    return step
+
+
+def in_python(times):
+    @tf.function(autograph=False)
+    def graph(x):
+        for _ in range(times):
+            x = tf.py_function(lambda y: y, [x], tf.float32)  # fault in Python
+        return x
+
+    return graph
+
+
+def found(step, name: str) -> Finding:
+    """The only finding of that id."""
+    steps = observed(Blocks, step, {"x": X}, steps=2)
+    evidence = Evidence(side="keras", devices=DEVICES, own_step=True, steps=steps)
+    (finding,) = [finding for finding in rules.findings([evidence]) if finding.id == name]
+    return finding
+
+
+FAULTS = {
+    "sync.numpy": (read, "# fault"),
+    "shape.loss_broadcast": (by_hand, "# fault by hand"),
+    "loss.raw_logits": (raw, "# fault of logits"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_finding_says_how_often_a_line_did_it(name):
+    fault, comment = FAULTS[name]
+    often = found(fault(3), name)
+    assert often.source == line(fault, comment)
+    assert "3 times a step" in often.message
+    once = found(fault(1), name)
+    assert "times a step" not in once.message and "This happens" not in once.message
+
+
+def test_parts_of_a_graph_that_run_in_python_are_counted_in_one_graph():
+    graph, functions = in_python(3), Functions()
+    for rows in (2, 3):  # traced in each step
+        with functions:
+            graph(tf.ones((rows, 3)))
+    (finding,) = [
+        f for f in rules.findings([Evidence(side="keras", eager=functions.eager)]) if f.id == "function.eager"
+    ]
+    assert finding.source == line(in_python, "# fault in Python")
+    assert finding.message.endswith(" This happens 3 times a step.")
+
+
+def test_reads_of_several_tensors_are_one_finding():
+    message = found(read(3), "sync.numpy").message
+    assert message.startswith("output of blocks.0 (float32[4, 3] on GPU:0) and 2 more are read as a NumPy array")
+
+
+def test_a_line_that_cuts_several_gradients():
+    def step(model, inputs):
+        x = inputs["x"]
+        with tf.GradientTape():
+            for block in model.blocks:
+                x = tf.stop_gradient(block(x))  # cut
+
+    (seen,) = observed(Blocks, step, {"x": X})
+    assert [cut.place.source for cut in seen.cuts] == [line(step, "# cut")] * 3

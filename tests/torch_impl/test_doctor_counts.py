@@ -1,0 +1,133 @@
+"""What a line of a loop does several times in a step is one finding, which says how often."""
+
+import pytest
+import torch
+from observed import GPUS, line, observe
+from torch import nn
+from torch.nn import functional
+
+from parity.doctor import rules
+from parity.doctor.evidence import Evidence
+from parity.doctor.finding import Finding
+from torch_impl.doctor.pretend import pretend
+
+X = torch.arange(12.0).reshape(4, 3)
+
+
+@pytest.fixture(autouse=True)
+def gpus():
+    with pretend(2):
+        yield
+
+
+class Blocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(3, 3) for _ in range(3))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Detached(Blocks):
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x).detach()  # cut
+        return x.requires_grad_()
+
+
+def read(times):
+    def train(model, batch):
+        outputs = [block(batch["x"].to("cuda:0")) for block in model.to("cuda:0").blocks]
+        for output in outputs[:times]:
+            output.cpu()  # fault
+
+    return train
+
+
+def broadcast(times):
+    def train(model, batch):
+        for _ in range(times):
+            functional.mse_loss(model(batch["x"])[:, :1], batch["x"][:, 0])  # fault
+
+    return train
+
+
+def by_hand(times):
+    def train(model, batch):
+        for _ in range(times):
+            model(batch["x"])[:, :1] - batch["x"][:, 0]  # fault
+
+    return train
+
+
+def activated(times):
+    def train(model, batch):
+        for _ in range(times):
+            functional.cross_entropy(model(batch["x"]).softmax(-1), torch.tensor([0, 1, 2, 0]))  # fault
+
+    return train
+
+
+def clipped(times):
+    def train(model, batch):
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for block in model.blocks[:times]:
+            nn.utils.clip_grad_norm_(block.parameters(), 1.0)  # fault
+        model(batch["x"]).sum().backward()
+        optimizer.step()
+
+    return train
+
+
+def found(build, train, name: str) -> Finding:
+    """The only finding of that id."""
+    seen = observe(build, train, 2, x=X)
+    evidence = Evidence(side="torch", devices=GPUS, own_step=True, steps=seen.steps)
+    (finding,) = [finding for finding in rules.findings([evidence]) if finding.id == name]
+    return finding
+
+
+FAULTS = {
+    "sync.cpu": read,
+    "shape.loss_broadcast": broadcast,
+    "shape.loss_broadcast by hand": by_hand,
+    "loss.softmax_twice": activated,
+    "learning.clipped_in_vain": clipped,
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_finding_says_how_often_a_line_did_it(name):
+    often = found(Blocks, FAULTS[name](3), name.partition(" ")[0])
+    assert often.source == line(FAULTS[name], "# fault")
+    assert "3 times a step" in often.message
+    once = found(Blocks, FAULTS[name](1), name.partition(" ")[0])
+    assert "times a step" not in once.message and "This happens" not in once.message
+
+
+def test_reads_of_several_tensors_are_one_finding():
+    message = found(Blocks, read(3), "sync.cpu").message
+    assert message.startswith("output of blocks.0 (float32[4, 3] on cuda:0) and 2 more are copied to the host")
+
+
+def test_a_line_that_cuts_several_gradients():
+    seen = observe(Detached, lambda model, batch: model(batch["x"]).sum().backward(), 1, x=X)
+    assert [cut.place.source for cut in seen.steps[0].cuts] == [line(Detached, "# cut")] * 3
+
+
+def test_a_batch_that_is_sent_in_a_loop_is_told_input_by_input():
+    def train(model, batch):
+        for _ in range(3):
+            for name in ("x", "y"):
+                batch[name].to("cuda:0")  # fault
+
+    seen = observe(Blocks, train, 1, x=X, y=X)
+    evidence = Evidence(side="torch", devices=GPUS, own_step=True, steps=seen.steps)
+    (finding,) = [finding for finding in rules.findings([evidence]) if finding.id == "input.copied_again"]
+    for name in ("x", "y"):
+        assert (
+            f"The input {name} is copied to cuda:0 3 times a step (144 bytes), 2 of them needless." in finding.message
+        )
