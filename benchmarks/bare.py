@@ -80,7 +80,7 @@ class Endless(Dataset):
 
 def framework(side: str, case: Case, at: str, dataset: Dataset, recorder: Any, watched: bool) -> None:
     """Run a case of one replica in this process, at the precision `at`."""
-    harness = importlib.import_module(f"{side}_impl.harness.run")
+    harness = importlib.import_module(f"{side}_impl.record.run")
     if not watched:
         _replace_next_probe(harness)
     harness.run(Run(case, at, weights.initial(case), dataset, {0: recorder}, False, ""))

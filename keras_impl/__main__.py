@@ -17,7 +17,7 @@ def load() -> drive.Side:
     """Import Keras and the recorder, and return the module that runs jobs."""
     # Keras imports scikit-learn where it is installed, only for keras.wrappers; that is a quarter of the start-up time.
     sys.modules["sklearn"] = None
-    from keras_impl.harness import run
+    from keras_impl.record import run
 
     del sys.modules["sklearn"]  # the user's program may still import it
     # Keras collects garbage between runs. Freezing keeps the collector from walking the imported modules each time.
@@ -35,14 +35,14 @@ def doctor() -> standalone.Examine:
 
 def surveyor() -> standalone.Survey:
     """Return the function that describes this side's half of a pair of models."""
-    from keras_impl.harness.pair.survey import survey
+    from keras_impl.record.pair.survey import survey
 
     return survey
 
 
 def opener() -> Open:
     """Return the function that builds this side's half of a pair, to be called on variations of its inputs."""
-    from keras_impl.harness.pair.vary import opened
+    from keras_impl.record.pair.vary import opened
 
     return opened
 

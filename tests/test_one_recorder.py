@@ -35,7 +35,7 @@ def elsewhere(recorder: Path) -> list[str]:
 
 @pytest.mark.parametrize("package", ["torch_impl", "keras_impl"])
 def test_modules_are_walked_and_hooked_in_one_place(package):
-    assert elsewhere(ROOT / package / "harness") == []
+    assert elsewhere(ROOT / package / "record") == []
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_modules_are_walked_and_hooked_in_one_place(package):
     ],
 )
 def test_a_second_place_is_seen(tmp_path, line, name):
-    shutil.copytree(ROOT / "torch_impl" / "harness", tmp_path / "harness")
-    masks = tmp_path / "harness" / "masks.py"
+    shutil.copytree(ROOT / "torch_impl" / "record", tmp_path / "record")
+    masks = tmp_path / "record" / "masks.py"
     masks.write_text(f"{masks.read_text()}\n\n{line}\n")
-    assert elsewhere(tmp_path / "harness") == [f"masks.py: {name}"]
+    assert elsewhere(tmp_path / "record") == [f"masks.py: {name}"]

@@ -52,26 +52,26 @@ EXCEPTIONS = {
         "place": "PipelineStage is told shapes and the axis of the samples",
     },
     "doctor/pretend.py": {"on_cpu": "TensorFlow's logical devices are as fast as the CPU"},
-    "harness/pair/branches.py": {
+    "record/pair/branches.py": {
         "observed": "a torch mode is told the module by hooks; Keras's layers are wrapped by the caller",
         "embeddings": "a torch mode sees the function behind an embedding; Keras's is seen as a layer",
     },
-    "harness/pair/build.py": {
+    "record/pair/build.py": {
         "ready": "a torch model is moved, cast and promoted after it is built",
         "Given": "a Keras model takes its inputs as one structure, or by other names",
         "tensor": "Keras's inputs may have another axis order",
         "tensors": "Keras's inputs may have another axis order",
     },
-    "harness/pair/losses.py": {"with_added": "Keras's layers can add losses of their own"},
-    "harness/pair/outputs.py": {
+    "record/pair/losses.py": {"with_added": "Keras's layers can add losses of their own"},
+    "record/pair/outputs.py": {
         "unnamed": "Keras's half is told how torch's orders its outputs",
         "ordered": "Keras's half is told how torch's orders its outputs",
         "Output": "Keras's outputs may have another axis order",
         "found": "Keras's outputs may have another axis order",
         "laid_out": "Keras's outputs may have another axis order",
     },
-    "harness/pair/run.py": {"without_fast_paths": "torch fuses the layers of an encoder in inference; Keras does not"},
-    "harness/pair/values.py": {
+    "record/pair/run.py": {"without_fast_paths": "torch fuses the layers of an encoder in inference; Keras does not"},
+    "record/pair/values.py": {
         "started": "both sides start from torch's own values",
         "constants": "both sides start from torch's own values",
         "load": "torch's names are the canonical ones",
@@ -79,57 +79,57 @@ EXCEPTIONS = {
         "Placed": "Keras's variables are converted by the mapping of the weights",
         "shape": "torch's shapes are the canonical ones",
     },
-    "harness/pair/vary.py": {"Instance.__init__": "Keras's inputs and outputs are converted by torch's survey"},
-    "harness/run.py": {"options": "a torch strategy is shown data by some options"},
-    "harness/data.py": {
+    "record/pair/vary.py": {"Instance.__init__": "Keras's inputs and outputs are converted by torch's survey"},
+    "record/run.py": {"options": "a torch strategy is shown data by some options"},
+    "record/data.py": {
         "Samples": "a rank reads for itself; one program reads for every replica",
         "tensors": "one program puts each replica's tensors on its device",
         "example": "PipelineStage is told shapes by an example",
         "input_shape": "a Keras model makes its variables when it is built",
     },
-    "harness/calls.py": {
+    "record/calls.py": {
         "entered": "a torch module has a path in the model that asks; Keras's wrapper knows the path",
         "innermost": "a torch module has a path in the model that asks; Keras's wrapper knows the path",
         "tracked": "torch has hooks for the calls of all modules; Keras's layers are wrapped one by one",
     },
-    "harness/kinds.py": {
+    "record/kinds.py": {
         "computed": "a layer of Keras's may have its activation within it",
         "passed": "torch's arguments need no signature; Keras's are bound by the wrapper of the call",
     },
-    "harness/promotion.py": {
+    "record/promotion.py": {
         "promote_weights": "torch's modules may hold float32; Keras's variables are promoted as they are made"
     },
-    "harness/masks.py": {
+    "record/masks.py": {
         "Masks": "torch's functions are replaced while it trains; Keras's layers drop in a graph that is traced once",
         "Dropping": "a torch mask is drawn for the module that is being called",
         "OrderedMasks": "torch's Masks can go by order; Keras's own are drawn in a graph that is traced once",
     },
-    "harness/precision.py": {
+    "record/precision.py": {
         "cast": "torch.autocast wraps calls; Keras's policy is a property of the layers",
         "autocast": "torch.autocast wraps calls; Keras's policy is a property of the layers",
     },
-    "harness/probe.py": {
+    "record/probe.py": {
         "Probe.__init__": "a torch process has one model; one Keras program has one for each replica",
         "Probe.gradients": "a torch parameter holds its gradient; Keras's arrive all at once",
         "Probe.reduction": "torch's hooks see the gradients of a rank; a Keras strategy hands them to its reduction",
     },
-    "harness/replicas.py": {
+    "record/replicas.py": {
         "Replicas": "a torch tensor is there when it is seen; Keras's come when a traced graph is executed",
     },
-    "harness/specimen.py": {
+    "record/specimen.py": {
         "Conv2d": "torch.nn has it; Keras's own pads otherwise",
         "MaxPool2d": "torch.nn has it; Keras's own pads otherwise",
         "Flatten": "torch.nn has it; Keras's own counts the channels last",
         "GELU": "torch.nn has it; Keras's own rounds a constant through float32",
     },
-    "harness/layout_recorder.py": {
+    "record/layout_recorder.py": {
         "LayoutRecorder": "a dispatch mode sees ops as they run; TensorFlow tells of a step when it is over"
     },
-    "harness/tree.py": {
+    "record/tree.py": {
         "nodes": "torch names a module by its attributes; a Keras layer may have a name of its own besides",
         "paths": "a torch module has a path in the model that asks; Keras's wrapper knows the path",
     },
-    "harness/weights.py": {
+    "record/weights.py": {
         "Rule": "canonical form is PyTorch's own",
         "Weight": "canonical form is PyTorch's own",
         "Value": "what replicas have in common is not converted again",
@@ -141,18 +141,18 @@ EXCEPTIONS = {
 }
 # Files that only one side has, outside of instruments/.
 ONE_SIDED = {
-    "harness/canonical.py": "torch's names and axes are the canonical ones",
-    "harness/pair/attributes.py": "PyTorch itself names modules by the attributes that hold them",
-    "harness/pair/counterparts.py": "torch's names and axes are the canonical ones",
-    "harness/pair/creation.py": "PyTorch keeps modules in the order of their definition",
-    "harness/pair/first_call.py": "Keras's layers may make their weights in the first call",
-    "harness/pair/layers.py": "PyTorch itself names parameters and buffers",
+    "record/canonical.py": "torch's names and axes are the canonical ones",
+    "record/pair/attributes.py": "PyTorch itself names modules by the attributes that hold them",
+    "record/pair/counterparts.py": "torch's names and axes are the canonical ones",
+    "record/pair/creation.py": "PyTorch keeps modules in the order of their definition",
+    "record/pair/first_call.py": "Keras's layers may make their weights in the first call",
+    "record/pair/layers.py": "PyTorch itself names parameters and buffers",
 }
 # What every strategy offers; its other parts are its framework's own means.
 INTERFACE = ("place", "train", "evaluate", "fit", "batches")
 INSTRUMENTS = "instruments/"
 # What they may import of their package: each other, and the stack of calls, which records nothing.
-BELOW = ("instruments", "harness.calls")
+BELOW = ("instruments", "record.calls")
 # What the rest of a package calls of its instruments, on both sides.
 CALLED = {
     "Building",
@@ -273,8 +273,8 @@ def test_instruments_import_nothing_of_what_uses_them(package, tmp_path):
     assert imports_of_others(ROOT / package) == []
     copy(tmp_path)
     planted = tmp_path / package / INSTRUMENTS / "source.py"
-    planted.write_text(f"{planted.read_text()}\nfrom {package}.harness import run\n")
-    assert imports_of_others(tmp_path / package) == [f"source.py: {package}.harness.run"]
+    planted.write_text(f"{planted.read_text()}\nfrom {package}.record import run\n")
+    assert imports_of_others(tmp_path / package) == [f"source.py: {package}.record.run"]
 
 
 @pytest.mark.parametrize(
@@ -290,9 +290,9 @@ def test_instruments_import_nothing_of_what_uses_them(package, tmp_path):
         ("keras_impl/strategies/round_robin.py", "evaluate, train", "train"),
         ("torch_impl/strategies/all_reduce.py", "def batches(samples", "def batches(dataset"),
         ("keras_impl/doctor/observer.py", "def step(self, inputs", "def step(self, batch"),
-        ("keras_impl/harness/pair/build.py", "def build(pair: Pair, at: str", "def build(pair: Pair, precision: str"),
-        ("torch_impl/harness/pair/losses.py", "def probe(outputs", "def weighed(outputs"),
-        ("torch_impl/harness/pair/outputs.py", "def flat(value", "def flattened(value"),
+        ("keras_impl/record/pair/build.py", "def build(pair: Pair, at: str", "def build(pair: Pair, precision: str"),
+        ("torch_impl/record/pair/losses.py", "def probe(outputs", "def weighed(outputs"),
+        ("torch_impl/record/pair/outputs.py", "def flat(value", "def flattened(value"),
         ("keras_impl/instruments/build.py", "def modules(self, model", "def layers(self, model"),
         ("torch_impl/instruments/source.py", "def line_of(traceback", "def line_of(trace"),
         ("keras_impl/faults/mutate.py", "def together(*several", "def combined(*several"),
@@ -306,7 +306,7 @@ def test_a_planted_difference_is_seen(tmp_path, file, old, new):
     assert differences(tmp_path)[0]
 
 
-@pytest.mark.parametrize("name", ["losses.py", "doctor/timing.py", "faults/layers.py", "harness/pair/vary.py"])
+@pytest.mark.parametrize("name", ["losses.py", "doctor/timing.py", "faults/layers.py", "record/pair/vary.py"])
 def test_a_missing_twin_is_seen(tmp_path, name):
     copy(tmp_path)
     (tmp_path / "keras_impl" / name).unlink()

@@ -12,7 +12,7 @@ from parity.runtime import drive
 
 def load() -> drive.Side:
     """Import PyTorch and the recorder, and return the module that runs jobs."""
-    from torch_impl.harness import run
+    from torch_impl.record import run
 
     return run
 
@@ -26,14 +26,14 @@ def doctor() -> standalone.Examine:
 
 def surveyor() -> standalone.Survey:
     """Return the function that describes this side's half of a pair of models."""
-    from torch_impl.harness.pair.survey import survey
+    from torch_impl.record.pair.survey import survey
 
     return survey
 
 
 def opener() -> Open:
     """Return the function that builds this side's half of a pair, to be called on variations of its inputs."""
-    from torch_impl.harness.pair.vary import opened
+    from torch_impl.record.pair.vary import opened
 
     return opened
 

@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from keras_impl import losses, models, optimizers
-from keras_impl.harness import data, weights
-from keras_impl.harness.run import options
 from keras_impl.instruments import devices
+from keras_impl.record import data, weights
+from keras_impl.record.run import options
 from parity.doctor.drive import Program, plain_run
 from parity.runtime.job import DoctorJob
 

@@ -13,11 +13,11 @@ from tensorflow.python.ops import math_ops  # through which TensorFlow's own fun
 
 from keras_impl.experiment.behaviour import answered, inputs
 from keras_impl.experiment.ops import recorded
-from keras_impl.harness import calls, kinds, tree, weights
-from keras_impl.harness.calls import Call
-from keras_impl.harness.pair.outputs import flat
-from keras_impl.harness.pair.vary import Instance
-from keras_impl.harness.pair.vary import opened as instance
+from keras_impl.record import calls, kinds, tree, weights
+from keras_impl.record.calls import Call
+from keras_impl.record.pair.outputs import flat
+from keras_impl.record.pair.vary import Instance
+from keras_impl.record.pair.vary import opened as instance
 from parity.core.arrays import Array, Floats
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner

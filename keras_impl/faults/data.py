@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_impl.faults.mutate import Patches, replaced
-from keras_impl.harness import data
+from keras_impl.record import data
 from keras_impl.strategies import all_reduce
 from parity.config import schema, shards
 from parity.config.shards import Indices

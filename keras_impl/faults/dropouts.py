@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from keras_impl.dropout import Key, keep
 from keras_impl.faults.mutate import Patches, constant, replaced
-from keras_impl.harness import masks
-from keras_impl.harness.masks import Masks
+from keras_impl.record import masks
+from keras_impl.record.masks import Masks
 from keras_impl.strategies import single
 from parity.core import random
 

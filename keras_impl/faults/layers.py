@@ -7,8 +7,8 @@ import keras
 import tensorflow as tf
 
 from keras_impl.faults.mutate import Patches, constant, replaced, unused
-from keras_impl.harness import specimen
 from keras_impl.models.residual_block import BatchNorm2d
+from keras_impl.record import specimen
 
 Call = Callable[..., tf.Tensor]
 NORM, BATCH_NORM, DENSE = keras.layers.LayerNormalization, BatchNorm2d, keras.layers.Dense

@@ -9,7 +9,7 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
-from keras_impl.harness import weights
+from keras_impl.record import weights
 from parity.core.arrays import Floats
 
 Patches = Callable[[], list[AbstractContextManager]]

@@ -10,11 +10,11 @@ import keras
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe  # whether a tape records has no public API
 
-from keras_impl.harness import calls
 from keras_impl.instruments import names, source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.frames import View
 from keras_impl.instruments.origins import Known, Origins, tensors
+from keras_impl.record import calls
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Phase, Place

@@ -66,7 +66,7 @@ class Account(NamedTuple):
 
 
 class Side(Protocol):
-    """The interface of a backend, implemented by its module `harness.run`."""
+    """The interface of a backend, implemented by its module `record.run`."""
 
     NAME: str
 

@@ -16,7 +16,7 @@ Record = Callable[..., Trace]
 @pytest.fixture(scope="session")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
     """`record("simple_block", strategy="ddp", ...)`: the trace of a float64 run; kept, since tests share some."""
-    from keras_impl.harness import run as side  # not above: workers for other tests read this file too
+    from keras_impl.record import run as side  # not above: workers for other tests read this file too
 
     numbers, kept = itertools.count(), {}
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from keras_impl.harness import run as side
-from keras_impl.harness.pair import survey as surveyor
+from keras_impl.record import run as side
+from keras_impl.record.pair import survey as surveyor
 from parity.config.schema import Case
 from parity.core import random
 from parity.data.pairs import PairData

@@ -6,7 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_impl.harness import calls, tree
+from keras_impl.record import calls, tree
 
 
 class Asking(keras.layers.Layer):

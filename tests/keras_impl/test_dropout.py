@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from keras_impl.dropout import Key, dropout, keep, number
-from keras_impl.harness.masks import Masks
 from keras_impl.models.transformer import MultiheadAttention
+from keras_impl.record.masks import Masks
 from parity.core import random
 from parity.core.errors import UsageError
 

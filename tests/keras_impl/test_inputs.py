@@ -4,7 +4,7 @@ import keras
 import pytest
 from module_inputs import CASES, Inputs, check
 
-from keras_impl.harness import kinds
+from keras_impl.record import kinds
 
 
 @pytest.mark.parametrize("known", CASES, ids=[f"{case.model}/{case.strategy}" for case in CASES])

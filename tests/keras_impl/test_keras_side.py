@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from keras_impl import models, optimizers
-from keras_impl.harness import precision
-from keras_impl.harness import weights as state
-from keras_impl.harness.canonical import own
+from keras_impl.record import precision
+from keras_impl.record import weights as state
+from keras_impl.record.canonical import own
 from parity.config import cases, weights
 from parity.data.batches import Dataset
 

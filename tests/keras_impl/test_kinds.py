@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_impl.harness import kinds
+from keras_impl.record import kinds
 
 
 def test_facts_of_numpys_types_are_plain() -> None:

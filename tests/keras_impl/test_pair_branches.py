@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from keras_impl.harness import calls, tree
-from keras_impl.harness.pair.branches import embeddings, observed
+from keras_impl.record import calls, tree
+from keras_impl.record.pair.branches import embeddings, observed
 from parity.core.names import MODEL
 from parity.pairs.coverage import Observer, Seen
 

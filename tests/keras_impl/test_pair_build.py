@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from pairs import pair
 
-from keras_impl.harness.pair import build, outputs
-from keras_impl.harness.pair.first_call import make_weights
+from keras_impl.record.pair import build, outputs
+from keras_impl.record.pair.first_call import make_weights
 from parity.config.pair import Pair
 from parity.core.errors import BackendError, UsageError
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from pairs import ENTRIES, HEAD, MATCHES, MLP, WEIGHTS, data, mlp, near, pair, read, steps
 
-from keras_impl.harness.weights import array as stored
+from keras_impl.record.weights import array as stored
 from parity.core import random
 from parity.core.errors import BackendError
 from parity.trace import survey

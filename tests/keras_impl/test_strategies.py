@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from keras_impl import losses, models, optimizers
-from keras_impl.harness import precision
-from keras_impl.harness import weights as state
+from keras_impl.record import precision
+from keras_impl.record import weights as state
 from keras_impl.strategies import all_reduce, pipeline, single
 from keras_impl.strategies.tensor_parallel import shard_sizes
 from parity.config import cases, weights

@@ -12,8 +12,8 @@ from parity.runtime.job import Job, SurveyJob
 from parity.trace import survey
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
-from torch_impl.harness import run as side
-from torch_impl.harness.pair.survey import survey as make_survey
+from torch_impl.record import run as side
+from torch_impl.record.pair.survey import survey as make_survey
 
 HERE = [str(Path(__file__).parent)]
 X = {"x": {"shape": [5, 3]}}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from torch_impl.harness import calls, tree
+from torch_impl.record import calls, tree
 
 
 class Asking(nn.Module):

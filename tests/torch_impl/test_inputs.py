@@ -11,8 +11,8 @@ from torch import nn
 from parity.runtime import drive
 from parity.runtime.job import Job
 from parity.trace.manifest import Trace
-from torch_impl.harness import kinds
-from torch_impl.harness import run as side
+from torch_impl.record import kinds
+from torch_impl.record import run as side
 
 
 @pytest.mark.parametrize("known", CASES, ids=[f"{case.model}/{case.strategy}" for case in CASES])

@@ -3,7 +3,7 @@
 import numpy as np
 from torch import nn
 
-from torch_impl.harness import kinds
+from torch_impl.record import kinds
 
 
 def test_facts_of_numpys_types_are_plain() -> None:

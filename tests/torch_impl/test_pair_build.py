@@ -7,8 +7,8 @@ from pair_runs import HERE, case
 from torch import nn
 
 from parity.core.errors import BackendError, UsageError
-from torch_impl.harness.pair.build import build, call, ready
-from torch_impl.harness.pair.outputs import named
+from torch_impl.record.pair.build import build, call, ready
+from torch_impl.record.pair.outputs import named
 
 A, B, C = torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0]), torch.tensor([3.0, 3.0])
 CPU = torch.device("cpu")

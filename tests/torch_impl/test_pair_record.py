@@ -10,7 +10,7 @@ from torch import nn
 
 from parity.core import random
 from parity.core.errors import BackendError, UsageError
-from torch_impl.harness import masks
+from torch_impl.record import masks
 
 X6 = {"x": {"shape": [4, 6]}}
 IDS = {"ids": {"shape": [2, 5], "dtype": "int64", "range": [0, 10]}}

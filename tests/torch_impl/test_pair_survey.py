@@ -13,7 +13,7 @@ from torch import nn
 from parity.core import random
 from parity.core.errors import BackendError
 from parity.trace import survey
-from torch_impl.harness import kinds
+from torch_impl.record import kinds
 
 IDS = {"ids": {"shape": [2, 5], "dtype": "int64", "range": [0, 10]}}
 X4 = {"x": {"shape": [2, 5, 4]}}

@@ -8,8 +8,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from torch_impl.harness import precision
-from torch_impl.harness.promotion import promote_weights, promoted
+from torch_impl.record import precision
+from torch_impl.record.promotion import promote_weights, promoted
 
 NARROW = (torch.float32, torch.complex64)
 

@@ -7,9 +7,9 @@ import torch
 from parity.config import cases, schema, weights
 from parity.data.batches import Dataset
 from torch_impl import models, optimizers
-from torch_impl.harness import specimen
-from torch_impl.harness import weights as state
 from torch_impl.models.block import as_tuple, stages
+from torch_impl.record import specimen
+from torch_impl.record import weights as state
 
 MODELS = ["linear_stack/single", "simple_block/single", "residual_block/single", "transformer/single"]
 

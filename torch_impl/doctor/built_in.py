@@ -11,9 +11,9 @@ from torch.utils._pytree import tree_leaves
 from parity.doctor.drive import Program, plain_run
 from parity.runtime.job import DoctorJob
 from torch_impl import losses, models, optimizers
-from torch_impl.harness import data, precision, weights
-from torch_impl.harness.run import options
 from torch_impl.instruments import devices
+from torch_impl.record import data, precision, weights
+from torch_impl.record.run import options
 
 
 def program(job: DoctorJob, names: list[str]) -> Program:

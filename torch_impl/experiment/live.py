@@ -23,11 +23,11 @@ from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import Question
 from torch_impl.experiment.behaviour import answered, inputs
 from torch_impl.experiment.ops import recorded
-from torch_impl.harness import calls, kinds, tree, weights
-from torch_impl.harness.calls import Call
-from torch_impl.harness.pair.outputs import flat
-from torch_impl.harness.pair.vary import Instance
-from torch_impl.harness.pair.vary import opened as instance
+from torch_impl.record import calls, kinds, tree, weights
+from torch_impl.record.calls import Call
+from torch_impl.record.pair.outputs import flat
+from torch_impl.record.pair.vary import Instance
+from torch_impl.record.pair.vary import opened as instance
 
 
 class _Made(BaseException):

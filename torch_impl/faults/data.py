@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from parity.config import schema, shards
 from parity.config.shards import Indices
 from torch_impl.faults.mutate import Patches, constant, replaced
-from torch_impl.harness import data
+from torch_impl.record import data
 from torch_impl.strategies import all_reduce
 
 Tensors = Callable[..., tuple[tuple[torch.Tensor, ...], torch.Tensor]]

@@ -8,8 +8,8 @@ from torch import nn
 
 from torch_impl.dropout import Key, keep
 from torch_impl.faults.mutate import Patches, constant, replaced
-from torch_impl.harness import masks
-from torch_impl.harness.masks import Masks
+from torch_impl.record import masks
+from torch_impl.record.masks import Masks
 from torch_impl.strategies import single
 
 Drawn = Callable[[Masks, nn.Module], AbstractContextManager]

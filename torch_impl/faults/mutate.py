@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from parity.core.arrays import Floats
-from torch_impl.harness import weights
+from torch_impl.record import weights
 
 Patches = Callable[[], list[AbstractContextManager]]
 

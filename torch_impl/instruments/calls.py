@@ -16,11 +16,11 @@ from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code, Phase, Place, Tensor
 from parity.doctor.evidence.ops import Call, Failure
 from parity.doctor.evidence.training import Cut
-from torch_impl.harness import calls
 from torch_impl.instruments import source
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.origins import Origins, tensors
 from torch_impl.instruments.structure import distributed, inner
+from torch_impl.record import calls
 
 
 class Calls:

@@ -16,10 +16,10 @@ from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.training import LossCall
 from parity.doctor.rewrite import Expression, Spot
-from torch_impl.harness.calls import running
 from torch_impl.instruments import source, values
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.origins import SAME, Origins, tensors
+from torch_impl.record.calls import running
 
 Takes = Literal["", "logits", "probabilities", "log_probabilities"]
 

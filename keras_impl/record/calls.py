@@ -1,0 +1,96 @@
+"""Calls of layers: the one stack of the layers that are being called, and the wrappers that report calls.
+
+Recording, dropout masks, float64 promotion and the doctor all ask this stack where in the model the code that is
+running belongs. It imports nothing of this package that records, so that its instruments may import it.
+"""
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_impl.record.pair.outputs import flat
+
+
+class Call(NamedTuple):
+    """One call of a layer, by the layer's path; `tensors` are all that go in, in the order of its arguments."""
+
+    path: str
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    tensors: list[tf.Tensor]
+
+
+class _Running(NamedTuple):
+    """A layer that is being called, and its path."""
+
+    path: str
+    module: Any
+
+
+class _Thread(threading.local):
+    """The stack of a thread; each replica of tf.distribute runs in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.running: list[_Running] = []
+
+
+_thread = _Thread()
+
+
+def running() -> list[_Running]:
+    """Return the layers that are being called in this thread, the innermost last."""
+    return _thread.running
+
+
+def innermost() -> str | None:
+    """Return the path of the innermost layer that is being called; None if there is none."""
+    return running()[-1].path if running() else None
+
+
+@contextmanager
+def entered(path: str, module: Any = None) -> Iterator[None]:
+    """Let the layer count as being called within the block."""
+    running().append(_Running(path, module))
+    try:
+        yield
+    finally:
+        running().pop()
+
+
+def observed(
+    modules: Mapping[str, Any],
+    on_call: Callable[[Call], None],
+    on_return: Callable[[Call, Any], None],
+) -> ExitStack:
+    """Report every call of these layers, and what it returns, until the returned stack is closed."""
+    wrapped = ExitStack()
+    for path, module in modules.items():
+        before = vars(module).get("call")
+        wrapped.callback(*((delattr, module, "call") if before is None else (setattr, module, "call", before)))
+        module.call = _observed(path, module, on_call, on_return)
+    return wrapped
+
+
+def _observed(
+    path: str, module: Any, on_call: Callable[[Call], None], on_return: Callable[[Call, Any], None]
+) -> Callable[..., Any]:
+    function = module.call
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        tensors = list(flat(list(signature.bind(*args, **kwargs).arguments.values())))
+        call = Call(path, module, args, kwargs, tensors)
+        on_call(call)
+        with entered(path, module):
+            outputs = function(*args, **kwargs)
+        on_return(call, outputs)
+        return outputs
+
+    return called

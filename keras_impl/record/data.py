@@ -1,0 +1,123 @@
+"""The data that a strategy trains on: a case's batches as tensors; the indices of the samples are recorded."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_impl.instruments import devices
+from keras_impl.record.canonical import own
+from keras_impl.strategies import all_reduce, single
+from keras_impl.strategies.single import MicroBatch
+from parity.core.arrays import Floats
+from parity.data.batches import Batch
+from parity.runtime.drive import Run
+
+Inputs = tuple[tf.Tensor, ...]
+
+
+def steps(run: Run) -> Any:
+    """Return an iterable of the micro-batches of each step.
+
+    If there are several replicas, a step lists them by replica; fit and distributed datasets get whole batches instead.
+    """
+    strategy = run.case.distribution
+    if strategy.samples_by_rank:
+        return _sampled(run)
+    if strategy.distribute_dataset:
+        return single.dataset(_whole(run))
+    return _whole(run) if strategy.fit else _micro_batches(run)
+
+
+def evaluation(run: Run) -> Any:
+    """Return the inputs of the evaluation after training, listed by replica if there are several."""
+    parts = run.dataset.evaluation()
+    _drew(run, [[part] for part in parts])
+    return _listed(run, [tensors(run, part, replica)[0] for replica, part in enumerate(parts)])
+
+
+def input_shape(run: Run) -> tuple:
+    """Return the argument of model.build: a shape, or a tuple with one for each input."""
+    inputs = run.dataset.evaluation()[0].inputs
+    shapes = [(None, *own(array, run.case.model).shape[1:]) for array in inputs]
+    return tuple(shapes) if len(shapes) > 1 else shapes[0]
+
+
+def tensors(run: Run, batch: Batch, replica: int = 0) -> tuple[Inputs, tf.Tensor]:
+    """Return a batch's inputs and target as tensors, in the model's axis order, on the replica's device."""
+    with tf.device(_place(run, replica)):
+        inputs = tuple(_tensor(own(array, run.case.model)) for array in batch.inputs)
+        return inputs, _tensor(own(batch.target, run.case.model))
+
+
+class Samples:
+    """The samples as one replica reads them: whole batches, by indices, which are recorded."""
+
+    def __init__(self, run: Run, replica: int):
+        self.run, self.replica = run, replica
+
+    def __len__(self) -> int:
+        return self.run.dataset.size
+
+    def __getitems__(self, indices: Sequence[int]) -> tuple[Inputs, tf.Tensor]:
+        batch = self.run.dataset.batch(np.asarray(indices, np.int64))
+        self.run.recorders[self.replica].drew(batch.indices)
+        return tensors(self.run, batch, self.replica)
+
+
+def _sampled(run: Run) -> Iterator[list[list[MicroBatch]]]:
+    case = run.case
+    samples = [Samples(run, replica) for replica in range(case.replicas)]
+    for parts in all_reduce.batches(samples, case.data.batch, case.steps, case.seed):
+        mean = case.loss.reduction == "mean"
+        yield [[(inputs, target, share if mean else _tensor(np.float64(1)))] for [(inputs, target, share)] in parts]
+
+
+def _micro_batches(run: Run) -> Iterator[list]:
+    for parts in run.dataset.steps():
+        _drew(run, parts)
+        yield _listed(
+            run, [[_micro_batch(run, batch, replica) for batch in part] for replica, part in enumerate(parts)]
+        )
+
+
+def _whole(run: Run) -> Iterator[list[MicroBatch]]:
+    """Yield whole batches, which TensorFlow splits.
+
+    It must split them into the parts that are recorded here as drawn; otherwise the recorded inputs will differ.
+    """
+    for parts in run.dataset.steps():
+        _drew(run, parts)
+        indices = np.concatenate([batch.indices for part in parts for batch in part])
+        yield [_micro_batch(run, run.dataset.batch(indices, len(indices)), 0)]
+
+
+def _micro_batch(run: Run, batch: Batch, replica: int) -> MicroBatch:
+    with tf.device(_place(run, replica)):
+        share = _tensor(np.float64(batch.share))
+    return (*tensors(run, batch, replica), share)
+
+
+def _place(run: Run, replica: int) -> str | None:
+    """Return the device on which a replica expects its part, or None.
+
+    Replicas of tf.distribute expect it on their own device; the other strategies move it themselves.
+    """
+    return devices.names(run.case.devices)[replica] if run.case.distribution.is_mirrored else None
+
+
+def _drew(run: Run, parts: list[list[Batch]]) -> None:
+    for replica, recorder in run.recorders.items():
+        recorder.drew(np.concatenate([batch.indices for batch in parts[replica]]))
+
+
+def _listed(run: Run, of_replicas: list) -> Any:
+    return of_replicas if run.case.distribution.is_replicated else of_replicas[0]
+
+
+def _tensor(array: Floats) -> tf.Tensor:
+    """Convert to a tensor; floats get the run's dtype."""
+    floating = np.issubdtype(array.dtype, np.floating)
+    return tf.constant(array, keras.config.floatx() if floating else array.dtype)

@@ -1,0 +1,86 @@
+"""The layout recorder: on which devices one training step ran, as TensorFlow reports it, and where the state lies."""
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from tensorflow.python.eager import context  # the run metadata of functions have no public API
+
+from keras_impl.instruments import devices, partitions
+from keras_impl.record import tree
+from keras_impl.record.canonical import Replica, module_path
+from keras_impl.strategies.tensor_parallel import RowParallel, SplitDropout
+from parity.config import schema
+from parity.trace.layout import Layout
+
+
+class LayoutRecorder:
+    """Records what TensorFlow runs between `start` and `stop`."""
+
+    def __init__(self, devices_per_replica: int):
+        self.devices_per_replica = devices_per_replica
+        self.recording = False
+        self.evidence = partitions.Evidence({}, {}, [], {})
+        self._traced: dict[int, tf.Graph] = {}
+
+    def start(self) -> None:
+        context.context().enable_run_metadata()
+        # Discard what was executed since the last export; TensorFlow collects it even while this is disabled.
+        context.context().export_run_metadata()
+        self.recording = True
+
+    def scope(self, model: keras.Model) -> None:
+        """Let the ops of every layer of a built-in model be traced in a name scope of its module."""
+        layers = [*tree.called(model).items()]
+        for path, layer in tree.named(model).items():
+            if isinstance(layer, (RowParallel, SplitDropout)):
+                layers += [(path, shard) for shard in layer.shards]
+        for path, layer in layers:
+            if path:
+                layer.call = _scoped(module_path(path.partition("@")[0]), layer.call)
+
+    def note_graph(self, tensor: tf.Tensor) -> None:
+        """Remember the graph that is being traced, because only it knows the shapes of tensors."""
+        self._traced[id(tensor.graph)] = tensor.graph
+
+    def stop(self) -> None:
+        """Stop recording, and read the report of what was executed.
+
+        TensorFlow reports the first execution of a function only, so a single step is recorded.
+        """
+        ran = context.context().export_run_metadata().function_graphs
+        context.context().disable_run_metadata()
+        self.recording = False
+        # Among the executed functions (tf.data has some as well), the training step is the one with the probe's ops.
+        (step,) = (function.partition_graphs for function in ran if partitions.recorded(function.partition_graphs))
+        self.evidence = partitions.Partitions(step, list(self._traced.values())).evidence(self.devices_per_replica)
+        self._traced.clear()
+
+    def layout(self, case: schema.Case, replicas: Iterable[Replica]) -> Layout:
+        """Return what was recorded, with the devices that hold each replica's state."""
+        parameters: dict[str, set[int]] = defaultdict(set)
+        slots: dict[str, set[int]] = defaultdict(set)
+        for replica in {id(replica.model): replica for replica in replicas}.values():
+            residents = replica.weights.residents()
+            for mapping, numbers in zip(residents, (parameters, slots), strict=True):
+                for name, names in mapping.items():
+                    numbers[name].update(devices.number(device) for device in names)
+        return Layout(
+            devices=devices.physical(case.devices),
+            parameters={name: sorted(held) for name, held in parameters.items()},
+            optimizer_state={name: sorted(held) for name, held in slots.items()},
+            **self.evidence._asdict(),
+            replicas=case.replicas,
+        )
+
+
+def _scoped(path: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def scoped(*args: Any, **kwargs: Any) -> Any:
+        with tf.name_scope(partitions.scope(path)):
+            return call(*args, **kwargs)
+
+    return scoped

@@ -1,0 +1,222 @@
+"""Dropout masks that both frameworks draw alike: in training, all dropout takes its masks from the shared source.
+
+A training step is traced once and executed often. So the number of the step is a variable, and the calls of a layer
+within a step are counted while it is traced. Each replica is traced separately.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+import keras
+import tensorflow as tf
+from keras.src import backend
+
+from keras_impl.dropout import Key, dropout, number
+from keras_impl.models.transformer import MultiheadAttention
+from keras_impl.record import tree
+from keras_impl.record.canonical import module_path
+from keras_impl.strategies.tensor_parallel import SplitDropout
+from parity.core import random
+from parity.core.errors import UsageError
+
+SUPPORTED = (
+    "masks shared by both frameworks are available for keras.layers.Dropout and MultiHeadAttention, without noise_shape"
+)
+OTHERS = (
+    keras.layers.SpatialDropout1D,
+    keras.layers.SpatialDropout2D,
+    keras.layers.SpatialDropout3D,
+    keras.layers.AlphaDropout,
+    keras.layers.GaussianDropout,
+    keras.layers.SimpleRNN,
+    keras.layers.LSTM,
+    keras.layers.GRU,
+    keras.layers.SimpleRNNCell,
+    keras.layers.LSTMCell,
+    keras.layers.GRUCell,
+    keras.layers.ConvLSTM1D,
+    keras.layers.ConvLSTM2D,
+    keras.layers.ConvLSTM3D,
+    keras.layers.Attention,
+    keras.layers.AdditiveAttention,
+)
+RATES = ("rate", "dropout", "recurrent_dropout", "stddev")
+# Layers that do not draw their masks through keras.random.dropout, or draw them in another order than PyTorch does.
+UNORDERED = (
+    keras.layers.AlphaDropout,
+    keras.layers.GaussianDropout,
+    keras.layers.GaussianNoise,
+    keras.layers.RNN,
+    keras.layers.SimpleRNNCell,
+    keras.layers.LSTMCell,
+    keras.layers.GRUCell,
+)
+ATTENTIONS = (MultiheadAttention, keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+
+
+class Dropping(NamedTuple):
+    """A layer that drops, in one replica or in all.
+
+    `name` is that of the PyTorch module that drops in its place. If its input is a part of the last axis of a whole
+    tensor, the part begins at `start` and the axis has `whole` elements. `weights` says that the input is an
+    attention's weights, whose axes have the same order in both frameworks.
+    """
+
+    layer: keras.layers.Dropout
+    name: str
+    start: int = 0
+    whole: int | None = None
+    weights: bool = False
+
+
+class Masks:
+    """Draws the dropout masks of one run.
+
+    `layouts` holds the change from the model's axis order to PyTorch's, by the number of axes.
+    """
+
+    def __init__(self, seed: int, layouts: dict[int, str]):
+        self.seed, self.layouts = seed, layouts
+        with tf.device("CPU:0"):
+            self.step = tf.Variable(0, trainable=False, dtype=tf.int64)
+        self._calls: Counter[tuple] = Counter()
+
+    def attach(self, model: keras.Model, replica: int) -> None:
+        """Let the layers of the model draw shared masks from now on.
+
+        Raises UsageError for a layer that drops in another way.
+        """
+        for dropping in _dropping(model):
+            dropping.layer.call = self._call(dropping, replica)
+
+    def on_step(self) -> None:
+        """Move on to the next step, which draws other masks; called after each update."""
+        self.step.assign_add(1)
+        self._calls.clear()
+
+    def dropped(self, x: tf.Tensor, dropping: Dropping, replica: int) -> tf.Tensor:
+        """Return x after the dropout of a layer."""
+        caller = tf.compat.v1.get_default_graph(), dropping.name, replica, dropping.start
+        call = self._calls[caller]
+        self._calls[caller] += 1
+        order = None if dropping.weights else self._order(x.shape.rank)
+        words = tf.constant(random.mask_key(self.seed, dropping.name, replica), tf.int64)
+        # Read the step on the device that makes the mask: copying a scalar does not count as a transfer in the layout.
+        key = Key(words, tf.identity(self.step), tf.constant(call, tf.int64))
+        return dropout(x, number(x, order, dropping.start, dropping.whole), dropping.layer.rate, key)
+
+    def _call(self, dropping: Dropping, replica: int) -> Callable[..., tf.Tensor]:
+        def call(inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+            if not (training and dropping.layer.rate):
+                return inputs
+            return self.dropped(inputs, dropping, _here(replica))
+
+        return call
+
+    def _order(self, rank: int) -> list[int] | None:
+        """Return the axes of a tensor in PyTorch's order, or None if they are in it already."""
+        if rank not in self.layouts:
+            return None
+        own, canonical = (side.split() for side in self.layouts[rank].split("->"))
+        return [own.index(axis) for axis in canonical]
+
+
+class OrderedMasks:
+    """Draws the dropout masks of a user's model, which runs eagerly.
+
+    A mask is identified by the number of its draw within the step, counted among tensors with the same number of
+    elements. `axes(shape)` returns, for a tensor in the layer that is being called, its axes in PyTorch's order, or
+    None if they are in it already.
+    """
+
+    def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], list[int] | None]):
+        self.seed, self.axes, self.step = seed, axes, 0
+        self._calls: Counter[str] = Counter()
+
+    @contextmanager
+    def drawn(self, layers: Iterable[tuple[str, Any]]) -> Iterator[None]:
+        """Let all that calls Keras's or TensorFlow's dropout function draw shared masks within the block.
+
+        Raises UsageError for a layer that drops in another way.
+        """
+        for name, layer in layers:
+            if isinstance(layer, UNORDERED) and any(getattr(layer, rate, 0.0) for rate in RATES):
+                raise UsageError(
+                    f"{name}: {type(layer).__name__} draws masks of another kind than PyTorch's dropout; "
+                    "use keras.layers.Dropout"
+                )
+        with mock.patch.object(backend.random, "dropout", self._drop), mock.patch.object(tf.nn, "dropout", self._drop):
+            yield
+
+    def on_step(self) -> None:
+        """Move on to the next step, which draws other masks; called after each update."""
+        self.step += 1
+        self._calls.clear()
+
+    def _drop(
+        self, x: tf.Tensor, rate: float, noise_shape: Sequence[int | None] | None = None, *_: Any, **__: Any
+    ) -> Any:
+        """Replace keras's and tf.nn's dropout; a noise_shape draws one bit for several elements."""
+        if not rate:
+            return x
+        x = tf.convert_to_tensor(x)
+        if noise_shape is None:
+            return self._dropped(x, None, rate)
+        sizes = [own if size is None else size for own, size in zip(x.shape, noise_shape, strict=True)]
+        return self._dropped(x, tf.ones(sizes, x.dtype), rate)
+
+    def _dropped(self, x: tf.Tensor, ones: tf.Tensor | None, rate: float) -> tf.Tensor:
+        """Return x after dropout, or x times `ones` after dropout.
+
+        `ones` has the noise shape, if there is one.
+        """
+        masked = x if ones is None else ones
+        name = random.mask_name(masked.shape.num_elements())
+        words = tf.constant(random.mask_key(self.seed, name, 0), tf.int64)
+        key = Key(words, tf.constant(self.step, tf.int64), tf.constant(self._calls[name], tf.int64))
+        self._calls[name] += 1
+        axes = self.axes(tuple(x.shape))
+        order = axes if axes and len(axes) == x.shape.rank else None
+        kept = dropout(masked, number(masked, order), rate, key)
+        return kept if ones is None else x * kept
+
+
+def _here(replica: int) -> int:
+    """Return the number of the replica whose code is being traced; `replica` without tf.distribute."""
+    context = tf.distribute.get_replica_context()
+    if context is not None and context.num_replicas_in_sync > 1:
+        return int(tf.get_static_value(context.replica_id_in_sync_group))
+    return replica
+
+
+def _dropping(model: keras.Model) -> Iterator[Dropping]:
+    """Yield the layers of a model that drop.
+
+    Dropout within an attention layer is named after that layer, as in PyTorch, where it is no module. Raises UsageError
+    for a layer that drops in another way.
+    """
+    inner = set()
+    for path, layer in tree.named(model).items():
+        name = module_path(path)
+        _check(name, layer)
+        if isinstance(layer, ATTENTIONS):
+            parts = [part for part in tree.named(layer).values() if isinstance(part, keras.layers.Dropout)]
+            inner.update(map(id, parts))
+            yield from (Dropping(part, name, weights=True) for part in parts)
+        elif isinstance(layer, SplitDropout):
+            for i, shard in enumerate(layer.shards):
+                yield Dropping(shard, name, sum(layer.sizes[:i]), sum(layer.sizes))
+        elif isinstance(layer, keras.layers.Dropout) and id(layer) not in inner:
+            yield Dropping(layer, name)
+
+
+def _check(name: str, layer: keras.Layer) -> None:
+    """Raise UsageError if a layer would draw masks of another kind."""
+    draws = isinstance(layer, OTHERS) and any(getattr(layer, rate, 0.0) for rate in RATES)
+    if draws or getattr(layer, "noise_shape", None) is not None:
+        raise UsageError(
+            f"{name}: {type(layer).__name__} draws masks of another kind than PyTorch's dropout; {SUPPORTED}"
+        )

@@ -1,0 +1,217 @@
+"""The user's Keras model: builds it with their function, and calls it with the pair's inputs.
+
+A functional model gets the inputs in the structure of its own inputs. Any other model gets them by the names of its
+arguments, as one dict if it has one argument and there are several inputs, else by position.
+"""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from einops import rearrange
+from keras.src.models.functional import Functional
+
+from keras_impl.instruments import source
+from keras_impl.record import precision
+from parity.config.pair import Pair
+from parity.core.errors import BackendError, UsageError, nearest
+from parity.doctor.program import load
+
+CONTEXT = ("training", "mask")  # arguments of `call` that Keras fills in itself, unless an input has the name
+EMPTY = inspect.Parameter.empty
+
+
+class Given(NamedTuple):
+    """An input under its name on this side; `explicit` if the pair's file gives that name for this side."""
+
+    name: str
+    explicit: bool
+    tensor: Any
+
+
+def build(pair: Pair, at: str, search: list[str]) -> Any:
+    """Build the model at a precision with the user's function.
+
+    Raises UsageError if the function does not return a model, and BackendError if it raises.
+    """
+    kwargs = pair.kwargs | pair.keras_kwargs
+    with precision.policy(at), user_errors(f"keras={pair.keras} cannot be built"):
+        model = load("keras", pair.keras, search=search, named=kwargs)(**kwargs)
+    if not isinstance(model, (keras.Layer, tf.Module)):
+        raise UsageError(
+            f"keras={pair.keras}: received {type(model).__name__}, expected a keras.Model; return the model itself"
+        )
+    return model
+
+
+def call(model: Any, pair: Pair, inputs: dict[str, tf.Tensor], training: bool = False) -> Any:
+    """Return what the model returns for inputs under their canonical names.
+
+    Raises UsageError if the model does not take them, and BackendError if it raises.
+    """
+    given = [_given(pair, name, tensor) for name, tensor in inputs.items()]
+    args, kwargs = _arguments(model, f"keras={pair.keras}", given)
+    if isinstance(model, keras.Layer) or "training" in inspect.signature(_function(model)).parameters:
+        kwargs.setdefault("training", training)
+    with user_errors(f"keras={pair.keras} cannot be called"), _eagerly():
+        return model(*args, **kwargs)
+
+
+def tensors(pair: Pair, arrays: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
+    """Convert canonical inputs to tensors in this side's axis order; floats get the run's dtype."""
+    return {name: tensor(array, pair.inputs[name].keras_layout) for name, array in arrays.items()}
+
+
+def tensor(array: np.ndarray, layout: str = "") -> tf.Tensor:
+    """Convert an array to a tensor; `layout` changes its canonical axis order to this side's."""
+    values = rearrange(array, layout) if layout else array
+    floating = np.issubdtype(array.dtype, np.floating)
+    return tf.constant(values, keras.config.floatx() if floating else array.dtype)
+
+
+@contextmanager
+def user_errors(what: str) -> Iterator[None]:
+    """Turn exceptions of the user's code into a BackendError of one line, with the line of their file.
+
+    `what` says what failed. UsageError and BackendError pass through.
+    """
+    filtered = keras.config.is_traceback_filtering_enabled()
+    keras.config.disable_traceback_filtering()  # it wraps many lines around a message
+    try:
+        yield
+    except (UsageError, BackendError):
+        raise
+    except (Exception, SystemExit) as error:
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "").removesuffix(" name:")
+        line = source.line_of(error.__traceback__)
+        where = f", at {line}" if line else ""
+        raise BackendError(f"{what}: {type(error).__name__}: {first}{where}") from error
+    finally:
+        if filtered:
+            keras.config.enable_traceback_filtering()
+
+
+@contextmanager
+def _eagerly() -> Iterator[None]:
+    """Run tf.functions eagerly within the block, so that values within them can be seen too."""
+    was_eager = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(was_eager)
+
+
+def _function(model: Any) -> Any:
+    """Return the method that takes the inputs; every layer has `call`, even if it is of another version of Keras."""
+    return getattr(model, "call", model.__call__)
+
+
+def _given(pair: Pair, name: str, tensor: tf.Tensor) -> Given:
+    own = pair.inputs[name].keras
+    return Given(own or name, bool(own), tensor)
+
+
+def _arguments(model: Any, what: str, given: list[Given]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the positional and keyword arguments with which the model gets the inputs."""
+    if isinstance(model, Functional) and type(model).call is Functional.call:
+        return [_structured(model._inputs_struct, what, given)], {}
+    if isinstance(model, keras.Sequential):
+        return [_only(what, given)], {}
+    parameters = inspect.signature(_function(model)).parameters
+    filled = set(CONTEXT) - _nested(given).keys()
+    return _by_signature({k: v for k, v in parameters.items() if k not in filled}, what, given)
+
+
+def _structured(struct: Any, what: str, given: list[Given]) -> Any:
+    """Return the inputs in the structure of a functional model's inputs."""
+    if isinstance(struct, dict):
+        nested = _nested(given)
+        _check_names(what, set(nested), set(struct), "inputs")
+        return nested
+    if not isinstance(struct, (list, tuple)):
+        _check_explicit(what, given, [struct.name])
+        return _only(what, given)
+    names = [entry.name for entry in keras.tree.flatten(struct)]
+    if len(names) != len(given):
+        raise UsageError(f"{what}: received {len(given)} inputs, expected {len(names)}: {', '.join(names)}")
+    by_name = {entry.name: entry.tensor for entry in given}
+    if set(by_name) != set(names):
+        _check_explicit(what, given, names)
+        by_name = dict(zip(names, (entry.tensor for entry in given), strict=True))
+    return keras.tree.pack_sequence_as(struct, [by_name[name] for name in names])
+
+
+def _only(what: str, given: list[Given]) -> tf.Tensor:
+    if len(given) != 1:
+        names = ", ".join(entry.name for entry in given)
+        raise UsageError(f"{what}: received {len(given)} inputs ({names}), expected 1: the model takes one tensor")
+    return given[0].tensor
+
+
+def _by_signature(
+    parameters: dict[str, inspect.Parameter], what: str, given: list[Given]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments for a model with an ordinary `call`: by name as far as possible, else in order."""
+    kinds = {item.kind for item in parameters.values()}
+    own = {k: v for k, v in parameters.items() if v.kind not in (v.VAR_KEYWORD, v.VAR_POSITIONAL)}
+    nested = _nested(given)
+    named = {name: value for name, value in nested.items() if name in own}
+    required = [name for name, item in own.items() if item.default is EMPTY]
+    if not named and len(nested) > 1 and len(required) == 1 and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return [], {required[0]: nested}
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        named |= {item.name: item.tensor for item in given if item.explicit and "." not in item.name}
+    else:
+        _check_explicit(what, given, list(own))
+    return _placed(own, named, {name: value for name, value in nested.items() if name not in named}, what, kinds)
+
+
+def _placed(
+    own: dict[str, inspect.Parameter], named: dict[str, Any], rest: dict[str, Any], what: str, kinds: set[Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return positional and keyword arguments: named inputs by name, the rest in the order of the free arguments."""
+    free = [name for name in own if name not in named]
+    if len(rest) > len(free):
+        if inspect.Parameter.VAR_POSITIONAL in kinds and not named:
+            return list(rest.values()), {}
+        unknown = next(iter(list(rest)[len(free) :]))
+        raise UsageError(f"{what}: takes no argument {unknown!r}{nearest(unknown, own)}; it takes {', '.join(own)}")
+    placed = dict(zip(free, rest.values(), strict=False))
+    only_positional = all(own[name].kind is inspect.Parameter.POSITIONAL_ONLY for name in own)
+    if own and only_positional and not named:
+        return list(placed.values()), {}
+    return [], named | placed
+
+
+def _nested(given: list[Given]) -> dict[str, Any]:
+    """Turn dotted names into nested dicts."""
+    tree: dict[str, Any] = {}
+    for name, _, value in given:
+        *outer, last = name.split(".")
+        branch = tree
+        for part in outer:
+            branch = branch.setdefault(part, {})
+        branch[last] = value
+    return tree
+
+
+def _check_explicit(what: str, given: list[Given], accepted: list[str]) -> None:
+    """Raise UsageError if the pair's file names an input that the model does not take."""
+    for entry in given:
+        name = entry.name.partition(".")[0]
+        if entry.explicit and name not in accepted:
+            raise UsageError(
+                f"{what}: takes no input {name!r}{nearest(name, accepted)}; it takes {', '.join(accepted)}"
+            )
+
+
+def _check_names(what: str, received: set[str], expected: set[str], kind: str) -> None:
+    for name in sorted(received - expected):
+        raise UsageError(f"{what}: has no input {name!r}{nearest(name, expected)}; its {kind}: {sorted(expected)}")
+    if missing := sorted(expected - received):
+        raise UsageError(f"{what}: needs the {kind} {missing} too; add [inputs.{missing[0]}]")

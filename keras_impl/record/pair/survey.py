@@ -1,0 +1,146 @@
+"""Surveys the user's Keras model: its layers and weights, and what each layer returns in one pass.
+
+Once a mapping is known, the pass runs with torch's weights in the mapped variables.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from msgspec.structs import replace
+
+from keras_impl.record import calls, precision, tree, weights
+from keras_impl.record.calls import Call
+from keras_impl.record.pair import build, creation, layers, values
+from keras_impl.record.pair.first_call import make_weights
+from keras_impl.record.pair.outputs import describe_returned, flat, named, ordered
+from keras_impl.record.pair.rehearsal import rehearse
+from keras_impl.record.pair.sources import Sources
+from keras_impl.record.promotion import promoted
+from parity.config.pair import Pair
+from parity.core.names import MODEL
+from parity.core.precision import HIGH
+from parity.data.pairs import PairData
+from parity.doctor.program import load
+from parity.runtime.job import SurveyJob
+from parity.trace import survey as surveys
+from parity.trace.returned import Path as Keys
+from parity.trace.tensorfile import Writer
+
+ROOM = 1 << 16
+
+
+def survey(job: SurveyJob) -> None:
+    """Write the survey of Keras's half into the job's folder.
+
+    Raises UsageError and BackendError for a model that cannot be built or called.
+    """
+    pair, halves, folder = job.case.model, job.pair, Path(job.folder)
+    assert isinstance(pair, Pair)
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(job.case.seed)
+    sources = Sources()
+    with precision.policy(HIGH), promoted(HIGH):
+        with sources.recorded(), creation.watched() as created:
+            model = build.build(pair, HIGH, halves.search)
+            inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
+            make_weights(model, pair, inputs)
+        _write_built(model, folder)
+        keys: list[Keys] = []
+        if halves.mapping:
+            torch = Path(halves.survey)
+            reference = surveys.read(torch)
+            keys = reference.keys(training=False)
+            values.Weights(model, halves.mapping, reference, surveys.Initial(torch)).load()
+        activations = _Activations(folder)
+        with calls.observed(tree.inner(model), lambda _: None, activations.see):
+            outputs = build.call(model, pair, inputs)
+        activations.see_outputs(named(pair, ordered(outputs, keys)))
+        rehearsal = rehearse(model, job.case, inputs)
+    surveys.write(
+        folder,
+        replace(
+            activations.close(model, sources),
+            rehearsal=rehearsal,
+            returned=describe_returned(pair, outputs),
+            optimizer=_optimizer(pair, halves.search, sources),
+            created=_in_order(model, created),
+        ),
+    )
+
+
+def _in_order(model: Any, created: dict[int, int]) -> list[str]:
+    """Return the paths of the layers in the order of their creation; `created` holds their numbers by id()."""
+    paths = {path: created[id(layer)] for path, layer in tree.named(model).items() if id(layer) in created}
+    return sorted(paths, key=lambda path: paths[path])
+
+
+def _optimizer(pair: Pair, search: list[str], sources: Sources) -> surveys.Made | None:
+    """Return where the user's own optimizer is made; None if the pair has none."""
+    text = pair.train.keras_optimizer if pair.train else ""
+    if not text:
+        return None
+    with build.user_errors(f"train.keras_optimizer={text} fails"), sources.recorded():
+        return sources.of(load("train.keras_optimizer", text, search=search)())
+
+
+def _write_built(model: Any, folder: Path) -> None:
+    """Keep what the builder gave to all that is neither trained nor a statistic, before torch's values are loaded."""
+    file = folder / surveys.BUILT
+    file.unlink(missing_ok=True)  # as with activations
+    writer = Writer(file, ROOM)
+    for name, array in values.untrained(model):
+        writer.add(name, array)
+    writer.close()
+
+
+class _Activations:
+    """Writes the layers' outputs to a file as they come."""
+
+    def __init__(self, folder: Path):
+        file = folder / surveys.ACTIVATIONS
+        # An earlier survey's file may still be mapped into memory, where it stays intact if it is unlinked first.
+        file.unlink(missing_ok=True)
+        self.writer = Writer(file, ROOM)
+        self.seen: list[surveys.Seen] = []
+        self.called: dict[str, list[tuple[int, ...]]] = {}  # in the order of the first calls
+        self._counts: Counter[str] = Counter()
+
+    def see(self, call: Call, outputs: Any) -> None:
+        """Record one call of a layer; while a graph is traced there are no values."""
+        if not tf.executing_eagerly():
+            return
+        self.called.setdefault(call.path, [tuple(tensor.shape) for tensor in call.tensors])
+        for tensor in flat(outputs):
+            number = self._counts[call.path]
+            self._counts[call.path] += 1
+            self._add(f"{call.path}#{number}" if number else call.path, call.path, tensor)
+
+    def see_outputs(self, outputs: list[tuple[str, tf.Tensor]]) -> None:
+        """Record what the whole model returned."""
+        for name, tensor in outputs:
+            self._add(name, MODEL, tensor)
+
+    def close(self, model: Any, sources: Sources) -> surveys.Survey:
+        """Finish the file, and return the survey."""
+        self.writer.close()
+        leaves = tree.leaves(model)
+        return surveys.Survey(
+            side="keras",
+            modules=layers.modules(model, sources),
+            weights=[held.description for held in layers.variables(model)],
+            called=list(self.called),
+            tied=layers.tied(model),
+            outputs=self.seen,
+            arguments={path: shapes for path, shapes in self.called.items() if path in leaves},
+        )
+
+    def _add(self, key: str, module: str, tensor: tf.Tensor) -> None:
+        array = weights.array(tensor)
+        if array.dtype.kind not in "iub":
+            array = array.astype(np.float64)
+        self.writer.add(key, array)
+        self.seen.append(surveys.Seen(key=key, module=module, shape=array.shape))

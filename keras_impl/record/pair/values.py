@@ -1,0 +1,171 @@
+"""The state of a user's model under canonical names, converted by the mapping of its weights.
+
+It is converted entry by entry, so that no second copy of the model is ever in memory.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_impl.record.pair import layers
+from keras_impl.record.pair.layers import Held
+from keras_impl.record.weights import SLOTS, Value, array
+from parity.core.arrays import Floats
+from parity.core.errors import BackendError
+from parity.pairs import transfer
+from parity.trace import mapping
+from parity.trace.mapping import Entry
+from parity.trace.survey import Survey
+
+Array = np.ndarray
+
+
+class Placed(NamedTuple):
+    """An entry of the mapping with its Keras variables and the shapes of torch's weights."""
+
+    entry: Entry
+    held: list[Held]
+    shapes: list[tuple[int, ...]]
+
+
+class Weights:
+    """The weights of a built model and, once it is set, its optimizer's state.
+
+    `torch` is the survey of the model's counterpart, and `initial` holds that model's initial values.
+    """
+
+    def __init__(self, model: Any, pairing: mapping.Mapping, torch: Survey, initial: Mapping[str, Floats]):
+        self.variables, self.initial = layers.variables(model), initial
+        self.optimizer: keras.optimizers.Optimizer | None = None
+        self.torch_weights = {weight.name: weight for weight in torch.weights}
+        by_name = {held.description.name: held for held in self.variables}
+        self.placed = [
+            Placed(entry, [by_name[name] for name in entry.keras], self._shapes(entry.torch))
+            for entry in pairing.entries
+        ]
+        self._ignored = {*pairing.ignored, *pairing.constants}
+
+    def check(self) -> None:
+        """Raise BackendError if a weight would keep its random initial values."""
+        covered = {held.description.name for placed in self.placed for held in placed.held} | self._ignored
+        uncovered = [held.description.name for held in self.variables if held.description.name not in covered]
+        if uncovered:
+            raise BackendError(
+                f"Keras's weights {', '.join(uncovered)} have no values, as none of torch's weights is mapped to them; "
+                "map them in [[weights]]"
+            )
+
+    def load(self) -> None:
+        """Set every mapped variable from torch's values."""
+        initial = self.initial
+        for entry, held, _ in self.placed:
+            names = entry.torch
+            if not all(name in initial for name in names):
+                continue
+            shapes = [item.description.shape for item in held]
+            for item, values in zip(held, transfer.to_keras(entry, [initial[n] for n in names], shapes), strict=True):
+                item.variable.assign(values.astype(item.description.dtype))
+
+    def state(self, wants: Callable[[str], bool]) -> Iterator[tuple[str, Value]]:
+        """Yield (kind, value) of all state of the kinds that are wanted; buffers are wanted with parameters."""
+        if wants("parameter"):
+            yield from self._parameters_and_buffers()
+        if self.optimizer is not None and wants("optimizer_state"):
+            yield from (("optimizer_state", Value(name, None, [array])) for name, array in self.slots(self.optimizer))
+
+    def _parameters_and_buffers(self) -> Iterator[tuple[str, Value]]:
+        initial = self.initial
+        for entry, held, shapes in self.placed:
+            names = entry.torch
+            if all(name in initial for name in names):
+                start = [initial[name] for name in names] if entry.is_partial else None
+                values = transfer.to_torch(entry, [array(item.variable) for item in held], shapes, start)
+                yield from (self._seen(name, value) for name, value in zip(names, values, strict=True))
+
+    def trained(self) -> list[Held]:
+        """Return the variables that are trained."""
+        return [held for held in self.variables if held.description.trainable]
+
+    def canonical_trained(self) -> list[str]:
+        """Return torch's names of the weights that are trained on this side."""
+        entries = [entry for entry, held, _ in self.placed if any(item.description.trainable for item in held)]
+        names = [(entry, name) for entry in entries for name in entry.torch]
+        return [name for entry, name in names if entry.combine != "sum" or self.torch_weights[name].trainable]
+
+    def gradients(self, values: Mapping[int, tf.Tensor]) -> Iterator[tuple[str, Array]]:
+        """Yield (canonical name, gradient) from the variables' gradients, which are given by id(variable).
+
+        An entry without any gradient gives zeros for the weights that torch trains. If a variable is the sum of several
+        of torch's weights, its gradient is that of each of them; the ones that torch does not train are left out.
+        """
+        for entry, held, shapes in self.placed:
+            only_trained = entry.combine == "sum" or not any(id(item.variable) in values for item in held)
+            if any(not only_trained or self.torch_weights[name].trainable for name in entry.torch):
+                arrays = [_gradient(item, values) for item in held]
+                by_name = zip(entry.torch, transfer.gradients_to_torch(entry, arrays, shapes), strict=True)
+                yield from (
+                    (name, gradient)
+                    for name, gradient in by_name
+                    if not only_trained or self.torch_weights[name].trainable
+                )
+
+    def slots(self, optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[str, Array]]:
+        """Yield the learning rate of the next step, and every slot as `parameter.slot`.
+
+        If a variable is the sum of several of torch's weights, only the first gets its slots.
+        """
+        yield "learning_rate", np.asarray(optimizer.learning_rate, np.float64)
+        slots = {slot: held for slot, attribute in SLOTS.items() if (held := getattr(optimizer, attribute, None))}
+        for entry, held, shapes in self.placed:
+            for slot, variables in (
+                slots.items() if any(self.torch_weights[name].trainable for name in entry.torch) else ()
+            ):
+                yield from self._slot(entry, slot, [_slot(variables, optimizer, item) for item in held], shapes)
+
+    def _slot(
+        self, entry: Entry, slot: str, arrays: list[Array], shapes: list[tuple[int, ...]]
+    ) -> Iterator[tuple[str, Array]]:
+        is_sum = entry.combine == "sum"
+        zeros = [np.zeros(shape, arrays[0].dtype) for shape in shapes] if entry.is_partial else None
+        by_name = zip(entry.torch, transfer.to_torch(entry, arrays, shapes, zeros), strict=True)
+        for name, value in [next(by_name)] if is_sum else by_name:
+            yield f"{name}.{slot}", value
+
+    def _seen(self, name: str, value: Array) -> tuple[str, Value]:
+        """Return kind and value as torch records the weight; a frozen parameter counts as a parameter.
+
+        Where torch has integers, integers are returned, whatever the dtype of Keras's variable.
+        """
+        weight = self.torch_weights[name]
+        kind = "buffer" if weight.statistic or weight.constant else "parameter"
+        integer_type = np.bool_ if weight.dtype == "bool" else np.int64 if "int" in weight.dtype else None
+        if integer_type and np.array_equal(integers := value.astype(integer_type), value):
+            value = integers
+        return kind, Value(name, None, [value])
+
+    def _shapes(self, names: Iterable[str]) -> list[tuple[int, ...]]:
+        return [self.torch_weights[name].shape for name in names]
+
+
+def untrained(model: Any) -> Iterator[tuple[str, Array]]:
+    """Yield name and value of what is neither trained nor a statistic, as it is now."""
+    for held in layers.variables(model):
+        if not held.description.trainable and held.description.role not in layers.STATISTICS:
+            yield held.description.name, array(held.variable)
+
+
+def _slot(slots: list[Any], optimizer: keras.optimizers.Optimizer, held: Held) -> Array:
+    """Return a variable's slot; zeros for a variable that Keras does not train."""
+    if held.description.trainable:
+        return array(slots[optimizer._get_variable_index(held.variable)])
+    return np.zeros(held.description.shape, held.description.dtype)
+
+
+def _gradient(held: Held, values: Mapping[int, tf.Tensor]) -> Array:
+    """Return a variable's gradient, or zeros if it has none."""
+    if id(held.variable) in values:
+        return array(values[id(held.variable)])
+    return np.zeros(held.description.shape, held.description.dtype)

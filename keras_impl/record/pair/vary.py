@@ -1,0 +1,105 @@
+"""A user's model that is built once and called many times, on varied inputs, in inference or training mode."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_impl.record import calls, precision, tree
+from keras_impl.record.calls import Call
+from keras_impl.record.masks import OrderedMasks
+from keras_impl.record.pair import build, values
+from keras_impl.record.pair.branches import embeddings, observed
+from keras_impl.record.pair.counterparts import usual
+from keras_impl.record.pair.first_call import make_weights
+from keras_impl.record.pair.outputs import laid_out, ordered
+from keras_impl.record.promotion import promoted
+from keras_impl.record.weights import array
+from parity.core.arrays import Floats
+from parity.core.names import MODEL
+from parity.pairs.coverage import Draw, Observer
+from parity.runtime.job import VaryJob
+from parity.trace import survey
+
+
+@contextmanager
+def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str, np.ndarray]) -> Iterator["Instance"]:
+    """Build the model with these weights, as for a recorded run, and yield an Instance that can be called.
+
+    `given` holds the pair's inputs, with which layers make their weights at a first call.
+    """
+    pair, halves = job.case.model, job.pair
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(job.case.seed)
+    with precision.policy(at), promoted(at):
+        model = build.build(pair, at, halves.search)
+        make_weights(model, pair, build.tensors(pair, given))
+        torch = survey.read(Path(halves.survey))
+        held = values.Weights(model, halves.mapping, torch, weights)
+        held.check()
+        held.load()
+        yield Instance(job, model, held, torch)
+
+
+class Instance:
+    """A built model, with the values that its untrained variables had before the first call."""
+
+    def __init__(self, job: VaryJob, model: Any, weights: values.Weights, torch: survey.Survey) -> None:
+        self.torch, self.case, self.pair, self.model = torch, job.case, job.case.model, model
+        matches = job.pair.matching.matches if job.pair.matching else []
+        self._layouts = job.pair.matching.layouts if job.pair.matching else {}
+        self._axes, self._usual = {match.keras: match.axes for match in matches}, usual(self.pair, matches)
+        buffers = [item.variable for item in weights.variables if not item.description.trainable]
+        self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
+        self._observer: Observer | None = None
+        calls.observed(tree.inner(model), lambda _: None, self._see)
+
+    def call(self, inputs: dict[str, np.ndarray], training: bool, observer: Observer) -> list[tuple[str, np.ndarray]]:
+        """Return the model's outputs by name; in training mode its dropout draws shared masks.
+
+        Raises UsageError and BackendError for inputs that the model does not take.
+        """
+        self._observer = observer
+        with ExitStack() as stack:
+            if training:
+                masks = _NotifyingMasks(self.case.seed, self._axes_here, observer)
+                stack.enter_context(masks.drawn(tree.named(self.model).items()))
+            stack.enter_context(observed(observer))
+            stack.enter_context(calls.entered(MODEL))
+            outputs = build.call(self.model, self.pair, build.tensors(self.pair, inputs), training)
+        laid = laid_out(self.pair, ordered(outputs, self.torch.keys(training)), self._layouts)
+        return [(output.key, array(output.canonical)) for output in laid]
+
+    def reset(self) -> None:
+        """Restore the untrained variables to their values before the first call."""
+        for variable, value in self._buffers:
+            variable.assign(value)
+
+    def _axes_here(self, shape: tuple[int, ...]) -> list[int] | None:
+        """Return the axes in torch's order of a tensor of this shape in the layer that is being called.
+
+        None if nothing is known.
+        """
+        axes = self._axes.get(calls.innermost() or MODEL)
+        return axes if axes and len(axes) == len(shape) else self._usual.get(len(shape))
+
+    def _see(self, call: Call, outputs: Any) -> None:
+        if self._observer is not None:
+            embeddings(call, self._observer)
+
+
+class _NotifyingMasks(OrderedMasks):
+    """Shared masks, with the observer notified of each draw."""
+
+    def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], list[int] | None], observer: Observer) -> None:
+        super().__init__(seed, axes)
+        self.observer = observer
+
+    def _drop(self, x: tf.Tensor, rate: float, *args: Any, **kwargs: Any) -> Any:
+        if rate:
+            self.observer.draws.append(Draw(float(rate), int(tf.size(x))))
+        return super()._drop(x, rate, *args, **kwargs)

@@ -1,0 +1,115 @@
+"""Runs one job: trains a built-in case's model (or hands over to a user's pair), and records it."""
+
+import contextlib
+import functools
+import importlib
+from typing import Any
+from unittest import mock
+
+import keras
+import tensorflow as tf
+
+from keras_impl import faults, losses, models, optimizers
+from keras_impl.instruments import devices
+from keras_impl.instruments.devices import rank
+from keras_impl.record import data, precision, specimen, weights
+from keras_impl.record.canonical import LAYOUTS, Replica
+from keras_impl.record.layout_recorder import LayoutRecorder
+from keras_impl.record.masks import Masks
+from keras_impl.record.pair import run as pair
+from keras_impl.record.probe import Probe
+from keras_impl.record.settings import settings
+from keras_impl.strategies import ddp
+from parity.config import schema, strategies
+from parity.runtime.drive import Account, Run
+from parity.trace.recorder import Recorder
+
+__all__ = ["NAME", "rank", "run", "settings", "versions"]
+
+NAME = "keras"
+
+tf.get_logger().setLevel("ERROR")  # it would warn of the eager evaluation; compiling is not worth it for a single batch
+if rank().of > 1:
+    ddp.workers_strategy()  # must be made before TensorFlow runs any op
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the framework packages."""
+    return {"keras": keras.__version__, "tensorflow": tf.__version__}
+
+
+def run(run: Run) -> Account:
+    """Train the model of a case while recording it; a user's pair is passed on to `pair.run`."""
+    if run.pair is not None:
+        return pair.run(run)
+    case = run.case
+    strategy = importlib.import_module(f"keras_impl.strategies.{case.strategy}")
+    keras.utils.clear_session()
+    with precision.policy(run.at), faults.planted(run.fault, run.at):
+        build = specimen.build if isinstance(case.model, schema.Specimen) else models.build
+        make_model = functools.partial(build, case.model)
+        make_optimizer = functools.partial(optimizers.build, case)
+        device_names = devices.names(case.devices)
+        model, optimizer = strategy.place(
+            make_model, make_optimizer, device_names, data.input_shape(run), **options(case)
+        )
+        replicas = _replicas(run, model, optimizer)
+        for replica in replicas.values():
+            weights.load(replica.model, run.weights)
+        masks = Masks(case.seed, LAYOUTS.get(type(case.model), {}))
+        for number, replica in replicas.items():
+            masks.attach(replica.model, number)
+        layout_recorder = LayoutRecorder(case.devices // case.replicas)
+        probe = Probe(replicas, case, layout_recorder)
+        probe.attach()
+        loss = probe.watch_loss(losses.build(case.loss))
+        probe.on_step()
+
+        def on_step() -> None:
+            probe.on_step()
+            masks.on_step()
+
+        if run.watch:
+            layout_recorder.start()
+        train = strategy.fit if case.distribution.fit else strategy.train
+        with _own_reduction(strategy, probe):
+            train(model, optimizer, loss, data.steps(run), on_step)
+        strategy.evaluate(model, data.evaluation(run))
+        probe.on_step()
+    return Account(layout_recorder.layout(case, replicas.values()), probe.modules)
+
+
+def options(case: schema.Case) -> dict[str, Any]:
+    """Return the strategy-specific arguments of `place`."""
+    strategy = case.distribution
+    match strategy:
+        case strategies.DDP():
+            return {"workers": strategy.workers, "broadcast_buffers": strategy.broadcasts_buffers}
+        case strategies.Pipelined():
+            return {"schedule": strategy.schedule}
+    return {}
+
+
+def _replicas(run: Run, model: Any, optimizer: Any) -> dict[int, Replica]:
+    """Return the replicas that this process records, by number.
+
+    Strategies return a list of models (one per replica), or, with tf.distribute, a single model whose variables have a
+    copy per replica of this process.
+    """
+    if isinstance(model, list):
+        return {r: _replica(recorder, model[r], optimizer[r], 0) for r, recorder in run.recorders.items()}
+    return {r: _replica(recorder, model, optimizer, i) for i, (r, recorder) in enumerate(run.recorders.items())}
+
+
+def _replica(recorder: Recorder, model: keras.Model, optimizer: keras.optimizers.Optimizer, copy_index: int) -> Replica:
+    return Replica(recorder, model, optimizer, weights.Weights(model, optimizer, copy_index))
+
+
+def _own_reduction(strategy: Any, probe: Probe) -> Any:
+    """Return a context in which the gradients that enter the strategy's own all_reduce are recorded.
+
+    Does nothing for a strategy without one, whose reduction is inside the optimizer.
+    """
+    if not hasattr(strategy, "all_reduce"):
+        return contextlib.nullcontext()
+    return mock.patch.object(strategy, "all_reduce", probe.reduction(strategy.all_reduce))

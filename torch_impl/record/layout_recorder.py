@@ -1,0 +1,189 @@
+"""The layout recorder: on which devices one training step ran, found from the ops that ran in it.
+
+A TorchDispatchMode sees every op below autograd, in the forward and in the backward pass, with the devices of its
+tensors, and every op of torch.distributed. In the forward pass an op belongs to the innermost module that is being
+called; in the backward pass, to the module whose forward created the autograd node that is running.
+"""
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import comm
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from parity.trace.layout import Layout, Transfer, total
+from torch_impl.instruments.devices import Machine
+from torch_impl.instruments.virtual_devices import COPIES
+from torch_impl.record import calls
+from torch_impl.record.weights import Weights
+
+# The copying functions of nn.DataParallel, and what each copies. A mode does not see
+# the copies that they make on GPUs, in C++.
+COMM = {"scatter": "input", "broadcast_coalesced": "parameter", "gather": "output", "reduce_add_coalesced": "gradient"}
+# Ops of torch.distributed that move no data, or whose data is counted at the sender.
+UNNOTED = {"recv_", "recv_any_source_", "barrier", "wait_tensor", "monitored_barrier_", "_wrap_tensor_autograd"}
+NAMES = {"allreduce": "all_reduce", "allgather": "all_gather"}
+
+
+class LayoutRecorder(TorchDispatchMode):
+    """Records the ops that run between `start` and `stop`, except those within `paused`."""
+
+    def __init__(self, machine: Machine, replicas: int):
+        super().__init__()
+        self.machine, self.replicas = machine, replicas
+        self.compute: dict[str, set[int]] = defaultdict(set)
+        self.backward: dict[str, set[int]] = defaultdict(set)
+        self.transfers: list[Transfer] = []
+        self.collectives: Counter[str] = Counter()
+        self._paths: dict[nn.Module, str] = {}
+        self._thread = threading.get_ident()
+        self._looking = False
+        self._open = ExitStack()
+
+    def start(self, modules: Mapping[str, nn.Module]) -> None:
+        """Start recording ops; `modules` holds the modules by path."""
+        self._paths = {module: path for path, module in modules.items()}
+        self._open.enter_context(calls.tracked())
+        self._open.enter_context(calls.observed(modules, lambda _: None, self._on_return))
+        for name, content in COMM.items():
+            patch = mock.patch.object(comm, name, self._noting(content, getattr(comm, name)))
+            self._open.enter_context(patch)
+        self._open.enter_context(self)
+        self._looking = True
+
+    def stop(self) -> None:
+        """Stop recording; harmless if it was never started."""
+        self._looking = False
+        self._open.close()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not record within the block: what runs there is the recorder's own."""
+        was_looking, self._looking = self._looking, False
+        try:
+            yield
+        finally:
+            self._looking = was_looking
+
+    def layout(self, state: Weights) -> Layout:
+        """Return what was recorded, with the devices that hold parameters and optimizer state now."""
+        return Layout(
+            devices=self.machine.names,
+            parameters={name: self._residents(parts) for name, parts in state.trained.items()},
+            optimizer_state={name: self._residents(parts) for name, parts in state.slots()},
+            compute={name: sorted(devices) for name, devices in self.compute.items()},
+            backward={name: sorted(devices) for name, devices in self.backward.items()},
+            transfers=total(self.transfers),
+            collectives=dict(self.collectives),
+            replicas=self.replicas,
+        )
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # DTensor then turns the op into local ops and collectives, which are recorded
+        results = func(*args, **(kwargs or {}))
+        if self._looking:
+            if func.namespace in ("c10d", "_c10d_functional"):
+                self._on_communication(func, args)
+            elif func in COPIES:
+                source = args[0] if func is not torch.ops.aten.copy_.default else args[1]
+                self._transfer("activation", source, results, moved=source)
+            else:
+                self._on_compute(results)
+        return results
+
+    def _on_compute(self, results: Any) -> None:
+        node = torch._C._current_autograd_node()
+        module = calls.innermost(self._paths) if node is None else node.metadata.get("module")
+        if module:  # ops directly in the outermost module are not compared
+            seen = self.compute if node is None else self.backward
+            seen[module].update(self._devices(results))
+
+    def _on_communication(self, func: Any, args: tuple) -> None:
+        """Count the bytes of a collective, or note a send as a transfer."""
+        name = func.overloadpacket.__name__
+        if name in UNNOTED:
+            return
+        size = sum(map(_bytes, filter(torch.is_floating_point, _tensors(args[0]))))
+        if name == "send":
+            source, target = dist.get_rank(), dist.get_global_rank(dist.ProcessGroup.unbox(args[1]), args[2])
+            # Stages have the order of their ranks, so activations go up and gradients down.
+            self._note("activation" if target > source else "gradient", source, target, size)
+        elif size:
+            name = name.rstrip("_")
+            self.collectives[NAMES.get(name, name)] += size
+
+    def _on_return(self, call: calls.Call, outputs: Any) -> None:
+        """Mark the autograd nodes that this call has created as the module's."""
+        if call.path and not self._is_seen():
+            self.compute[call.path].update(self._devices(outputs))
+        input_nodes = {tensor.grad_fn for tensor in _tensors(call.args)}
+        pending = [tensor.grad_fn for tensor in _tensors(outputs)]
+        while pending:
+            node = pending.pop()
+            if node is not None and node not in input_nodes and "module" not in node.metadata:
+                node.metadata["module"] = call.path
+                pending += [parent for parent, _ in node.next_functions]
+
+    def _is_seen(self) -> bool:
+        """Return whether the mode sees this thread's ops.
+
+        A mode belongs to one thread, and on GPUs nn.DataParallel runs each replica in a thread of its own.
+        """
+        return threading.get_ident() == self._thread
+
+    def _noting(self, content: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a copying function of nn.DataParallel, to record its copies between many tensors and one device."""
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            with self.paused():
+                results = function(*args, **kwargs)
+            if self._looking:
+                whole, parts = (args[0], results) if content in ("input", "parameter") else (results, args[0])
+                home = _tensors(whole)[0]
+                for part in _tensors(parts):
+                    ends = (home, part) if parts is results else (part, home)
+                    self._transfer(content, *ends, moved=part)
+            return results
+
+        return noted
+
+    def _transfer(self, content: str, source: torch.Tensor, target: torch.Tensor, moved: torch.Tensor) -> None:
+        """Record a copy of values or ids between two logical devices.
+
+        Copies from the host, and of scalars, are not counted.
+        """
+        ends = self.machine.index(source), self.machine.index(target)
+        if None not in ends and moved.dim() and (moved.is_floating_point() or moved.dtype == torch.int64):
+            in_backward = torch._C._current_autograd_node() is not None
+            self._note("gradient" if in_backward else content, *ends, _bytes(moved))
+
+    def _note(self, what: str, source: int, target: int, size: int) -> None:
+        if source != target and size:
+            self.transfers.append(Transfer(what=what, source=source, target=target, bytes=size))
+
+    def _devices(self, results: Any) -> set[int]:
+        indices = {self.machine.index(tensor) for tensor in _tensors(results) if tensor.is_floating_point()}
+        return {index for index in indices if index is not None}
+
+    def _residents(self, parts: list[torch.Tensor]) -> list[int]:
+        """Return the devices of a tensor's parts; a rank may hold an empty part of a split tensor."""
+        local = [part.to_local() if isinstance(part, DTensor) else part for part in parts]
+        return sorted({self.machine.index(tensor) for tensor in local if tensor.numel()} - {None})
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

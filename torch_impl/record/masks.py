@@ -1,0 +1,178 @@
+"""Dropout masks that both frameworks draw alike: in training, all dropout takes its masks from the shared source.
+
+A mask is drawn for the module that is being called. The functions of nn.functional are
+replaced for the length of the training, under whatever names a model's files have imported them, so that a model's
+forward may call them directly.
+"""
+
+import functools
+import inspect
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from parity.core import random
+from parity.core.errors import UsageError
+from parity.core.names import MODEL
+from torch_impl.dropout import Key, dropout, number
+from torch_impl.record import calls, tree
+
+SUPPORTED = (
+    "masks shared by both frameworks are available for nn.Dropout, F.dropout, F.scaled_dot_product_attention "
+    "and nn.MultiheadAttention"
+)
+OTHERS = ("dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+
+
+class Masks:
+    """Draws the dropout masks of one run.
+
+    `replica` is the number of this process's replica, or None if each device is a replica (nn.DataParallel).
+
+    With `ordered` a mask is identified by the number of its draw within the step, counted among tensors with the same
+    number of elements, and not by the module, whose name the other framework does not know. The functions of
+    nn.functional are then replaced in every loaded file.
+    """
+
+    def __init__(self, seed: int, replica: int | None, ordered: bool = False):
+        self.seed, self.replica, self.ordered = seed, replica, ordered
+        self.step = 0
+        self._calls: Counter[tuple[str, int]] = Counter()
+        self._paths: dict[nn.Module, str] = {}
+
+    @contextmanager
+    def drawn(self, model: nn.Module) -> Iterator[None]:
+        """Let the modules of the model draw shared masks within the block.
+
+        Raises UsageError for a module whose dropout is part of a fused kernel, as in nn.LSTM.
+        """
+        with ExitStack() as stack:
+            self._paths = tree.paths(model)
+            for module, name in self._paths.items():
+                if isinstance(module, nn.RNNBase) and module.dropout:
+                    kind = type(module).__name__
+                    raise UsageError(f"{name}: {kind} has dropout of its own, whose masks cannot be set; {SUPPORTED}")
+            stack.enter_context(calls.tracked())
+            files = _loaded() if self.ordered else _files(model)
+            for file, name, replaced in _imported(files, self._replaced()):
+                stack.enter_context(mock.patch.object(file, name, replaced))
+            yield
+
+    def on_step(self) -> None:
+        """Move on to the next step, which draws other masks; called after each update."""
+        self.step += 1
+        self._calls.clear()
+
+    def dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
+        """Return x after the dropout of the module that is being called.
+
+        Raises UsageError in a backward pass, where torch.utils.checkpoint calls modules again: that call would count as
+        another one, and draw another mask.
+        """
+        name = calls.innermost(self._paths) or ""
+        if torch._C._current_graph_task_id() != -1:  # as torch.utils.checkpoint tells; one more call draws other masks
+            raise UsageError(
+                f"torch: {name or MODEL}: activations are recomputed in the backward pass (torch.utils.checkpoint), a "
+                "dropout among them, and shared masks are drawn once; build the model without checkpointing, which "
+                "changes no value"
+            )
+        name = random.mask_name(x.numel()) if self.ordered else name
+        replica = x.device.index if self.replica is None else self.replica
+        call = self._calls[name, replica]
+        self._calls[name, replica] += 1
+        return dropout(x, number(x), rate, Key(random.mask_key(self.seed, name, replica), self.step, call))
+
+    def _replaced(self) -> dict[str, Callable[..., torch.Tensor]]:
+        """Return replacements of the functions of nn.functional that drop, by name."""
+        attention = functional.scaled_dot_product_attention
+
+        def dropped(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+            if not (training and p):
+                return x
+            return x.copy_(self.dropped(x, p)) if inplace else self.dropped(x, p)
+
+        def attended(
+            query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+            attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0, *args: Any, **kwargs: Any,
+        ) -> torch.Tensor:  # fmt: skip
+            if not dropout_p:
+                return attention(query, key, value, attn_mask, dropout_p, *args, **kwargs)
+            drop = functools.partial(self.dropped, rate=dropout_p)
+            return _attention(drop, query, key, value, attn_mask, *args, **kwargs)
+
+        others = {name: _refused(name, getattr(functional, name)) for name in OTHERS}
+        return {"dropout": dropped, "scaled_dot_product_attention": attended, **others}
+
+
+def _imported(
+    files: Iterable[ModuleType], replaced: dict[str, Callable[..., torch.Tensor]]
+) -> list[tuple[ModuleType, str, Callable[..., torch.Tensor]]]:
+    """Return (file, name in it, replacement) wherever these files refer to one of the functions."""
+    functions = {id(getattr(functional, name)): function for name, function in replaced.items()}
+    return [(file, name, functions[id(x)]) for file in files for name, x in vars(file).items() if id(x) in functions]
+
+
+def _files(model: nn.Module) -> set[ModuleType]:
+    """Return nn.functional, and the files that define the model's classes."""
+    classes = {kind for module in model.modules() for kind in type(module).__mro__}
+    return {functional, *(sys.modules[kind.__module__] for kind in classes if kind.__module__ in sys.modules)}
+
+
+def _loaded() -> set[ModuleType]:
+    """Return nn.functional, and all loaded modules that are not torch's own."""
+    others = [file for name, file in sys.modules.items() if name.partition(".")[0] != "torch"]
+    return {functional, *(file for file in others if isinstance(file, ModuleType))}
+
+
+def _attention(
+    drop: Callable[[torch.Tensor], torch.Tensor],
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Compute F.scaled_dot_product_attention by its documented formula, with `drop` applied to the weights."""
+    if enable_gqa:
+        key, value = (x.repeat_interleave(query.size(-3) // x.size(-3), -3) for x in (key, value))
+    scores = query * (1 / math.sqrt(query.size(-1)) if scale is None else scale) @ key.transpose(-2, -1)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(attn_mask.logical_not(), -math.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask.to(scores.dtype)
+    return drop(scores.softmax(-1) if attn_mask is None else _masked_softmax(scores)) @ value
+
+
+def _masked_softmax(scores: torch.Tensor) -> torch.Tensor:
+    """Return the softmax, with zeros for a query that may see no key, as PyTorch returns.
+
+    The plain formula gives 0 / 0 there, and its gradient would be NaN.
+    """
+    blind = scores.isneginf().all(-1, keepdim=True)
+    return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+
+
+def _refused(name: str, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Wrap a function that drops in another way, so that it raises UsageError if called in training."""
+
+    def called(*args: Any, **kwargs: Any) -> torch.Tensor:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        if bound.arguments["training"] and bound.arguments["p"]:
+            raise UsageError(f"F.{name} draws masks of another kind than nn.Dropout; {SUPPORTED}")
+        return function(*args, **kwargs)
+
+    return called

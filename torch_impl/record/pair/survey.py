@@ -1,0 +1,178 @@
+"""Surveys the user's PyTorch model: its modules and weights, what each returns in one pass, and the initial values.
+
+Both sides start from these initial values. They are the model's own at the run's precision; constant buffers (such as
+tables) and the modules' outputs are in float64.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from msgspec.structs import replace
+from torch import nn
+
+from parity.config.pair import Pair
+from parity.config.schema import Case
+from parity.core import precision as precisions
+from parity.data.pairs import PairData
+from parity.runtime.job import SurveyJob
+from parity.trace import survey as files
+from parity.trace.returned import Returned
+from parity.trace.survey import Module, Seen, Survey, Weight
+from parity.trace.tensorfile import Writer
+from torch_impl.instruments import devices
+from torch_impl.record import calls, kinds, precision, tree, weights
+from torch_impl.record.calls import Call
+from torch_impl.record.pair import values
+from torch_impl.record.pair.build import call, ready, tensors
+from torch_impl.record.pair.outputs import describe_returned, flat, named, unnamed
+from torch_impl.record.pair.rehearsal import rehearse
+from torch_impl.record.pair.run import without_fast_paths
+from torch_impl.record.pair.sources import Sources
+from torch_impl.record.promotion import promoted
+from torch_impl.record.weights import COUNTER, STATISTICS
+
+ROOM = 1 << 16
+
+
+def survey(job: SurveyJob) -> None:
+    """Write the survey of torch's half into the job's folder.
+
+    Raises UsageError and BackendError for a model that cannot be built or called.
+    """
+    folder = Path(job.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    device = devices.find(job.case).logical[0]
+    initial = Writer(folder / files.WEIGHTS, ROOM)
+    drawn = _drawn(job, device, folder, _write_start(job, device, initial, folder))
+    sources = Sources()
+    with precision.policy(precisions.HIGH), promoted(precisions.HIGH) as promotions:
+        with sources.recorded():
+            model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions)
+        for name, buffer in values.constants(model).items():
+            initial.add(name, weights.array(buffer))
+        initial.close()
+        values.load(model, files.Initial(folder), folder)
+        forward_pass = _Pass(folder)
+        inputs = PairData(job.case, job.pair.search).step(0)
+        with without_fast_paths(model), torch.no_grad():
+            forward_pass.run(model.eval(), job.case, tensors(inputs, device))
+            rehearsal = rehearse(model, job.case, tensors(inputs, device))
+    files.write(folder, replace(_described(model, forward_pass, sources), rehearsal=rehearsal, drawn=drawn))
+
+
+def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: Path) -> list[str]:
+    """Write the initial values of parameters and statistics, and return the names of the frozen parameters.
+
+    The model is freed on return: two models at a time may not fit into memory.
+    """
+    with precision.policy(job.case.precision):
+        model = ready(job.case, job.case.precision, job.pair.search, device, [])
+    _write_built(model, folder)
+    assert isinstance(job.case.model, Pair)
+    for name, array in values.started(model, job.case.seed, job.case.precision, job.case.model.ignore.torch):
+        initial.add(name, array)
+    return [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+
+
+def _write_built(model: nn.Module, folder: Path) -> None:
+    """Keep what the builder gave to all that is neither trained nor a statistic."""
+    writer = Writer(folder / files.BUILT, ROOM)
+    for name, array in values.untrained(model):
+        writer.add(name, array)
+    writer.close()
+
+
+def _drawn(job: SurveyJob, device: torch.device, folder: Path, frozen: list[str]) -> list[str]:
+    """Return the names of those frozen parameters that are drawn at random: another seed makes them others."""
+    if not frozen:
+        return []
+    case, built = replace(job.case, seed=job.case.seed + 1), files.built(folder)
+    with precision.policy(case.precision):
+        again = dict(values.untrained(ready(case, case.precision, job.pair.search, device, [])))
+    return [name for name in frozen if not np.array_equal(again[name], built[name])]
+
+
+class _Pass:
+    """One observed forward pass: modules in the order of their calls, with their inputs and outputs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.called: dict[str, None] = {}
+        self.arguments: dict[str, list[tuple[int, ...]]] = {}
+        self.outputs: list[Seen] = []
+        self.unnamed: list[str] = []
+        self.returned = Returned()
+        self._writer = Writer(folder / files.ACTIVATIONS, ROOM)
+        self._repeats: dict[str, int] = {}
+
+    def run(self, model: nn.Module, case: Case, inputs: dict[str, torch.Tensor]) -> None:
+        """Call the model, and record what its modules are given and return."""
+        with calls.observed(tree.called(model), self._on_call, self._on_return):
+            outputs = call(model, case.model, inputs)
+        for name, output in named(case.model, outputs):
+            self._add(name, "", output)
+        self.unnamed = unnamed(case.model, outputs)
+        self.returned = describe_returned(case.model, outputs)
+        self._writer.close()
+
+    def _on_call(self, call: Call) -> None:
+        passed = kinds.passed(call.module, call.args, call.kwargs)
+        if call.path not in self.called and passed:
+            self.arguments[call.path] = [values.shape(tensor) for tensor in passed]
+        self.called[call.path] = None
+
+    def _on_return(self, call: Call, outputs: Any) -> None:
+        path = call.path
+        for output in flat(outputs) if path else ():
+            repeat = self._repeats.get(path, 0)
+            self._repeats[path] = repeat + 1
+            self._add(f"{path}#{repeat}" if repeat else path, path, output)
+
+    def _add(self, key: str, module: str, output: torch.Tensor) -> None:
+        array = weights.array(output)
+        if output.is_floating_point() or output.is_complex():
+            array = array.astype(np.float64)
+        self._writer.add(key, array)
+        self.outputs.append(Seen(key=key, module=module, shape=array.shape))
+
+
+def _described(model: nn.Module, seen: _Pass, sources: Sources) -> Survey:
+    """Return the survey of a model after a pass, with the lines that made its modules."""
+    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    named_weights = {name: tensor for name, tensor in {**parameters, **buffers}.items() if not name.endswith(COUNTER)}
+    return Survey(
+        side="torch",
+        modules=[
+            Module(path=name, kind=kinds.kind(module), facts=kinds.facts(module), made=sources.of(module))
+            for name, module in tree.named(model).items()
+        ],
+        weights=[_weight(name, tensor, name in parameters) for name, tensor in named_weights.items()],
+        called=list(seen.called),
+        tied=_tied(model, named_weights),
+        outputs=seen.outputs,
+        unnamed=seen.unnamed,
+        arguments=seen.arguments,
+        returned=seen.returned,
+    )
+
+
+def _weight(name: str, tensor: torch.Tensor, parameter: bool) -> Weight:
+    module, _, role = name.rpartition(".")
+    return Weight(
+        name=name,
+        shape=values.shape(tensor),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        module=module,
+        role=role,
+        trainable=parameter and tensor.requires_grad,
+        statistic=not parameter and role in STATISTICS,
+        constant=not parameter and role not in STATISTICS,
+    )
+
+
+def _tied(model: nn.Module, weights: dict[str, torch.Tensor]) -> dict[str, str]:
+    """Map each further name of a shared parameter or buffer to its first name."""
+    first = {id(tensor): name for name, tensor in weights.items()}
+    all_named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return {name: first[id(tensor)] for name, tensor in all_named if id(tensor) in first and name not in weights}

@@ -1,0 +1,121 @@
+"""The values of a user's model: its initial values, loading them, and tensors in the form that traces store."""
+
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from parity.core import random
+from parity.core.arrays import Floats
+from parity.core.errors import BackendError
+from parity.core.precision import dtype
+from parity.trace.survey import WEIGHTS
+from parity.trace.tensorfile import TensorFile
+from torch_impl.record import weights
+from torch_impl.record.weights import COUNTER, STATISTICS, Named, array, statistics
+
+Tensors = dict[str, torch.Tensor]
+
+
+class Weights(weights.Weights):
+    """All of a user's model: parameters that are not trained as well, and buffers that are no statistics."""
+
+    def __init__(self, model: nn.Module):
+        trained = {name: [weight] for name, weight in model.named_parameters() if weight.requires_grad}
+        super().__init__(model, trained)
+
+    def parameters(self) -> Named:
+        """Yield (name, value) of every parameter, trained or not."""
+        for name, parameter in self.model.named_parameters():
+            yield name, array(parameter)
+
+    def buffers(self) -> Named:
+        """Yield (name, value) of every buffer: the statistics of the norms, then the constants."""
+        for name, buffer in (statistics(self.model) | constants(self.model)).items():
+            yield name, array(buffer)
+
+    def slots_of(self, parameter: torch.Tensor) -> Tensors:
+        """Return the optimizer's slots of a parameter; of one that has never had a gradient, as zeros.
+
+        It gets those slots in which the other parameters have tensors of their own shape.
+        """
+        slots_of = super().slots_of
+        if own := slots_of(parameter):
+            return own
+        slots = {
+            slot
+            for candidate in self.optimizer.state
+            for slot, tensor in slots_of(candidate).items()
+            if tensor.shape == candidate.shape
+        }
+        return {slot: torch.zeros_like(parameter) for slot in sorted(slots)}
+
+
+def constants(model: nn.Module) -> Tensors:
+    """Return all other buffers, such as masks and tables."""
+    return {name: buffer for name, buffer in model.named_buffers() if _role(name) not in (*STATISTICS, COUNTER)}
+
+
+def untrained(model: nn.Module) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name and value of what is neither trained nor a statistic, as it is now."""
+    frozen = {name: one for name, one in model.named_parameters() if not one.requires_grad}
+    for name, tensor in {**frozen, **constants(model)}.items():
+        yield name, array(tensor)
+
+
+def started(model: nn.Module, seed: int, at: str, kept: Sequence[str] = ()) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the initial values of parameters and statistics: the model's own, rounded to the precision, in float32.
+
+    A tensor in which all values are equal (zeros or ones) is perturbed. Otherwise it would hide that it is left out in
+    the other framework, or confused with another. One that fits a glob in `kept` has no counterpart there, and keeps
+    what its builder gave.
+    """
+    for name, tensor in {**dict(model.named_parameters()), **statistics(model)}.items():
+        values = array(tensor)
+        is_kept = any(fnmatch.fnmatch(name, glob) for glob in kept)
+        if not is_kept and values.size and np.isfinite(values.flat[0]) and (values == values.flat[0]).all():
+            first = float(values.flat[0])
+            noise = random.normal(seed, f"start/{name}", values.shape)
+            values = first + (abs(first) / 8 * noise if first else noise / 64)
+        yield name, values.astype(dtype(at), copy=False).astype(np.float32, copy=False)
+
+
+def load(model: nn.Module, initial: Mapping[str, Floats], survey: Path) -> None:
+    """Set every parameter and buffer to its initial value; integers come from the survey.
+
+    Raises BackendError if names or shapes are not the same as when the model was surveyed.
+    """
+    own = {**dict(model.named_parameters()), **statistics(model), **constants(model)}
+    floats = set(initial)
+    integers = {name: values for name, values in TensorFile(survey / WEIGHTS).items() if name not in floats}
+    if mismatched := own.keys() ^ (floats | integers.keys()):
+        raise BackendError(
+            f"the model is built anew with other parameters or buffers: {', '.join(sorted(mismatched))}; "
+            "its function must build the same model every time"
+        )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            values = torch.from_numpy(np.array(integers[name]) if name in integers else initial[name])
+            if values.shape != shape(tensor):
+                raise BackendError(
+                    f"{name} is built anew as {shape(tensor)}, expected {tuple(values.shape)}; "
+                    "the model's function must build the same model every time"
+                )
+            if tensor.is_complex():
+                values = torch.view_as_complex(values)
+            if 0 in tensor.stride():  # an expanded tensor, whose elements share memory, cannot be written to
+                tensor.data = values.to(tensor.device, tensor.dtype)
+            else:
+                tensor.copy_(values)
+
+
+def shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Return the shape of the tensor's array; a complex tensor has a further axis of size 2."""
+    return (*tensor.shape, 2) if tensor.is_complex() else tuple(tensor.shape)
+
+
+def _role(name: str) -> str:
+    return name.rpartition(".")[2]
