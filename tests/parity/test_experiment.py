@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parity.diagnose.experiment import knobs
+from parity.diagnose.experiment import code, knobs
 from parity.diagnose.experiment.candidates import alternatives, candidates
 from parity.diagnose.experiment.causes import causes, with_causes
 from parity.diagnose.experiment.executed import Executed, executed
@@ -57,8 +57,8 @@ def all_knobs(module: Module) -> list[Knob]:
     run, read = run_of(module)
     found = list(knobs.attributes(Owner("", "module", module), read, object))
     for each in run:
-        found += [*knobs.defaults(each), *knobs.variables(each), *knobs.constants(each), *knobs.operators(each)]
-        found += knobs.functions(each, ("maximum", "abs"))
+        found += [*code.defaults(each), *code.variables(each), *code.constants(each), *code.operators(each)]
+        found += code.functions(each, ("maximum", "abs"))
     return found
 
 
@@ -68,9 +68,9 @@ def search(module: Module, target: np.ndarray, theirs: tuple = ()) -> Search:
         lambda: module.call(X),
         seen(target),
         lambda knob: (
-            [sign for sign in knobs.COMPARED if sign != knob.value]
-            if knob.kind == "operator" and knob.value in knobs.COMPARED
-            else [sign for sign in knobs.BINARY if sign != knob.value]
+            [sign for sign in code.COMPARED if sign != knob.value]
+            if knob.kind == "operator" and knob.value in code.COMPARED
+            else [sign for sign in code.BINARY if sign != knob.value]
             if knob.kind == "operator"
             else alternatives(knob.name)
             if knob.kind == "function"
@@ -199,6 +199,22 @@ def test_a_large_integer_is_searched_for_as_well(value: float, expected: type) -
     (found,) = search.found(list(knobs.attributes(Owner("", "rope", wave), {"length"}, object)))
     assert found.changes[0][1] == pytest.approx(value, rel=1e-9)
     assert type(found.changes[0][1]) is expected
+
+
+def test_a_text_is_found_behind_many_that_are_not_taken() -> None:
+    module = Module()
+    with knob(module, "form").changed("tanh"):
+        target = module.call(X)
+
+    def call() -> np.ndarray:
+        if module.form not in ("exact", "tanh"):
+            raise ValueError(module.form)
+        return module.call(X)
+
+    words = ["a", "b", "c", "d", "e", "f", "tanh"]
+    search = Search(call, seen(target), lambda each: candidates(each.value, (), words, {}), 60.0)
+    found = search.found([knob(module, "form")])
+    assert [each.changes[0][1] for each in found] == ["tanh"]
 
 
 def test_two_changes_are_found_where_one_does_not_do() -> None:

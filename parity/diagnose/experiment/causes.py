@@ -22,6 +22,7 @@ NAMES: Final = {
     "negative_slope": "slope",
     "approximate": "form",
     "max_value": "cap",
+    "max_val": "cap",
     "p": "rate",
     "key_dim": "key_dim",
     "padding_idx": "padding_idx",
@@ -39,7 +40,7 @@ NAMES: Final = {
     "key_padding_mask": "mask",
     "padding_mask": "mask",
 }
-KINDS: Final = {"leaky_relu": "relu"}
+KINDS: Final = {"leaky_relu": "relu", "relu6": "relu"}
 IDS: Final = {("max_pool", "pool_mode"): "pool.kind", ("average_pool", "pool_mode"): "pool.kind"}
 MOST_TIES: Final = 3  # other explanations that the evidence lists
 ACTIVATIONS: Final = ("activation", "act", "act_fn", "activation_fn", "activation_function", "intermediate_act_fn")

@@ -23,7 +23,7 @@ ITERATIONS: Final = 12  # of the search for a number, which doubles the exact di
 STARTS: Final = 3  # candidates from which a number is searched for
 FIRST: Final = 6  # changes that are tried together with all others, the most effective ones
 SOLVED_AFTER: Final = 3  # values of a setting, before a number is searched for
-IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a setting is given up
+IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a number is given up
 FURTHER: Final = 1.0  # seconds in which other explanations are looked for, when there is one
 
 Trial = tuple[Knob, Any]
@@ -140,7 +140,7 @@ class Search:
             tries.found = value
         is_same = result is not None and start is not None and _are_equal(result, start)
         tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
-        tries.is_open = tries.in_vain < IN_VAIN
+        tries.is_open = tries.in_vain < IN_VAIN or not _is_of_a_scale(tries.knob.value)
 
     def _solved(self, knob: Knob, base: tuple[Trial, ...], trials: list[tuple[float, Any]]) -> float | None:
         """Return the number with which the other side is reproduced, by Gauss and Newton's method; None if none is.
@@ -219,6 +219,11 @@ class Search:
         values: Mapping[str, Seen] = {"value": self._target}
         is_match = bits_of(self._target, left) >= needed
         return is_match and is_conclusive(values, {"value": left}, {"value": self._left})
+
+
+def _is_of_a_scale(value: Any) -> bool:
+    """Return whether a few values tell about the others: those of a number do, those of a text or a tuple do not."""
+    return value is None or is_number(value)
 
 
 def _are_equal(one: Array, other: Array) -> bool:

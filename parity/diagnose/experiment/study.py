@@ -13,7 +13,7 @@ from parity.core import precision
 from parity.core.arrays import Array, Floats
 from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
-from parity.diagnose.experiment import knobs, ops, probes
+from parity.diagnose.experiment import code, knobs, ops, probes
 from parity.diagnose.experiment.candidates import FUNCTIONS, alternatives, candidates
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
@@ -139,15 +139,15 @@ def _knobs(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterat
     for owner in live.owners():
         yield from knobs.attributes(owner, read, live.base)
     for each in run:
-        yield from knobs.defaults(each)
+        yield from code.defaults(each)
     own = [each for each in run if each.is_models]
-    for find in (knobs.variables, knobs.constants):
+    for find in (code.variables, code.constants):
         for each in own:
             yield from find(each)
     for each in own:
-        yield from knobs.functions(each, FUNCTIONS)
+        yield from code.functions(each, FUNCTIONS)
     for each in own:
-        yield from knobs.operators(each)
+        yield from code.operators(each)
 
 
 def _values(
@@ -158,7 +158,7 @@ def _values(
     if knob.kind == "function":
         return alternatives(knob.name)
     if knob.kind == "operator":
-        return [sign for sign in (knobs.BINARY if knob.value in knobs.BINARY else knobs.COMPARED) if sign != knob.value]
+        return [sign for sign in (code.BINARY if knob.value in code.BINARY else code.COMPARED) if sign != knob.value]
     known = {name: functions[name] for name in theirs if isinstance(name, str) and name in functions}
     return candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
 

@@ -1,0 +1,167 @@
+"""Knobs in the code that a call runs through: constants, defaults of arguments, variables, operators, functions."""
+
+import contextlib
+import dis
+import types
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from parity.diagnose.experiment.executed import Executed
+from parity.diagnose.experiment.knobs import Changed, Knob, assignment, is_setting
+
+
+def constants(run: Executed) -> Iterator[Knob]:
+    """Yield the constants that are written in a function's code."""
+    code = run.function.__code__
+    lines = _lines(code, "LOAD_CONST", "RETURN_CONST")
+    for number, value in enumerate(code.co_consts):
+        is_text = isinstance(value, str) and value == run.function.__doc__
+        if number in lines and type(value) in (bool, int, float, str) and not is_text:
+            source = f"{run.file}:{lines[number]}"
+            yield Knob(repr(value), run.name, source, value, "constant", _constant(run.function, number))
+
+
+def defaults(run: Executed) -> Iterator[Knob]:
+    """Yield the defaults of a function's arguments."""
+    function, code = run.function, run.function.__code__
+    positional = code.co_varnames[: code.co_argcount]
+    values = function.__defaults__ or ()
+    for number, (name, value) in enumerate(zip(positional[len(positional) - len(values) :], values, strict=True)):
+        if is_setting(value):
+            yield Knob(name, run.name, run.source, value, "default", _default(function, number))
+    for name, value in (function.__kwdefaults__ or {}).items():
+        if is_setting(value):
+            yield Knob(name, run.name, run.source, value, "default", assignment(function.__kwdefaults__, name))
+
+
+def variables(run: Executed) -> Iterator[Knob]:
+    """Yield the global constants and the variables of an enclosing function that a function reads."""
+    function, code = run.function, run.function.__code__
+    for name in code.co_names:
+        value = function.__globals__.get(name)
+        if value is not None and is_setting(value):
+            yield Knob(name, run.name, run.source, value, "variable", assignment(function.__globals__, name))
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # an empty cell
+            if cell.cell_contents is not None and is_setting(cell.cell_contents):
+                yield Knob(name, run.name, run.source, cell.cell_contents, "variable", _cell(cell))
+
+
+def functions(run: Executed, alternatives: Collection[str]) -> Iterator[Knob]:
+    """Yield the names of those functions that a function calls for which there are alternatives."""
+    code = run.function.__code__
+    lines = _lines(code, "LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL")
+    for number, name in enumerate(code.co_names):
+        if name in alternatives and number in lines:
+            yield Knob(name, run.name, f"{run.file}:{lines[number]}", name, "function", _name(run.function, number))
+
+
+def operators(run: Executed) -> Iterator[Knob]:
+    """Yield the binary operators and comparisons in a function's code."""
+    function = run.function
+    for instruction in dis.get_instructions(function.__code__):
+        group = BINARY if instruction.opname == "BINARY_OP" else COMPARED if instruction.opname == "COMPARE_OP" else {}
+        sign = next((sign for sign, argument in group.items() if argument == instruction.arg), "")
+        if sign:
+            line = instruction.positions.lineno if instruction.positions else None
+            change = _operator(function, instruction.offset + 1, group)
+            yield Knob(sign, run.name, f"{run.file}:{line}", sign, "operator", change)
+
+
+def _lines(code: types.CodeType, *names: str) -> dict[int, int]:
+    """Return the line of the first instruction of these names that uses each constant or name, by its number."""
+    lines: dict[int, int] = {}
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in names and instruction.arg is not None and instruction.positions:
+            values = code.co_consts if "CONST" in instruction.opname else code.co_names
+            number = _number(instruction, values)
+            if number is not None and instruction.positions.lineno:
+                lines.setdefault(number, instruction.positions.lineno)
+    return lines
+
+
+def _number(instruction: dis.Instruction, values: tuple[Any, ...]) -> int | None:
+    """Return the number of an instruction's constant or name: its argument may hold flags in the lowest bits."""
+    assert instruction.arg is not None
+    for shift in (0, 1, 2):
+        number = instruction.arg >> shift
+        if number < len(values) and values[number] is instruction.argval:
+            return number
+    return None
+
+
+def _arguments(template: str, signs: tuple[str, ...]) -> dict[str, int]:
+    """Return the argument of the instruction to which each sign is compiled by this Python."""
+    arguments: dict[str, int] = {}
+    for sign in signs:
+        code = compile(template.format(sign), "", "eval")
+        operation = next(each for each in dis.get_instructions(code) if each.opname in ("BINARY_OP", "COMPARE_OP"))
+        assert operation.arg is not None
+        arguments[sign] = operation.arg
+    return arguments
+
+
+BINARY: Mapping[str, int] = _arguments("a {} b", ("+", "-", "*", "/", "//", "**", "@", "%"))
+COMPARED: Mapping[str, int] = _arguments("a {} b", ("<", "<=", ">", ">=", "==", "!="))
+
+
+def _cell(cell: types.CellType) -> Changed:
+    @contextlib.contextmanager
+    def changed(value: Any) -> Iterator[None]:
+        before = cell.cell_contents
+        cell.cell_contents = value
+        try:
+            yield
+        finally:
+            cell.cell_contents = before
+
+    return changed
+
+
+def _default(function: types.FunctionType, number: int) -> Changed:
+    @contextlib.contextmanager
+    def changed(value: Any) -> Iterator[None]:
+        before = function.__defaults__ or ()
+        function.__defaults__ = (*before[:number], value, *before[number + 1 :])
+        try:
+            yield
+        finally:
+            function.__defaults__ = before
+
+    return changed
+
+
+def _constant(function: types.FunctionType, number: int) -> Changed:
+    def replaced(code: types.CodeType, value: Any) -> types.CodeType:
+        return code.replace(co_consts=(*code.co_consts[:number], value, *code.co_consts[number + 1 :]))
+
+    return _recompiled(function, replaced)
+
+
+def _name(function: types.FunctionType, number: int) -> Changed:
+    def replaced(code: types.CodeType, value: Any) -> types.CodeType:
+        return code.replace(co_names=(*code.co_names[:number], str(value), *code.co_names[number + 1 :]))
+
+    return _recompiled(function, replaced)
+
+
+def _operator(function: types.FunctionType, place: int, group: Mapping[str, int]) -> Changed:
+    def replaced(code: types.CodeType, value: Any) -> types.CodeType:
+        return code.replace(co_code=code.co_code[:place] + bytes([group[value]]) + code.co_code[place + 1 :])
+
+    return _recompiled(function, replaced)
+
+
+def _recompiled(function: types.FunctionType, replaced: Callable[[types.CodeType, Any], types.CodeType]) -> Changed:
+    """Return the change that gives a function another code object."""
+
+    @contextlib.contextmanager
+    def changed(value: Any) -> Iterator[None]:
+        before = function.__code__
+        function.__code__ = replaced(before, value)
+        try:
+            yield
+        finally:
+            function.__code__ = before
+
+    return changed
