@@ -3,11 +3,12 @@
 import contextlib
 import dis
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.executed import Executed
-from parity.diagnose.experiment.knobs import Changed, Knob, assignment, is_setting
+from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, is_setting
 
 
 def constants(run: Executed) -> Iterator[Knob]:
@@ -15,8 +16,8 @@ def constants(run: Executed) -> Iterator[Knob]:
     code = run.function.__code__
     lines = _lines(code, "LOAD_CONST", "RETURN_CONST")
     for number, value in enumerate(code.co_consts):
-        is_text = isinstance(value, str) and value == run.function.__doc__
-        if number in lines and type(value) in (bool, int, float, str) and not is_text:
+        is_plain = type(value) in (bool, int, float) or (type(value) is str and WORD.fullmatch(value))
+        if number in lines and is_plain:
             source = f"{run.file}:{lines[number]}"
             yield Knob(repr(value), run.name, source, value, "constant", _constant(run.function, number))
 
@@ -47,12 +48,12 @@ def variables(run: Executed) -> Iterator[Knob]:
                 yield Knob(name, run.name, run.source, cell.cell_contents, "variable", _cell(cell))
 
 
-def functions(run: Executed, alternatives: Collection[str]) -> Iterator[Knob]:
+def functions(run: Executed) -> Iterator[Knob]:
     """Yield the names of those functions that a function calls for which there are alternatives."""
     code = run.function.__code__
     lines = _lines(code, "LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL")
     for number, name in enumerate(code.co_names):
-        if name in alternatives and number in lines:
+        if name in FUNCTIONS and number in lines:
             yield Knob(name, run.name, f"{run.file}:{lines[number]}", name, "function", _name(run.function, number))
 
 

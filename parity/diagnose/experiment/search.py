@@ -1,5 +1,6 @@
 """Search for the fewest changes of settings under which a live module computes what the other side has recorded."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ STARTS: Final = 3  # candidates from which a number is searched for
 FIRST: Final = 6  # changes that are tried together with all others, the most effective ones
 SOLVED_AFTER: Final = 3  # values of a setting, before a number is searched for
 IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a number is given up
+LONGEST: Final = 3.0  # step on the scale of logarithms
 FURTHER: Final = 1.0  # seconds in which other explanations are looked for, when there is one
 
 Trial = tuple[Knob, Any]
@@ -79,24 +81,23 @@ class Search:
         self._left = self._missed(self._unchanged)
         self.before = bits_of(target, self._left)
 
-    def found(self, knobs: Sequence[Knob], joint: Sequence[Knob] = ()) -> list[Found]:
+    def found(self, *groups: Sequence[Knob]) -> list[Found]:
         """Return the sets of changes of the smallest size that reproduce the other side, none if there are none.
 
         Args:
-            knobs: the settings.
-            joint: changes of several settings alike, to be tried where none alone does it.
+            groups: settings, the likeliest first: the second group is tried where none of the first does it, and so on.
+                Where no single one does, two are tried, of which the first is among those that come nearest.
         """
         effective: list[tuple[float, Trial]] = []
-        for group in (knobs, joint):
+        for group in groups:
             self._end = time.process_time() + self._seconds
             if found := [self._found(trials) for trials in self._singles(group, (), effective)]:
                 return found
         self._end = time.process_time() + self._seconds
         effective.sort(key=lambda entry: entry[0])
         for _, first in effective[:FIRST]:
-            others = [knob for knob in knobs if knob is not first[0]]
-            found += [self._found(trials) for trials in self._singles(others, (first,), [])]
-            if found:
+            others = [knob for group in groups for knob in group if knob is not first[0]]
+            if found := [self._found(trials) for trials in self._singles(others, (first,), [])]:
                 return found
         return []
 
@@ -145,16 +146,20 @@ class Search:
     def _solved(self, knob: Knob, base: tuple[Trial, ...], trials: list[tuple[float, Any]]) -> float | None:
         """Return the number with which the other side is reproduced, by Gauss and Newton's method; None if none is.
 
-        It has the fewest digits that do.
+        It is searched for on the scale of numbers, and on that of their logarithms. It has the fewest digits that do.
         """
         near = [value for left, value in trials if np.isfinite(left) and isinstance(value, (int, float))]
         for start in (knob.value, *near[:STARTS]):
-            number = self._newton(knob, base, float(start))
-            if number is not None:
-                return self._shortest(knob, base, number)
+            for follow in (_added, _multiplied):
+                number = self._newton(knob, base, float(start), follow)
+                if number is not None:
+                    return self._shortest(knob, base, number)
         return None
 
-    def _newton(self, knob: Knob, base: tuple[Trial, ...], number: float) -> float | None:
+    def _newton(
+        self, knob: Knob, base: tuple[Trial, ...], number: float, follow: Callable[[float, float], float]
+    ) -> float | None:
+        """Follow the steps of the method from a number; `follow` makes such a step."""
         for _ in range(ITERATIONS):
             here = self._under((*base, (knob, number)))
             if self._reproduces(self._missed(here)):
@@ -164,7 +169,7 @@ class Search:
             move = _step(here, there, self._target.value, step)
             if move is None or time.process_time() > self._end:
                 return None
-            number += move
+            number = follow(number, move)
         return None
 
     def _shortest(self, knob: Knob, base: tuple[Trial, ...], number: float) -> float:
@@ -176,8 +181,8 @@ class Search:
             self._missed(self._under((*base, (knob, round(number))))), SPARE
         ):
             return round(number)
-        for digits in range(1, DIGITS):
-            rounded = float(f"{number:.{digits}g}")
+        for digits in range(DIGITS):
+            rounded = float(f"{number:.{digits}g}") if digits else 0.0
             for near in (rounded, float(np.float32(rounded))):  # a framework may hold the constant in float32
                 if self._reproduces(self._missed(self._under((*base, (knob, near)))), SPARE):
                     return near
@@ -228,6 +233,16 @@ def _is_of_a_scale(value: Any) -> bool:
 
 def _are_equal(one: Array, other: Array) -> bool:
     return one.shape == other.shape and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def _added(number: float, move: float) -> float:
+    """Return the number after a step on the scale of numbers."""
+    return number + move
+
+
+def _multiplied(number: float, move: float) -> float:
+    """Return the number after the same step on the scale of logarithms, of which none is longer than LONGEST."""
+    return number * math.exp(min(max(move / number, -LONGEST), LONGEST)) if number else math.nan
 
 
 def _step(here: Array | None, there: Array | None, target: Array, step: float) -> float | None:

@@ -14,7 +14,7 @@ from parity.core.arrays import Array, Floats
 from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
 from parity.diagnose.experiment import code, knobs, ops, probes
-from parity.diagnose.experiment.candidates import FUNCTIONS, alternatives, candidates
+from parity.diagnose.experiment.candidates import alternatives, candidates
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
@@ -26,8 +26,8 @@ from parity.trace import experiment, keys, survey
 from parity.trace.experiment import Change, Outcome, Question
 from parity.trace.manifest import Trace
 
-# For each part of the search in one module: one change, one change of several layers alike, two changes.
-SECONDS: Final = 4.0
+# For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
+SECONDS: Final = 3.0
 
 
 class Live(Protocol):
@@ -99,7 +99,8 @@ def _answer(question: Question, live: Live) -> Outcome:
         _describe(question, live)
         return Outcome()
     run, read = executed(live.replay, live.is_models, live.is_paused)
-    all_knobs = list(_knobs(live, run, read))
+    named, in_code = list(_named(live, run, read)), list(_in_code(run))
+    all_knobs = [*named, *in_code]
     settings = [_plain(knob.value) for knob in all_knobs]
     settings += [type(owner.module).__name__.lower() for owner in live.owners()]  # ELU has the function elu
     if question.settings is None:
@@ -112,7 +113,7 @@ def _answer(question: Question, live: Live) -> Outcome:
         lambda knob: _values(knob, question.settings or [], [*words, *knob.words, *around], live.functions),
         SECONDS,
     )
-    found = [_told(each) for each in search.found(all_knobs, list(knobs.joint(all_knobs)))]
+    found = [_told(each) for each in search.found(named, in_code, list(knobs.joint(named)))]
     return Outcome(settings=settings, found=found, tried=len(all_knobs))
 
 
@@ -132,22 +133,22 @@ def _recorded(folder: str, key: str) -> Seen | None:
     return None if high is None else seen(high, low)
 
 
-def _knobs(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterator[Knob]:
-    """Yield all settings of the module, those with a name of their own first."""
+def _named(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterator[Knob]:
+    """Yield the settings of the module that have a name of their own: arguments and attributes."""
     yield from live.precisions()
     yield from knobs.arguments(*live.arguments())
     for owner in live.owners():
         yield from knobs.attributes(owner, read, live.base)
     for each in run:
         yield from code.defaults(each)
+
+
+def _in_code(run: Sequence[Executed]) -> Iterator[Knob]:
+    """Yield what stands in the code of the model that was run."""
     own = [each for each in run if each.is_models]
-    for find in (code.variables, code.constants):
+    for find in (code.variables, code.constants, code.functions, code.operators):
         for each in own:
             yield from find(each)
-    for each in own:
-        yield from code.functions(each, FUNCTIONS)
-    for each in own:
-        yield from code.operators(each)
 
 
 def _values(
