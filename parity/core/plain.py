@@ -35,14 +35,15 @@ def plain(value: Any) -> Any:
 def setting(owner: Any, names: Iterable[str]) -> Any:
     """Return the first of these attributes that an object has, as `plain` has it; None if it has none of them.
 
-    An attribute that cannot be read (a property that raises) counts as absent.
+    An attribute that cannot be read (a property that raises) counts as absent, as does one that is no setting.
     """
     for name in names:
         try:
             value = getattr(owner, name)
         except Exception:  # a property is the user's code, which may raise anything
             continue
-        return plain(value)
+        found = plain(value)
+        return None if found == type(value).__name__ else found
     return None
 
 

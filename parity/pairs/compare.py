@@ -82,20 +82,31 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
         result.matched = summary(matching, traces.alone)
         result.not_compared += matching.not_compared
     name_pair_causes(result, mapping, reference, candidate)
-    if experiment:
-        experiment.name_causes(examination)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
+    permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}
+    if experiment and not permuted:
+        experiment.name_causes(examination)
     result.not_compared += gradients(evidence.outputs())
     apply_expected(examination, pair.expect, evidence)
     question_unfilled(result, mapping)
     result.suggestions = [*suggestions(result, list(reference.manifest.modules)), *loading(result, mapping)]
-    has_layout = pair.outputs or (result.matched and result.matched.layouts)
-    if result.verdict == "diverged" and not has_layout and len(outputs := evidence.outputs()) == 1:
+    if result.verdict == "diverged" and not _has_layout(pair, result) and len(outputs := evidence.outputs()) == 1:
         result.suggestions += [suggestion for key in outputs for suggestion in layout(key, *outputs[key])]
-        for key, sides in outputs.items():
-            if axes := order_of_axes(*sides):
-                name_layout(result, key, axes)
+        for key, axes in permuted.items():
+            name_layout(result, key, axes)
     return result
+
+
+def _has_layout(pair: Pair, result: CaseResult) -> bool:
+    """Return whether the order of axes of the model's outputs is known, from the pair's file or from the layers."""
+    return bool(pair.outputs or (result.matched and result.matched.layouts))
+
+
+def _permuted(evidence: Evidence) -> dict[str, str]:
+    """Return the pattern of axes, by key, if Keras's only output has torch's numbers in another order of axes."""
+    outputs = evidence.outputs()
+    patterns = {key: order_of_axes(*sides) for key, sides in outputs.items()} if len(outputs) == 1 else {}
+    return {key: pattern for key, pattern in patterns.items() if pattern}
 
 
 def _slots_in_another_form(examination: Examined, pair: Pair) -> set[str]:

@@ -50,8 +50,10 @@ ENTRIES: dict[str, tuple[str, ...]] = {
     "torch.utils._device._device_constructors": (),
     "torch.utils._python_dispatch.TorchDispatchMode": (),
     "torch.utils._python_dispatch._get_current_dispatch_mode_stack": (),
+    "torch.utils._pytree.tree_flatten": ("tree",),
     "torch.utils._pytree.tree_leaves": ("tree",),
     "torch.utils._pytree.tree_map": ("func", "tree"),
+    "torch.utils._pytree.tree_unflatten": ("leaves", "treespec"),
     "torch.utils.data.dataloader._BaseDataLoaderIter.__next__": ("self",),
 }
 # Named by strings where they are replaced or called by name.

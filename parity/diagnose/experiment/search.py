@@ -23,8 +23,10 @@ SPARE: Final = NEEDED + 4  # bits that a number rounded to fewer digits must lea
 ITERATIONS: Final = 12  # of the search for a number, which doubles the exact digits with each
 STARTS: Final = 3  # candidates from which a number is searched for
 FIRST: Final = 6  # changes that are tried together with all others, the most effective ones
-SOLVED_AFTER: Final = 3  # values of a setting, before a number is searched for
+SOLVED_AFTER: Final = 1  # values of a setting, before a number is searched for
 IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a number is given up
+SHARE: Final = 0.05  # of the difference that a step must promise to take away; by chance it is far less
+SLOW: Final = 3  # steps that need not halve the difference
 LONGEST: Final = 3.0  # step on the scale of logarithms
 FURTHER: Final = 1.0  # seconds in which other explanations are looked for, when there is one
 
@@ -160,16 +162,19 @@ class Search:
         self, knob: Knob, base: tuple[Trial, ...], number: float, follow: Callable[[float, float], float]
     ) -> float | None:
         """Follow the steps of the method from a number; `follow` makes such a step."""
-        for _ in range(ITERATIONS):
+        before = np.inf
+        for iteration in range(ITERATIONS):
             here = self._under((*base, (knob, number)))
-            if self._reproduces(self._missed(here)):
+            left = self._missed(here)
+            if self._reproduces(left):
                 return number
             step = 1e-5 * abs(number) or 1e-7
             there = self._under((*base, (knob, number + step)))
-            move = _step(here, there, self._target.value, step)
-            if move is None or time.process_time() > self._end:
+            move, share = _step(here, there, self._target.value, step)
+            is_hopeless = share < SHARE or (iteration > SLOW and left > before / 2)
+            if is_hopeless or time.process_time() > self._end:
                 return None
-            number = follow(number, move)
+            number, before = follow(number, move), left
         return None
 
     def _shortest(self, knob: Knob, base: tuple[Trial, ...], number: float) -> float:
@@ -245,14 +250,19 @@ def _multiplied(number: float, move: float) -> float:
     return number * math.exp(min(max(move / number, -LONGEST), LONGEST)) if number else math.nan
 
 
-def _step(here: Array | None, there: Array | None, target: Array, step: float) -> float | None:
-    """Return by how much to change a number so that, to first order, the values come nearest to the target."""
+def _step(here: Array | None, there: Array | None, target: Array, step: float) -> tuple[float, float]:
+    """Return by how much to change a number so that, to first order, the values come nearest to the target.
+
+    Also returned is the part of what is missing that this would take away: 0 if the number has nothing to do with it.
+    """
     if here is None or there is None or not here.shape == there.shape == target.shape:
-        return None
+        return 0.0, 0.0
     with np.errstate(all="ignore"):
         slope = (np.float64(there) - here).ravel() / step
         rest = np.subtract(target, here, dtype=np.float64).ravel()
     known = np.isfinite(slope) & np.isfinite(rest)
-    square = float(slope[known] @ slope[known])
-    move = float(slope[known] @ rest[known]) / square if square else np.nan
-    return move if np.isfinite(move) and move else None
+    square, size = float(slope[known] @ slope[known]), float(rest[known] @ rest[known])
+    if not square or not size:
+        return 0.0, 0.0
+    along = float(slope[known] @ rest[known])
+    return along / square, along * along / (square * size)

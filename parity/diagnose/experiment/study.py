@@ -101,7 +101,8 @@ def _answer(question: Question, live: Live) -> Outcome:
     run, read = executed(live.replay, live.is_models, live.is_paused)
     named, in_code = list(_named(live, run, read)), list(_in_code(run))
     all_knobs = [*named, *in_code]
-    settings = [_plain(knob.value) for knob in all_knobs]
+    plain = [_plain(knob.value) for knob in all_knobs]
+    settings = [value for value in plain if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
     settings += [type(owner.module).__name__.lower() for owner in live.owners()]  # ELU has the function elu
     if question.settings is None:
         return Outcome(settings=settings)
@@ -160,6 +161,8 @@ def _values(
         return alternatives(knob.name)
     if knob.kind == "operator":
         return [sign for sign in (code.BINARY if knob.value in code.BINARY else code.COMPARED) if sign != knob.value]
+    if isinstance(knob.value, str) and not knobs.WORD.fullmatch(knob.value):
+        return []  # a formula, a format, a message
     known = {name: functions[name] for name in theirs if isinstance(name, str) and name in functions}
     return candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
 
