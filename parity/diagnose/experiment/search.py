@@ -28,6 +28,7 @@ IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, unti
 SHARE: Final = 0.05  # of the difference that a step must promise to take away; by chance it is far less
 SLOW: Final = 3  # steps that need not halve the difference
 LONGEST: Final = 3.0  # step on the scale of logarithms
+LEAST: Final = 150  # calls in each part of the search, so that what is found hardly depends on the machine
 FURTHER: Final = 1.0  # seconds in which other explanations are looked for, when there is one
 
 Trial = tuple[Knob, Any]
@@ -78,7 +79,7 @@ class Search:
     ) -> None:
         self._call, self._target, self._values = call, target, values
         self._seconds = seconds
-        self._end = time.process_time() + seconds
+        self._begin()
         self._unchanged = self._under(())
         self._left = self._missed(self._unchanged)
         self.before = bits_of(target, self._left)
@@ -92,10 +93,10 @@ class Search:
         """
         effective: list[tuple[float, Trial]] = []
         for group in groups:
-            self._end = time.process_time() + self._seconds
+            self._begin()
             if found := [self._found(trials) for trials in self._singles(group, (), effective)]:
                 return found
-        self._end = time.process_time() + self._seconds
+        self._begin()
         effective.sort(key=lambda entry: entry[0])
         for _, first in effective[:FIRST]:
             others = [knob for group in groups for knob in group if knob is not first[0]]
@@ -115,7 +116,7 @@ class Search:
         start = self._under(base)
         for turn in range(max((len(each.values) for each in tries), default=0)):
             for each in tries:
-                if time.process_time() > self._end:
+                if self._is_over():
                     break
                 if turn < len(each.values):
                     self._try(each, turn, base, start)
@@ -124,7 +125,7 @@ class Search:
                 if each.found is not None:
                     each.is_open = False
                     yield (*base, (each.knob, each.found))
-                    self._end = min(self._end, time.process_time() + FURTHER)
+                    self._end, self._calls = min(self._end, time.process_time() + FURTHER), LEAST
             tries = [each for each in tries if each.is_open]
         for each in tries:
             left, value = min(each.trials, key=lambda trial: trial[0], default=(np.inf, None))
@@ -132,6 +133,14 @@ class Search:
                 yield (*base, (each.knob, value))
             elif left < 0.9 * self._left:
                 effective.append((left, (each.knob, value)))
+
+    def _begin(self) -> None:
+        """Begin a part of the search."""
+        self._end, self._calls = time.process_time() + self._seconds, 0
+
+    def _is_over(self) -> bool:
+        """Return whether the part's time has passed; the first LEAST calls are made however long they take."""
+        return time.process_time() > self._end and self._calls >= LEAST
 
     def _try(self, tries: "_Tries", turn: int, base: tuple[Trial, ...], start: Array | None) -> None:
         """Try the next value of a setting, and give the setting up if values do not matter or are not taken."""
@@ -172,7 +181,7 @@ class Search:
             there = self._under((*base, (knob, number + step)))
             move, share = _step(here, there, self._target.value, step)
             is_hopeless = share < SHARE or (iteration > SLOW and left > before / 2)
-            if is_hopeless or time.process_time() > self._end:
+            if is_hopeless or self._is_over():
                 return None
             number, before = follow(number, move), left
         return None
@@ -202,6 +211,7 @@ class Search:
             with ExitStack() as stack, np.errstate(all="ignore"):
                 for knob, value in trials:
                     stack.enter_context(knob.changed(value))
+                self._calls += 1
                 return self._call()
         except MemoryError:
             raise
