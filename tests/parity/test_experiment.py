@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from parity.diagnose.experiment import code, knobs
+from parity.diagnose.experiment import search as search_module
 from parity.diagnose.experiment.candidates import alternatives, candidates
 from parity.diagnose.experiment.causes import causes, with_causes
 from parity.diagnose.experiment.executed import Executed, executed
@@ -215,6 +216,21 @@ def test_a_text_is_found_behind_many_that_are_not_taken() -> None:
     search = Search(call, seen(target), lambda each: candidates(each.value, (), words, {}), 60.0)
     found = search.found([knob(module, "form")])
     assert [each.changes[0][1] for each in found] == ["tanh"]
+
+
+def test_a_value_with_which_the_code_never_ends_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "LONGEST_CALL", 0.2)
+    loop = SimpleNamespace(step=2)
+
+    def call() -> np.ndarray:
+        reached = 0
+        while reached < 12:
+            reached += loop.step
+        return np.full(3, float(loop.step))
+
+    search = Search(call, seen(np.full(3, 5.0)), lambda each: [0, -1, 3, 5], 60.0)
+    (found,) = search.found(list(knobs.attributes(Owner("", "loop", loop), {"step"}, object)))
+    assert found.changes[0][1] == 5
 
 
 def test_two_changes_are_found_where_one_does_not_do() -> None:

@@ -1,9 +1,11 @@
 """Search for the fewest changes of settings under which a live module computes what the other side has recorded."""
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,6 +31,7 @@ SHARE: Final = 0.05  # of the difference that a step must promise to take away; 
 SLOW: Final = 3  # steps that need not halve the difference
 LONGEST: Final = 3.0  # step on the scale of logarithms
 LEAST: Final = 150  # calls in each part of the search, so that what is found hardly depends on the machine
+LONGEST_CALL: Final = 30.0  # seconds; with another number a loop may never end
 FURTHER: Final = 1.0  # seconds in which other explanations are looked for, when there is one
 
 Trial = tuple[Knob, Any]
@@ -78,7 +81,7 @@ class Search:
         self, call: Callable[[], Array], target: Seen, values: Callable[[Knob], Sequence[Any]], seconds: float
     ) -> None:
         self._call, self._target, self._values = call, target, values
-        self._seconds = seconds
+        self._seconds, self._end, self._calls = seconds, 0.0, 0
         self._begin()
         self._unchanged = self._under(())
         self._left = self._missed(self._unchanged)
@@ -211,11 +214,10 @@ class Search:
             with ExitStack() as stack, np.errstate(all="ignore"):
                 for knob, value in trials:
                     stack.enter_context(knob.changed(value))
+                stack.enter_context(_limited(LONGEST_CALL))
                 self._calls += 1
                 return self._call()
-        except MemoryError:
-            raise
-        except Exception:  # a value that the code does not take
+        except Exception:  # a value that the code does not take, or with which it never ends
             return None
 
     def _missed(self, value: Array | None) -> float:
@@ -239,6 +241,25 @@ class Search:
         values: Mapping[str, Seen] = {"value": self._target}
         is_match = bits_of(self._target, left) >= needed
         return is_match and is_conclusive(values, {"value": left}, {"value": self._left})
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the block if it takes longer; signals reach the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _is_of_a_scale(value: Any) -> bool:
