@@ -13,6 +13,7 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.diagnose.experiment.candidates import is_number
 from parity.diagnose.experiment.knobs import Knob
+from parity.diagnose.experiment.newton import added, multiplied, step_towards
 from parity.diagnose.formula import NEEDED, bits_of, is_conclusive
 from parity.diagnose.observation import Seen
 
@@ -29,9 +30,9 @@ SOLVED_AFTER: Final = 1  # values of a setting, before a number is searched for
 IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a number is given up
 SHARE: Final = 0.05  # of the difference that a step must promise to take away; by chance it is far less
 SLOW: Final = 3  # steps that need not halve the difference
-LONGEST: Final = 3.0  # step on the scale of logarithms
 LEAST: Final = 150  # calls in each part of the search, so that what is found hardly depends on the machine
-LONGEST_CALL: Final = 30.0  # seconds; with another number a loop may never end
+LONGEST_CALL: Final = 10.0  # seconds, and as many times longer than as it is; with another number a loop may never end
+SLOWER: Final = 10
 FURTHER: Final = 1.0  # seconds in which other explanations are looked for, when there is one
 
 Trial = tuple[Knob, Any]
@@ -82,9 +83,10 @@ class Search:
     ) -> None:
         self._call, self._target, self._values = call, target, values
         self._seconds, self._end, self._calls = seconds, 0.0, 0
-        self._begin()
-        self._unchanged = self._under(())
-        self._left = self._missed(self._unchanged)
+        self._longest = math.inf
+        start = time.monotonic()
+        self._left = self._missed(self._under(()))
+        self._longest = LONGEST_CALL + SLOWER * (time.monotonic() - start)
         self.before = bits_of(target, self._left)
 
     def found(self, *groups: Sequence[Knob]) -> list[Found]:
@@ -164,7 +166,7 @@ class Search:
         """
         near = [value for left, value in trials if np.isfinite(left) and isinstance(value, (int, float))]
         for start in (knob.value, *near[:STARTS]):
-            for follow in (_added, _multiplied):
+            for follow in (added, multiplied):
                 number = self._newton(knob, base, float(start), follow)
                 if number is not None:
                     return self._shortest(knob, base, number)
@@ -182,7 +184,7 @@ class Search:
                 return number
             step = 1e-5 * abs(number) or 1e-7
             there = self._under((*base, (knob, number + step)))
-            move, share = _step(here, there, self._target.value, step)
+            move, share = step_towards(here, there, self._target.value, step)
             is_hopeless = share < SHARE or (iteration > SLOW and left > before / 2)
             if is_hopeless or self._is_over():
                 return None
@@ -214,7 +216,7 @@ class Search:
             with ExitStack() as stack, np.errstate(all="ignore"):
                 for knob, value in trials:
                     stack.enter_context(knob.changed(value))
-                stack.enter_context(_limited(LONGEST_CALL))
+                stack.enter_context(_limited(self._longest))
                 self._calls += 1
                 return self._call()
         except Exception:  # a value that the code does not take, or with which it never ends
@@ -243,10 +245,19 @@ class Search:
         return is_match and is_conclusive(values, {"value": left}, {"value": self._left})
 
 
+def _is_of_a_scale(value: Any) -> bool:
+    """Return whether a few values tell about the others: those of a number do, those of a text or a tuple do not."""
+    return value is None or is_number(value)
+
+
+def _are_equal(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
     """Raise TimeoutError in the block if it takes longer; signals reach the main thread alone."""
-    if threading.current_thread() is not threading.main_thread():
+    if not math.isfinite(seconds) or threading.current_thread() is not threading.main_thread():
         yield
         return
 
@@ -260,40 +271,3 @@ def _limited(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
-
-
-def _is_of_a_scale(value: Any) -> bool:
-    """Return whether a few values tell about the others: those of a number do, those of a text or a tuple do not."""
-    return value is None or is_number(value)
-
-
-def _are_equal(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-
-
-def _added(number: float, move: float) -> float:
-    """Return the number after a step on the scale of numbers."""
-    return number + move
-
-
-def _multiplied(number: float, move: float) -> float:
-    """Return the number after the same step on the scale of logarithms, of which none is longer than LONGEST."""
-    return number * math.exp(min(max(move / number, -LONGEST), LONGEST)) if number else math.nan
-
-
-def _step(here: Array | None, there: Array | None, target: Array, step: float) -> tuple[float, float]:
-    """Return by how much to change a number so that, to first order, the values come nearest to the target.
-
-    Also returned is the part of what is missing that this would take away: 0 if the number has nothing to do with it.
-    """
-    if here is None or there is None or not here.shape == there.shape == target.shape:
-        return 0.0, 0.0
-    with np.errstate(all="ignore"):
-        slope = (np.float64(there) - here).ravel() / step
-        rest = np.subtract(target, here, dtype=np.float64).ravel()
-    known = np.isfinite(slope) & np.isfinite(rest)
-    square, size = float(slope[known] @ slope[known]), float(rest[known] @ rest[known])
-    if not square or not size:
-        return 0.0, 0.0
-    along = float(slope[known] @ rest[known])
-    return along / square, along * along / (square * size)
