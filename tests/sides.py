@@ -7,6 +7,7 @@ goes to a worker that has collected it. Without workers a process takes the test
 import contextlib
 import importlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from itertools import chain
@@ -53,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if own != REST:
         config.addinivalue_line("filterwarnings", "default")  # the frameworks warn of their own affairs
         folder = Path(tempfile.mkdtemp(prefix="parity-tests-"))
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         os.environ |= {**environment(folder), "PARITY_DEVICES": "cpu:4"}
 
 
