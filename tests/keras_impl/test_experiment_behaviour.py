@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 from keras_impl.experiment.behaviour import answered, inputs
+from keras_impl.record import precision
 from parity.diagnose.experiment import probes
 from parity.diagnose.experiment.behaviour import describe
 from parity.diagnose.experiment.probes import Responses
@@ -22,11 +23,9 @@ def answers(layer, *args, **kwargs) -> Responses:
 
 @pytest.fixture(autouse=True)
 def in_float64():
-    before = keras.config.floatx()
-    keras.config.set_floatx("float64")
     keras.utils.set_random_seed(0)
-    yield
-    keras.config.set_floatx(before)
+    with precision.policy("float64"):
+        yield
 
 
 ACTIVATIONS = [
