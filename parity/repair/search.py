@@ -18,8 +18,8 @@ from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.repair import candidates, copy
 from parity.repair.candidates import Cause, Port
+from parity.repair.decision import Decision, Key, decide, key
 from parity.repair.edit import Edit, spliced
-from parity.repair.judge import Judgement, Key, judge, key
 from parity.results import CaseResult, Repair, TriedEdit
 from parity.runtime.runner import Worker
 
@@ -111,12 +111,12 @@ class Repairing:
             trial = self._try(state, [wish])
             if trial is None and self._trials >= MOST_TRIALS:
                 return state
-            after, judgement = trial or (state, Judgement("refused", "its changes overlap"))
-            if judgement.outcome == "uncertain" and not identities <= self._uncertain and self._has_others(state, wish):
+            after, decision = trial or (state, Decision("refused", "its changes overlap"))
+            if decision.outcome == "uncertain" and not identities <= self._uncertain and self._has_others(state, wish):
                 self._uncertain |= identities  # accepted only if no other edit is better
                 continue
-            self._note(wish, judgement)
-            if judgement.outcome != "refused":
+            self._note(wish, decision)
+            if decision.outcome != "refused":
                 return after
             self._refused |= identities
         return state
@@ -130,7 +130,7 @@ class Repairing:
             for each in candidates.edits(cause, state.port)
         )
 
-    def _try(self, state: State, wishes: list[Wish]) -> tuple[State, Judgement] | None:
+    def _try(self, state: State, wishes: list[Wish]) -> tuple[State, Decision] | None:
         """Compare the pair with some edits; None if they cannot be made together, or there were too many trials."""
         changed = self._changed(state, [wish.edit for wish in wishes])
         if changed is None or self._trials >= MOST_TRIALS:
@@ -145,10 +145,10 @@ class Repairing:
         except UsageError as error:
             result = CaseResult(case=self.file.case.name, verdict="error", reason=str(error))
         result.reason = result.reason.replace(f"{folder / 'copy'}/", "")
-        judgement = judge(state.result, result, set().union(*(wish.keys for wish in wishes)))
+        decision = decide(state.result, result, set().union(*(wish.keys for wish in wishes)))
         after = State(changed, arguments, result, self._port(file, folder / "copy", folder / "traces"))
         shutil.rmtree(folder / "traces", ignore_errors=True)  # the next trial may need the disk space
-        return after, judgement
+        return after, decision
 
     def _changed(self, state: State, edits: list[Edit]) -> dict[Path, bytes] | None:
         """Return the contents of all files with the edits; None if they overlap."""
@@ -161,9 +161,9 @@ class Repairing:
                 return None
         return changed
 
-    def _note(self, wish: Wish, judgement: Judgement) -> None:
+    def _note(self, wish: Wish, decision: Decision) -> None:
         """Keep what came of an edit."""
-        edit, cause, accepted = wish.edit, wish.causes[0], judgement.outcome != "refused"
+        edit, cause, accepted = wish.edit, wish.causes[0], decision.outcome != "refused"
         more = f" and {len(wish.causes) - 1} more" if len(wish.causes) > 1 else ""
         self.tried.append(
             TriedEdit(
@@ -174,7 +174,7 @@ class Repairing:
                 before=edit.source[0],
                 after=edit.source[1],
                 accepted=accepted,
-                why="" if accepted else judgement.why,
+                why="" if accepted else decision.why,
             )
         )
         if accepted:

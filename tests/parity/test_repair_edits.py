@@ -1,4 +1,4 @@
-"""The parts of a repair that need no models: arguments of causes, edits, the copy, the diff, and the judgement."""
+"""The parts of a repair that need no models: arguments of causes, edits, the copy, the diff, and the decision."""
 
 import re
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 
 from parity.diagnose.arguments import ARGUMENTS, TANH, Setting, changed, settings
 from parity.repair import copy
+from parity.repair.decision import decide
 from parity.repair.edit import edit, spliced, with_argument
-from parity.repair.judge import judge
 from parity.repair.literals import code
 from parity.repair.origins import Place
 from parity.repair.source import Span
@@ -134,14 +134,14 @@ A, B, UNKNOWN = ("layer_norm.epsilon", "a"), ("relu.slope", "b"), ("unknown", "c
     ],
 )
 def test_judgements(after: CaseResult, outcome: str, why: str) -> None:
-    found = judge(result(A, B), after, {A})
+    found = decide(result(A, B), after, {A})
     assert found.outcome == outcome and why in found.why
 
 
 def test_a_cause_found_by_experiment_may_have_been_hidden() -> None:
     after = result(("leaky_relu.slope", "d"))
     after.causes[0]["changes"] = []
-    assert judge(result(A), after, {A}).outcome == "uncertain"
+    assert decide(result(A), after, {A}).outcome == "uncertain"
 
 
 def test_a_variation_that_passed_must_go_on_passing() -> None:
@@ -149,4 +149,4 @@ def test_a_variation_that_passed_must_go_on_passing() -> None:
         result(*causes, verdict=verdict, variations=[Variation(name="zeros", verdict=verdict)])
         for causes, verdict in (((A,), "subprecision"), ((), "diverged"))
     )
-    assert judge(before, after, {A}).why == "the pair now diverges on zeros"
+    assert decide(before, after, {A}).why == "the pair now diverges on zeros"

@@ -7,15 +7,15 @@ import pytest
 
 from parity.pairs.file import from_flags
 from parity.repair import candidates
+from parity.repair.decision import Decision
 from parity.repair.edit import Edit
-from parity.repair.judge import Judgement
 from parity.repair.search import MOST_TRIALS, Repairing
 from parity.repair.source import Span
 from parity.results import CaseResult
 
 A = {"id": "layer_norm.epsilon", "where": "1", "torch": 1, "keras": 2}
 B = {"id": "relu.slope", "where": "2", "torch": 1, "keras": 2}
-GOOD, BAD, OPEN = Judgement("accepted"), Judgement("refused", "no good"), Judgement("uncertain", "behind it is more")
+GOOD, BAD, OPEN = Decision("accepted"), Decision("refused", "no good"), Decision("uncertain", "behind it is more")
 
 
 def change(number: int) -> Edit:
@@ -24,9 +24,9 @@ def change(number: int) -> Edit:
 
 
 class Scripted(Repairing):
-    """A repair whose comparisons end as a table says: by the edits that are tried together, their judgement."""
+    """A repair whose comparisons end as a table says: by the edits that are tried together, their decision."""
 
-    def __init__(self, known: dict[str, list[Edit]], ends: dict[tuple[int, ...], Judgement], tmp_path: Path) -> None:
+    def __init__(self, known: dict[str, list[Edit]], ends: dict[tuple[int, ...], Decision], tmp_path: Path) -> None:
         super().__init__(
             from_flags("a:b", "port:b", ["x=float32[2]"])._replace(search=[str(tmp_path)]), [], tmp_path, True
         )
@@ -52,7 +52,7 @@ def scripted(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(candidates, "edits", lambda cause, port: port.known.get(cause["id"], []))
     monkeypatch.setattr(candidates, "why_none", lambda cause, port: "none")
 
-    def run(known: dict[str, list[Edit]], ends: dict[tuple[int, ...], Judgement]) -> tuple[Any, Any]:
+    def run(known: dict[str, list[Edit]], ends: dict[tuple[int, ...], Decision]) -> tuple[Any, Any]:
         it = Scripted(known, ends, tmp_path)
         causes = [cause for cause in (A, B) if cause["id"] in known]
         result = CaseResult(case="pair/b", verdict="diverged", causes=causes)
@@ -89,7 +89,7 @@ def test_a_nearer_place_is_tried_where_the_origin_is_refused(scripted) -> None:
 
 
 @pytest.mark.parametrize(("second", "best"), [(GOOD, 2), (BAD, 1), (OPEN, 1)])
-def test_an_uncertain_edit_is_accepted_if_no_other_is_better(second: Judgement, best: int, scripted) -> None:
+def test_an_uncertain_edit_is_accepted_if_no_other_is_better(second: Decision, best: int, scripted) -> None:
     _, repair = scripted({A["id"]: [change(1), change(2)]}, {(1,): OPEN, (2,): second})
     assert accepted(repair) == [best] and repair.verdict == "match"
 

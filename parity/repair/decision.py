@@ -9,7 +9,7 @@ Key = tuple[str, str]
 Outcome = Literal["accepted", "uncertain", "refused"]
 
 
-class Judgement(NamedTuple):
+class Decision(NamedTuple):
     """What came of an edit, and why it was not accepted.
 
     It is uncertain if a cause came to light that may have been there before, behind the one that is repaired: one
@@ -30,22 +30,22 @@ def key(cause: dict[str, Any]) -> Key:
     return cause["id"], cause["where"]
 
 
-def judge(before: CaseResult, after: CaseResult, meant: set[Key]) -> Judgement:
+def decide(before: CaseResult, after: CaseResult, meant: set[Key]) -> Decision:
     """Return what came of edits that were to remove the causes in `meant`."""
     if after.verdict == "error":
-        return Judgement("refused", f"the port no longer runs: {after.reason.splitlines()[0]}")
+        return Decision("refused", f"the port no longer runs: {after.reason.splitlines()[0]}")
     if left := sorted(meant & keys(after)):
-        return Judgement("refused", f"{_said(left[0])} is still there")
+        return Decision("refused", f"{_said(left[0])} is still there")
     new = sorted(keys(after) - keys(before))
     found_at_first = {key(cause) for cause in after.causes if cause["id"] in UNNAMED or "changes" in cause}
     if named := [each for each in new if each not in found_at_first]:
-        return Judgement("refused", f"it brings in {_said(named[0])}")
+        return Decision("refused", f"it brings in {_said(named[0])}")
     if new and (before.verdict in ("match", "subprecision") or {where for _, where in new} & {at for _, at in meant}):
-        return Judgement("refused", f"it brings in {_said(new[0])}")
+        return Decision("refused", f"it brings in {_said(new[0])}")
     failing = _failing(after) - _failing(before)
     if before.variations and failing:
-        return Judgement("refused", f"the pair now diverges on {min(failing)}")
-    return Judgement("uncertain", f"behind it is {_said(new[0])}") if new else Judgement("accepted")
+        return Decision("refused", f"the pair now diverges on {min(failing)}")
+    return Decision("uncertain", f"behind it is {_said(new[0])}") if new else Decision("accepted")
 
 
 def _failing(result: CaseResult) -> set[str]:
