@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from parity.core.errors import BackendError
@@ -42,6 +43,10 @@ class Experiment(NamedTuple):
 
     def name_causes(self, examined: Examined) -> None:
         """Replace the unknown causes of a result by those that experiments find."""
+        with np.errstate(all="ignore"):  # the tensors may hold any numbers
+            self._name_causes(examined)
+
+    def _name_causes(self, examined: Examined) -> None:
         if self.context.matching is None:
             return
         asked = Asked(survey.read(Path(self.context.survey)), self.context.matching, examined.unequal, self.traces)
@@ -67,8 +72,10 @@ class Experiment(NamedTuple):
         told: dict[str, tuple[Question, Question]] = {}
         for place in (plain, self._around, lambda where: MODEL):
             questions = _asked(asked, {where: one for where, one in unknown.items() if where not in named}, place)
-            named |= self._named({where: new for where, new in questions.items() if new != told.get(where)})
-            told |= questions
+            if place != plain:
+                questions = {where: _wider(both_sides) for where, both_sides in questions.items()}
+            named |= self._named({where: new for where, new in questions.items() if _wider(new) != told.get(where)})
+            told |= {where: _wider(both_sides) for where, both_sides in questions.items()}
         return named
 
     def _around(self, where: str) -> str:
@@ -144,6 +151,11 @@ def _asked(
     """Return the questions about modules, each asked of the place that `place` returns for it."""
     questions = {where: asked.questions(one._replace(where=place(where))) for where, one in unknown.items()}
     return {where: both_sides for where, both_sides in questions.items() if both_sides}
+
+
+def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:
+    """Return the questions as those about a module around the place."""
+    return replace(questions[0], wider=True), replace(questions[1], wider=True)
 
 
 def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:

@@ -41,6 +41,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         own: the folder of the side's own trace.
         other: the folder of the other side's trace.
         settings: the values of the other side's settings; None to be told this side's settings only.
+        wider: whether the module is one around the place, in which only settings that have a name are tried.
         description: a folder in which to describe what the module does instead, or "".
         inputs: the folder of the other side's description, if the module is to be given the same inputs, or "".
     """
@@ -51,6 +52,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     own: str
     other: str
     settings: list[Any] | None = None
+    wider: bool = False
     description: str = ""
     inputs: str = ""
 

@@ -237,10 +237,17 @@ def test_two_changes_are_found_where_one_does_not_do() -> None:
     module = Module()
     with knob(module, "form").changed("tanh"), knob(module, "shift").changed(3):
         target = module.call(X)
-    found = search(module, target).found(all_knobs(module))
+    found = search(module, target).found(all_knobs(module), [])
     assert {frozenset((each.name, value) for each, value in one.changes) for one in found} >= {
         frozenset({("form", "tanh"), ("shift", 3)})
     }
+
+
+def test_of_a_single_group_only_single_changes_are_tried() -> None:
+    module = Module()
+    with knob(module, "form").changed("tanh"), knob(module, "shift").changed(3):
+        target = module.call(X)
+    assert search(module, target).found(all_knobs(module)) == []
 
 
 def test_nothing_is_found_for_what_no_setting_makes() -> None:

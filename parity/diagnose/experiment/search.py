@@ -30,7 +30,8 @@ SOLVED_AFTER: Final = 1  # values of a setting, before a number is searched for
 IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a number is given up
 SHARE: Final = 0.05  # of the difference that a step must promise to take away; by chance it is far less
 SLOW: Final = 3  # steps that need not halve the difference
-LEAST: Final = 150  # calls in each part of the search, so that what is found hardly depends on the machine
+LEAST: Final = 150  # calls in the first part of the search, so that what is found hardly depends on the machine
+FEWER: Final = 50  # calls in each further part
 LONGEST_CALL: Final = 10.0  # seconds, and as many times longer than as it is; with another number a loop may never end
 SLOWER: Final = 10
 FURTHER: Final = 1.0  # seconds in which other explanations are looked for, when there is one
@@ -94,14 +95,17 @@ class Search:
 
         Args:
             groups: settings, the likeliest first: the second group is tried where none of the first does it, and so on.
-                Where no single one does, two are tried, of which the first is among those that come nearest.
+                Where no single one does, two are tried, of which the first is among those that come nearest; of a
+                single group only single ones are tried.
         """
         effective: list[tuple[float, Trial]] = []
         for group in groups:
-            self._begin()
+            self._begin(LEAST if group is groups[0] else FEWER)
             if found := [self._found(trials) for trials in self._singles(group, (), effective)]:
                 return found
-        self._begin()
+        if len(groups) == 1:
+            return []
+        self._begin(FEWER)
         effective.sort(key=lambda entry: entry[0])
         for _, first in effective[:FIRST]:
             others = [knob for group in groups for knob in group if knob is not first[0]]
@@ -130,7 +134,7 @@ class Search:
                 if each.found is not None:
                     each.is_open = False
                     yield (*base, (each.knob, each.found))
-                    self._end, self._calls = min(self._end, time.process_time() + FURTHER), LEAST
+                    self._end, self._calls = min(self._end, time.process_time() + FURTHER), 0
             tries = [each for each in tries if each.is_open]
         for each in tries:
             left, value = min(each.trials, key=lambda trial: trial[0], default=(np.inf, None))
@@ -139,13 +143,13 @@ class Search:
             elif left < 0.9 * self._left:
                 effective.append((left, (each.knob, value)))
 
-    def _begin(self) -> None:
-        """Begin a part of the search."""
-        self._end, self._calls = time.process_time() + self._seconds, 0
+    def _begin(self, least: int) -> None:
+        """Begin a part of the search, in which so many calls are made however long they take."""
+        self._end, self._calls = time.process_time() + self._seconds, -least
 
     def _is_over(self) -> bool:
-        """Return whether the part's time has passed; the first LEAST calls are made however long they take."""
-        return time.process_time() > self._end and self._calls >= LEAST
+        """Return whether the part's time has passed, and its least number of calls is made."""
+        return time.process_time() > self._end and self._calls >= 0
 
     def _try(self, tries: "_Tries", turn: int, base: tuple[Trial, ...], start: Array | None) -> None:
         """Try the next value of a setting, and give the setting up if values do not matter or are not taken."""

@@ -27,7 +27,7 @@ from parity.trace.experiment import Change, Outcome, Question
 from parity.trace.manifest import Trace
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
-SECONDS: Final = 3.0
+SECONDS: Final = 1.5
 
 
 class Live(Protocol):
@@ -114,7 +114,8 @@ def _answer(question: Question, live: Live) -> Outcome:
         lambda knob: _values(knob, question.settings or [], [*words, *knob.words, *around], live.functions),
         SECONDS,
     )
-    found = [_told(each) for each in search.found(named, in_code, list(knobs.joint(named)))]
+    groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
+    found = [_told(each) for each in search.found(*groups)]
     return Outcome(settings=settings, found=found, tried=len(all_knobs))
 
 
