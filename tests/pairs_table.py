@@ -150,6 +150,8 @@ FAULTS = [
 PUBLISHED_FAULTS = [
     Planted("hub_gpt2", {"activation": "gelu"}, ("h.0.mlp.act",), side="torch", cause="gelu.form"),
     Planted("hub_llama", {"epsilon": 1e-5}, ("layers.0.input_layernorm",), cause="rms_norm.epsilon"),
-    Planted("hub_llama", {"wavelength": 20000}, ("layers.0.self_attn*",), cause="rotary_embedding.max_wavelength"),
+    Planted(
+        "hub_llama", {"wavelength": 20000}, ("layers.0.self_attn*",), cause="llama_rotary_embedding.max_wavelength"
+    ),
     Planted("hub_vit", {"epsilon": 1e-12}, ("layers.0.layernorm_before",), "layer_norm.epsilon", side="torch"),
 ]

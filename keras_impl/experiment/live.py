@@ -52,9 +52,7 @@ class Live:
     """A built model; `training`: whether its first pass is one of training."""
 
     functions: Mapping[str, Callable[..., Any]] = {
-        name: getattr(keras.activations, name)
-        for name in sorted(FUNCTIONS)
-        if callable(getattr(keras.activations, name, None))
+        name: getattr(keras.activations, name) for name in FUNCTIONS if callable(getattr(keras.activations, name, None))
     } | {"gelu_tanh": gelu_tanh}
     base = keras.layers.Layer
 

@@ -52,7 +52,7 @@ class Live:
     """A built model; `training`: whether its first pass is one of training."""
 
     functions: Mapping[str, Callable[..., Any]] = {
-        name: getattr(functional, name) for name in sorted(FUNCTIONS) if callable(getattr(functional, name, None))
+        name: getattr(functional, name) for name in FUNCTIONS if callable(getattr(functional, name, None))
     } | {"gelu_tanh": gelu_tanh}
     base = nn.Module
 

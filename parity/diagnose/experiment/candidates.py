@@ -15,11 +15,11 @@ PUBLISHED: Final = (
 LARGE: Final = (10_000, 100_000, 500_000, 1_000_000)  # wavelengths of position encodings
 MOST_INTEGERS: Final = 12  # of the other side's that are tried
 MOST_WORDS: Final = 40
-# Functions that are written for each other, by their names in either framework.
+# Functions that are written for each other, by their names in either framework, the usual ones first.
 FAMILIES: Final = (
     (
-        "relu", "relu6", "leaky_relu", "elu", "celu", "selu", "gelu", "silu", "swish", "mish", "sigmoid", "tanh",
-        "hard_sigmoid", "hardsigmoid", "hard_silu", "hard_swish", "hardswish", "hard_tanh", "hardtanh", "softplus",
+        "relu", "tanh", "sigmoid", "gelu", "silu", "leaky_relu", "elu", "relu6", "selu", "softplus", "swish", "mish",
+        "celu", "hard_sigmoid", "hardsigmoid", "hard_silu", "hard_swish", "hardswish", "hard_tanh", "hardtanh",
         "softsign", "log_sigmoid", "logsigmoid", "linear", "identity", "exponential", "exp", "tanhshrink",
         "tanh_shrink",
     ),
@@ -42,7 +42,7 @@ FAMILIES: Final = (
     ("adaptive_avg_pool2d", "adaptive_max_pool2d"),
     ("add", "subtract", "multiply", "divide"),
 )  # fmt: skip
-FUNCTIONS: Final = frozenset(name for family in FAMILIES for name in family)
+FUNCTIONS: Final = tuple(dict.fromkeys(name for family in FAMILIES for name in family))
 
 
 def is_number(value: Any) -> bool:
@@ -110,7 +110,7 @@ def _integers(value: int, theirs: Iterable[Any]) -> list[int]:
     numbers = [other for other in theirs if type(other) is int]
     near = [-value, value + 1, value - 1, 0, 1, -1, 2, 3, 2 * value, value // 2]
     large = LARGE if value >= min(LARGE) / 2 else ()
-    return [*list(dict.fromkeys(numbers))[:MOST_INTEGERS], *large, *near]
+    return [*large, *list(dict.fromkeys(numbers))[:MOST_INTEGERS], *near]
 
 
 def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:

@@ -30,8 +30,8 @@ SOLVED_AFTER: Final = 1  # values of a setting, before a number is searched for
 IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a number is given up
 SHARE: Final = 0.05  # of the difference that a step must promise to take away; by chance it is far less
 SLOW: Final = 3  # steps that need not halve the difference
-LEAST: Final = 150  # calls in the first part of the search, so that what is found hardly depends on the machine
-FEWER: Final = 50  # calls in each further part
+LEAST: Final = 300  # calls in the first part of the search, so that what is found hardly depends on the machine
+FEWER: Final = 80  # calls in each further part, and around the module
 LONGEST_CALL: Final = 10.0  # seconds, and as many times longer than as it is; with another number a loop may never end
 SLOWER: Final = 10
 FURTHER: Final = 1.0  # seconds in which other explanations are looked for, when there is one
@@ -100,7 +100,7 @@ class Search:
         """
         effective: list[tuple[float, Trial]] = []
         for group in groups:
-            self._begin(LEAST if group is groups[0] else FEWER)
+            self._begin(LEAST if group is groups[0] and len(groups) > 1 else FEWER)
             if found := [self._found(trials) for trials in self._singles(group, (), effective)]:
                 return found
         if len(groups) == 1:

@@ -27,7 +27,7 @@ from parity.trace.experiment import Change, Outcome, Question
 from parity.trace.manifest import Trace
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
-SECONDS: Final = 1.5
+SECONDS: Final = 3.0
 
 
 class Live(Protocol):
