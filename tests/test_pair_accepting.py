@@ -121,7 +121,10 @@ def test_the_printed_lines_make_a_right_port_match(text, judge, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "fault", "cause"),
-    [(BATCHNORM, {"epsilon": 1e-3}, "batch_norm.epsilon"), (LSTM, {"gates": "hard_sigmoid"}, "unknown")],
+    [
+        (BATCHNORM, {"epsilon": 1e-3}, "batch_norm.epsilon"),
+        (LSTM, {"gates": "hard_sigmoid"}, "lstm.recurrent_activation"),
+    ],
     ids=["batch norm", "lstm"],
 )
 def test_no_other_fault_passes_with_them(text, fault, cause, judge):
