@@ -13,7 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from parity.core.names import MODEL
-from parity.pairs.resolve import Resolved, Run, Values, agrees, exchanged
+from parity.pairs.reproduced import Values, agrees
+from parity.pairs.resolve import Resolved, Run, exchanged
 from parity.pairs.weights.links import Ambiguity
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from parity.pairs.built import Built
-from parity.pairs.resolve import Resolved, Run, Values, agrees
+from parity.pairs.reproduced import Values, agrees
+from parity.pairs.resolve import Resolved, Run
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.trace.mapping import Entry, Mapping, Unlike
@@ -147,7 +148,7 @@ class _Deciding:
         return loaded._replace(mapping=_loaded(_kept(loaded.mapping, own), unfilled))
 
     def _decisive(self, mapping: Mapping) -> list[Disputed]:
-        """Those without which Keras's model returns something else."""
+        """Return those without which Keras's model returns something else."""
         if len(self.disputed) > MOST_RUNS:
             return [] if self._agrees_without(mapping, self.disputed) else self.disputed
         return [each for each in self.disputed if not self._agrees_without(mapping, [each])]
@@ -157,7 +158,7 @@ class _Deciding:
 
 
 def _differing(mapping: Mapping, wrong: Sequence[Disputed]) -> Mapping:
-    """With what decides on the models' being equal: what Keras computes stays its own."""
+    """Return the mapping where these decide whether the models are equal: what Keras computes stays its own."""
     own, unfilled = _by_kind(wrong)
     return replace(_loaded(_removed(mapping, own), unfilled), unlike=_by_name(own))
 
@@ -169,7 +170,7 @@ def _by_kind(disputed: Sequence[Disputed]) -> tuple[list[Disputed], list[Dispute
 
 
 def _loaded(mapping: Mapping, unfilled: Sequence[Disputed]) -> Mapping:
-    """With what Keras's builder leaves at 0 or 1, and what holds torch's values."""
+    """Return the mapping with what Keras's builder leaves at 0 or 1, which is given torch's values."""
     told = [f"{each.unlike.said}: {LOADED}" for each in unfilled]
     return replace(mapping, assumptions=[*mapping.assumptions, *told], unfilled=_by_name(unfilled))
 
@@ -179,13 +180,13 @@ def _by_name(disputed: Iterable[Disputed]) -> dict[str, Unlike]:
 
 
 def _kept(mapping: Mapping, disputed: Sequence[Disputed]) -> Mapping:
-    """Without their entries, and with a sentence for each of them."""
+    """Return the mapping without their entries, and with a sentence for each of them."""
     told = [f"{each.unlike.said}: {KEPT}" for each in disputed]
     return replace(_removed(mapping, disputed), assumptions=[*mapping.assumptions, *told])
 
 
 def _removed(mapping: Mapping, disputed: Sequence[Disputed]) -> Mapping:
-    """Without their entries: both sides keep what their builders gave."""
+    """Return the mapping without their entries: both sides keep what their builders gave."""
     variables = {name for each in disputed for name in each.entry.keras}
     gone = [entry for entry in mapping.entries if variables.intersection(entry.keras)]
     names = [name for entry in gone for name in (*entry.torch, *entry.keras)]

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from parity.pairs.resolve import Reproduced, Run, Values, agrees
+from parity.pairs.reproduced import Reproduced, Values, agrees
+from parity.pairs.resolve import Run
 from parity.pairs.weights import names
 from parity.pairs.weights.equal_shapes import differ_by_rising_numbers, exchanged, grouped, reordered, signature
 from parity.pairs.weights.links import Link

@@ -9,31 +9,27 @@ like it, and a layer that is reproduced already is not tried at all.
 
 import heapq
 import itertools
-import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from parity.core.arrays import Array
 from parity.core.names import MODEL
 from parity.pairs.activations.counterparts import is_output
-from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.owners import SEPARATORS, ancestors
-from parity.pairs.activations.values import CLOSE, SAME, Tensor, could_be_same, fit, sampled_distances
+from parity.pairs.activations.values import CLOSE, SAME, Tensor, fit, sampled_distances
+from parity.pairs.paths import pattern, relative
+from parity.pairs.reproduced import Chosen, Reproduced, Values, agrees, nearest
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
 
-Values = dict[str, Array]
 Run = Callable[[Mapping], tuple[Survey, Values]]
-Chosen = tuple[int, ...]
 MOST_RUNS = 64
 MOST_TOGETHER = 12  # combinations that are tried where one tensor depends on several ambiguities
 LOOK_AHEAD = 32  # how many of torch's tensors, from an ambiguity's module on, are looked for among Keras's
 CANDIDATES = 3  # how many of Keras's tensors are compared in full, after a sample has picked the nearest
-CLEARLY = 0.5  # the winner's distance is less than this fraction of the next one's
 
 
 class Resolved(NamedTuple):
@@ -50,39 +46,6 @@ class Resolved(NamedTuple):
     runs: int
     ambiguities: Sequence[Ambiguity] = ()
     chosen: Chosen = ()
-
-
-class Reproduced:
-    """What Keras's model returned in one run, in which torch's tensors are looked for."""
-
-    def __init__(self, values: Values) -> None:
-        self.by_size: dict[int, list[Tensor]] = {}
-        for array in values.values():
-            self.by_size.setdefault(array.size, []).append(Tensor(array))
-
-    def has(self, torch: Tensor) -> bool:
-        """Return whether some layer returned the same tensor."""
-        fits = (fit(torch, keras) for keras in self.by_size.get(torch.size, []) if could_be_same(torch, keras))
-        return any(fitted is not None and fitted.distance <= SAME for fitted in fits)
-
-    def count(self, survey: Survey, values: Values) -> int:
-        """Return how many of torch's tensors were reproduced; one number everywhere is no evidence."""
-        tensors = [Tensor(values[seen.key]) for seen in survey.outputs if seen.key in values]
-        return sum(not tensor.is_constant and self.has(tensor) for tensor in tensors)
-
-
-def agrees(torch: Survey, torch_values: Values, keras_values: Values) -> bool:
-    """Return whether both models return the same, in some order of axes where their shapes differ."""
-    if outputs_apart(torch, torch_values, keras_values) <= SAME:
-        return True
-    keys = [seen.key for seen in torch.outputs if is_output(seen.key)]
-    if not keys or any(key not in torch_values or key not in keras_values for key in keys):
-        return False
-    tensors = [(Tensor(torch_values[key]), Tensor(keras_values[key])) for key in keys]
-    if all(ours.array.shape == theirs.array.shape or ours.is_constant for ours, theirs in tensors):
-        return False
-    fits = [fit(*pair) for pair in tensors]
-    return all(fitted is not None and fitted.distance <= SAME for fitted in fits)
 
 
 def resolve(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> Resolved:
@@ -181,7 +144,7 @@ class _Resolution:
             if end == number + 1 and self.chosen[number : number + 1] not in best:
                 likeliest = (*self.chosen[:number], *best[0], *self.chosen[end:])
         self.chosen = likeliest
-        self.hopeless.add(_relative(self.ambiguities[number].place))
+        self.hopeless.add(relative(self.ambiguities[number].place))
 
     def _is_worth_trying(self, group: range, count: int) -> bool:
         """Return whether a group of ambiguities, with so many combinations of choices, is worth the runs."""
@@ -189,7 +152,7 @@ class _Resolution:
         too_much_together = len(group) > 1 and (
             count > MOST_TOGETHER
             or last - first >= LOOK_AHEAD
-            or _relative(self.ambiguities[group[0]].place) in self.hopeless
+            or relative(self.ambiguities[group[0]].place) in self.hopeless
         )
         return not too_much_together and self.runs + count < MOST_RUNS
 
@@ -205,7 +168,7 @@ class _Resolution:
                 return [chosen]
         behind = self._behind(group, start)
         for positions, limit in ((behind, SAME), (behind, CLOSE), (range(len(distances[current])), SAME)):
-            best = _nearest({chosen: distances[chosen] for chosen in choices}, positions, limit)
+            best = nearest({chosen: distances[chosen] for chosen in choices}, positions, limit)
             if len(best) == 1 and positions == behind:
                 self._note_evidence(group, start, distances, best[0], limit)
             if len(best) < len(choices):
@@ -226,8 +189,8 @@ class _Resolution:
         """Remember of which module the tensor is that decided, for layers of the same kind."""
         for position, distance in enumerate(distances[winner]):
             if distance <= limit and any(other[position] > SAME for other in distances.values()):
-                place = _pattern(self.ambiguities[group[0]].place)
-                self.evidence[place] = _pattern(self.seen[start + position].module)
+                place = pattern(self.ambiguities[group[0]].place)
+                self.evidence[place] = pattern(self.seen[start + position].module)
                 return
 
     def _tried(self, group: range, chosen: Chosen, start: int) -> list[float]:
@@ -275,7 +238,7 @@ class _Resolution:
 
     def _kind(self, number: int) -> tuple[str, int]:
         ambiguity = self.ambiguities[number]
-        return _relative(ambiguity.place), len(ambiguity.choices)
+        return relative(ambiguity.place), len(ambiguity.choices)
 
     def _is_confirmed(self, number: int) -> bool:
         """Return whether the last run confirms the current choice of an ambiguity.
@@ -285,9 +248,9 @@ class _Resolution:
         """
         ambiguity = self.ambiguities[number]
         start = self._start(ambiguity.place)
-        decisive = self.evidence.get(_pattern(ambiguity.place))
+        decisive = self.evidence.get(pattern(ambiguity.place))
         following = range(start, len(self.tensors))
-        decisive_position = [position for position in following if _pattern(self.seen[position].module) == decisive][:1]
+        decisive_position = [position for position in following if pattern(self.seen[position].module) == decisive][:1]
         around = self._around(ambiguity)
         confirmed = any(
             positions and all(self._shows_equality(position) for position in positions)
@@ -319,36 +282,9 @@ class _Resolution:
         return 0
 
 
-def _nearest(distances: dict[Chosen, list[float]], positions: range, limit: float) -> list[Chosen]:
-    """Return the choices with most tensors reproduced at these positions; or, to a larger limit, the clearly nearest.
-
-    All choices are returned if they are equally good.
-    """
-    choices = list(distances)
-    if limit == SAME:
-        counts = {chosen: sum(distances[chosen][each] <= SAME for each in positions) for chosen in choices}
-        return [chosen for chosen in choices if counts[chosen] == max(counts.values())]
-    for position in positions:
-        column = [distances[chosen][position] for chosen in choices]
-        nearest, second = heapq.nsmallest(2, column)
-        if nearest <= limit and second > SAME and nearest < CLEARLY * second:
-            return [choices[column.index(nearest)]]
-    return choices
-
-
 def _exchangeable(ambiguity: Ambiguity) -> set[str]:
     """Return torch's modules that the choices give different counterparts; those only moved otherwise are left out."""
     pairs = [{(*entry.torch, "", *entry.keras) for entry in choice} for choice in ambiguity.choices]
     if all(other == pairs[0] for other in pairs):
         return set()
     return {name.rpartition(".")[0] for choice in ambiguity.choices for entry in choice for name in entry.torch}
-
-
-def _relative(path: str) -> str:
-    """Return the last two names of a path without numbers: equal layers of two towers become equal."""
-    return ".".join(_pattern(path).split(".")[-2:])
-
-
-def _pattern(path: str) -> str:
-    """Replace the numbers in a path, so that corresponding modules of equal layers become equal."""
-    return re.sub(r"\d+", "#", path)

@@ -19,9 +19,12 @@ from parity.repair.source import (
     Source,
     Span,
     argument,
+    default_of,
+    expressions,
+    first_of,
     literal,
     parameters,
-    positional,
+    place_of,
     spread,
 )
 from parity.trace.survey import Frame, Made
@@ -96,7 +99,7 @@ class Origins:
                 entry = self._element(node, scope)
                 return self.value(*entry) if entry else []
             case cst.BaseExpression():  # of a computed value, each part that has the old value may be its origin
-                parts = [child for child in _expressions(node) if literal(child) is NOTHING]
+                parts = [child for child in expressions(node) if literal(child) is NOTHING]
                 return [place for part in parts for place in self._origins(part, scope)]
         return []
 
@@ -124,12 +127,12 @@ class Origins:
 
     def _parameter(self, function: Function, name: str, scope: Scope) -> list[Place]:
         """Return the places of a parameter's value: the call's argument, or else the default."""
-        source, default = scope.source, _default(function, name)
+        source, default = scope.source, default_of(function, name)
         by_default = self.value(default, scope.at(default)) if default is not None else []
         if scope.calls and (outer := self.scope_of(scope.calls[0], scope.calls[1:], scope.owners)):
             if not isinstance(outer.node, cst.Call):
                 return by_default
-            given = argument(outer.node, name, _place(source, function, name))
+            given = argument(outer.node, name, place_of(source, function, name))
             if given is not None:
                 return self.value(given, outer)
             for mapping in spread(outer.node):
@@ -150,7 +153,7 @@ class Origins:
         source, name = scope.source, node.attr.value
         function, kind = source.function(scope.node), source.class_of(scope.node)
         base = source.text(node.value)
-        if isinstance(function, cst.FunctionDef) and kind and source.is_method(function) and base == _first(function):
+        if isinstance(function, cst.FunctionDef) and kind and source.is_method(function) and base == first_of(function):
             yield from self._own(kind, name, function, base, scope)
         elif (imported := source.imported(base)) and (other := self._module(source, imported[0], imported[1])):
             if (value := other.assigned(name, None)) is not None:
@@ -164,7 +167,7 @@ class Origins:
         """Yield what a class assigns to an attribute of its objects."""
         source = scope.source
         initialise = source.method(kind, "__init__")
-        if initialise and (value := source.assigned(f"{_first(initialise)}.{name}", initialise)) is not None:
+        if initialise and (value := source.assigned(f"{first_of(initialise)}.{name}", initialise)) is not None:
             if initialise is function:
                 yield value, scope.at(value)
             else:  # another method: the calls that led to it are not those that made the object
@@ -228,11 +231,11 @@ class Origins:
         if function is None or not any(each.name.value == node.value for each in parameters(function)):
             local = source.assigned(node.value, function) if function else None
             return (local, scope.at(local)) if local is not None else self._global(node.value, source)
-        default = _default(function, node.value)
+        default = default_of(function, node.value)
         outer = self.scope_of(scope.calls[0], scope.calls[1:], scope.owners) if scope.calls else None
         given = None
         if outer and isinstance(outer.node, cst.Call):
-            given = argument(outer.node, node.value, _place(source, function, node.value))
+            given = argument(outer.node, node.value, place_of(source, function, node.value))
         if outer and given is not None:
             return given, outer.at(given)
         return (default, scope.at(default)) if default is not None else None
@@ -269,30 +272,6 @@ class Origins:
         if isinstance(old, bool) or isinstance(value, bool) or not isinstance(old, (int, float)):
             return type(value) is type(old) and bool(value == old)
         return isinstance(value, (int, float)) and math.isclose(value, old, rel_tol=CLOSE)
-
-
-def _expressions(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
-    """Yield the expressions directly below a node."""
-    for child in node.children:
-        if isinstance(child, cst.BaseExpression):
-            yield child
-        else:
-            yield from _expressions(child)
-
-
-def _default(function: Function, name: str) -> cst.BaseExpression | None:
-    return next((each.default for each in parameters(function) if each.name.value == name), None)
-
-
-def _first(function: Function) -> str:
-    """Return the name of a function's first parameter."""
-    return next((each.name.value for each in parameters(function)), "")
-
-
-def _place(source: Source, function: Function, name: str) -> int | None:
-    """Return the place of a parameter among a call's arguments; None if it can be passed by name alone."""
-    names = [each.name.value for each in parameters(function)[: positional(function)]]
-    return names.index(name) - source.is_method(function) if name in names else None
 
 
 def insertion(source: Source, call: cst.Call, name: str) -> Place:

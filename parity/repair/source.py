@@ -169,6 +169,31 @@ def spread(call: cst.Call) -> list[cst.BaseExpression]:
     return [arg.value for arg in call.args if arg.star == "**"]
 
 
+def default_of(function: Function, name: str) -> cst.BaseExpression | None:
+    """Return the default of a parameter; None if it has none."""
+    return next((each.default for each in parameters(function) if each.name.value == name), None)
+
+
+def first_of(function: Function) -> str:
+    """Return the name of a function's first parameter."""
+    return next((each.name.value for each in parameters(function)), "")
+
+
+def expressions(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    """Yield the expressions directly below a node."""
+    for child in node.children:
+        if isinstance(child, cst.BaseExpression):
+            yield child
+        else:
+            yield from expressions(child)
+
+
+def place_of(source: Source, function: Function, name: str) -> int | None:
+    """Return the place of a parameter among a call's arguments; None if it can be passed by name alone."""
+    names = [each.name.value for each in parameters(function)[: positional(function)]]
+    return names.index(name) - source.is_method(function) if name in names else None
+
+
 def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     yield node
     for child in node.children:

@@ -11,7 +11,8 @@ from parity.core.arrays import Array
 from parity.pairs import disputed
 from parity.pairs.built import Built, moved
 from parity.pairs.disputed import KEPT, LOADED, Disputed, Found, Sides
-from parity.pairs.resolve import Resolved, Values
+from parity.pairs.reproduced import Values
+from parity.pairs.resolve import Resolved
 from parity.pairs.weights.propose import Proposal, propose
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Module, Rehearsal, Seen, Survey, Weight

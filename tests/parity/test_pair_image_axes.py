@@ -9,7 +9,7 @@ from parity.config.pair import Pair, PairInput, Train
 from parity.core.arrays import Array
 from parity.pairs.image_axes import unlike_axes
 from parity.pairs.pair_causes import LAYOUT, name_layout
-from parity.pairs.resolve import agrees
+from parity.pairs.reproduced import agrees
 from parity.pairs.suggest import order_of_axes
 from parity.results import CaseResult
 from parity.trace.survey import Seen, Survey

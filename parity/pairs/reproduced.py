@@ -1,0 +1,62 @@
+"""What Keras's model returned in a run, compared with what torch's did: in whole, and tensor by tensor."""
+
+import heapq
+
+from parity.core.arrays import Array
+from parity.pairs.activations.counterparts import is_output
+from parity.pairs.activations.matching import outputs_apart
+from parity.pairs.activations.values import CLEARLY, SAME, Tensor, could_be_same, fit
+from parity.trace.survey import Survey
+
+Values = dict[str, Array]
+Chosen = tuple[int, ...]  # the number of a choice for each of several ambiguities
+
+
+class Reproduced:
+    """What Keras's model returned in one run, in which torch's tensors are looked for."""
+
+    def __init__(self, values: Values) -> None:
+        self.by_size: dict[int, list[Tensor]] = {}
+        for array in values.values():
+            self.by_size.setdefault(array.size, []).append(Tensor(array))
+
+    def has(self, torch: Tensor) -> bool:
+        """Return whether some layer returned the same tensor."""
+        fits = (fit(torch, keras) for keras in self.by_size.get(torch.size, []) if could_be_same(torch, keras))
+        return any(fitted is not None and fitted.distance <= SAME for fitted in fits)
+
+    def count(self, survey: Survey, values: Values) -> int:
+        """Return how many of torch's tensors were reproduced; one number everywhere is no evidence."""
+        tensors = [Tensor(values[seen.key]) for seen in survey.outputs if seen.key in values]
+        return sum(not tensor.is_constant and self.has(tensor) for tensor in tensors)
+
+
+def agrees(torch: Survey, torch_values: Values, keras_values: Values) -> bool:
+    """Return whether both models return the same, in some order of axes where their shapes differ."""
+    if outputs_apart(torch, torch_values, keras_values) <= SAME:
+        return True
+    keys = [seen.key for seen in torch.outputs if is_output(seen.key)]
+    if not keys or any(key not in torch_values or key not in keras_values for key in keys):
+        return False
+    tensors = [(Tensor(torch_values[key]), Tensor(keras_values[key])) for key in keys]
+    if all(ours.array.shape == theirs.array.shape or ours.is_constant for ours, theirs in tensors):
+        return False
+    fits = [fit(*pair) for pair in tensors]
+    return all(fitted is not None and fitted.distance <= SAME for fitted in fits)
+
+
+def nearest(distances: dict[Chosen, list[float]], positions: range, limit: float) -> list[Chosen]:
+    """Return the choices with most tensors reproduced at these positions; or, to a larger limit, the clearly nearest.
+
+    All choices are returned if they are equally good.
+    """
+    choices = list(distances)
+    if limit == SAME:
+        counts = {chosen: sum(distances[chosen][each] <= SAME for each in positions) for chosen in choices}
+        return [chosen for chosen in choices if counts[chosen] == max(counts.values())]
+    for position in positions:
+        column = [distances[chosen][position] for chosen in choices]
+        closest, second = heapq.nsmallest(2, column)
+        if closest <= limit and second > SAME and closest < CLEARLY * second:
+            return [choices[column.index(closest)]]
+    return choices

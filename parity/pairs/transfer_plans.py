@@ -1,0 +1,205 @@
+"""Plan how an entry of the weight mapping moves values: the sizes of all axes follow from the shapes of both sides."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from parity.core.errors import UsageError
+from parity.pairs import patterns
+from parity.pairs.patterns import Equation, Group, Shape
+from parity.trace.mapping import Entry
+
+Groups = list[Group]
+MARK = "_each"  # appended to the axis names of `each`, which are independent of those of `rearrange`
+
+
+class Plan(NamedTuple):
+    """How to move values by one entry, with the shapes of both sides known.
+
+    The patterns `first` and `each` have no ellipses ("" moves nothing); `each_sizes` are those of every part, and
+    `lengths` the sizes of their first axes. `drop` says whether axis 0 of each part is dropped.
+    """
+
+    first: str
+    each: str
+    sizes: dict[str, int]
+    each_sizes: list[dict[str, int]]
+    order: list[int]
+    drop: bool
+    lengths: list[int]
+
+
+def title(entry: Entry) -> str:
+    return f"weights {', '.join(entry.torch)} -> {', '.join(entry.keras)}"
+
+
+def _mistake(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape], why: str) -> UsageError:
+    pattern = f" by slice {entry.slice!r}" if entry.slice else ""
+    pattern += f" by {entry.rearrange!r}" if entry.rearrange else ""
+    each = f", each {entry.each!r}" if entry.each else ""
+    shapes = " + ".join(map(str, map(tuple, torch))), " + ".join(map(str, map(tuple, keras)))
+    return UsageError(f"{title(entry)}: shapes {shapes[0]} do not become {shapes[1]}{pattern}{each}: {why}")
+
+
+def planned(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> list[Plan]:
+    """Return one plan for all Keras variables together; for copies, one plan for each.
+
+    Raises UsageError.
+    """
+    try:
+        whole = _sliced(entry, joined(entry, torch))
+        if entry.combine != "copy":
+            return [_plan(entry, entry.rearrange, whole, keras)]
+        single = entry.rearrange.split(";")
+        texts = single * len(keras) if len(single) == 1 else single
+        if len(texts) != len(keras):
+            raise ValueError(f"received {len(texts)} patterns, expected 1 or {len(keras)}")
+        return [_plan(entry, text.strip(), whole, [shape]) for text, shape in zip(texts, keras, strict=True)]
+    except ValueError as error:
+        raise _mistake(entry, torch, keras, str(error)) from None
+
+
+def joined(entry: Entry, shapes: Sequence[Shape]) -> Shape:
+    first, *rest = shapes
+    if not rest:
+        return first
+    if entry.combine == "sum":
+        if any(shape != first for shape in rest):
+            raise ValueError("a sum is of equal shapes, and these differ")
+        return first
+    if entry.combine == "copy":
+        raise ValueError("copies are of one torch weight, and the rule names several")
+    if any(shape[1:] != first[1:] for shape in rest) or not all(shapes):
+        raise ValueError("arrays are joined along their first axis, so that all other axes must be equal")
+    return (sum(shape[0] for shape in shapes), *first[1:])
+
+
+def _sliced(entry: Entry, whole: Shape) -> Shape:
+    """Return the shape of the slice that an entry takes of torch's joined array.
+
+    Raises ValueError.
+    """
+    slices = slices_of(entry.slice) if entry.slice else ()
+    if len(slices) > len(whole):
+        raise ValueError(f"slice {entry.slice!r} has {len(slices)} axes, but torch's weight has {len(whole)}")
+    shape = tuple(len(range(size)[part]) for size, part in zip(whole, slices, strict=False)) + whole[len(slices) :]
+    if 0 in shape and 0 not in whole:
+        raise ValueError(f"slice {entry.slice!r} leaves nothing of the shape {whole}")
+    return shape
+
+
+def _plan(entry: Entry, text: str, whole: Shape, keras: Sequence[Shape]) -> Plan:
+    """Solve for the sizes of all named axes of one pattern.
+
+    `text` is the pattern, `whole` the shape of torch's joined array, `keras` the shapes of the parts.
+
+    Raises ValueError.
+    """
+    first = patterns.expanded(text, len(whole)) if text else _identity(len(whole))
+    left, right = patterns.split_sides(first)
+    each = patterns.expanded(entry.each, _each_rank(entry.each, right)) if entry.each else _identity(len(keras[0]))
+    entering, leaving = patterns.split_sides(_marked(each))
+    axes = _Axes(left, right, entering, leaving)
+    solve = _equal_parts if len(set(keras)) == 1 else _unequal_parts
+    sizes, each_sizes, lengths = solve(axes, entry.sizes, whole, keras)
+    _check_order(entry.order, sum(lengths) if right else 0)
+    first_sizes = {name: sizes[name] for group in left for name in group}
+    drop = len(keras) > 1 and len(entering) == len(right) - 1
+    return Plan(text and first, entry.each and each, first_sizes, each_sizes, entry.order, drop, lengths)
+
+
+class _Axes(NamedTuple):
+    """The named axes on both sides of `rearrange` (left, right) and of `each` (entering, leaving; marked)."""
+
+    left: Groups
+    right: Groups
+    entering: Groups
+    leaving: Groups
+
+    def given(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Return those of the sizes that the user gives which belong to these axes, marked or not."""
+        names = {name for group in self.left + self.leaving for name in group}
+        marked = {**sizes, **{name + MARK: size for name, size in sizes.items()}}
+        return {name: size for name, size in marked.items() if name in names}
+
+    def each_sizes(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Return the sizes of the axes of `each` by their own names."""
+        return {name.removesuffix(MARK): sizes[name] for group in self.leaving for name in group}
+
+
+Solved = tuple[dict[str, int], list[dict[str, int]], list[int]]  # sizes, those of each part, and the parts' lengths
+
+
+def _equal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequence[Shape]) -> Solved:
+    """Solve for all axes where the parts have one shape.
+
+    Raises ValueError.
+    """
+    count = len(keras)
+    drop = count > 1 and len(axes.entering) == len(axes.right) - 1
+    equations = patterns.equations(axes.left, whole) + patterns.equations(axes.leaving, keras[0])
+    sizes = patterns.solve(axes.given(given), equations + _cut(axes.right, axes.entering, count, drop))
+    length = math.prod(sizes[name] for name in axes.right[0]) if axes.right else count
+    return sizes, [axes.each_sizes(sizes)] * count, [length // count] * count
+
+
+def _unequal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequence[Shape]) -> Solved:
+    """Solve for all axes where the parts have several shapes: each tells how long it is.
+
+    Raises ValueError.
+    """
+    if not axes.right or len(axes.entering) != len(axes.right):
+        raise ValueError(
+            f"Keras's variables have several shapes, so that `each` must begin with the {len(axes.right)} axes that "
+            f"`rearrange` ends with, received {len(axes.entering)}"
+        )
+    marked = {name: size for name, size in axes.given(given).items() if name.endswith(MARK)}
+    by_part = [patterns.solve(dict(marked), patterns.equations(axes.leaving, shape)) for shape in keras]
+    parts = [tuple(math.prod(sizes[name] for name in group) for group in axes.entering) for sizes in by_part]
+    if len({part[1:] for part in parts}) > 1:
+        listed = ", ".join(map(str, parts))
+        raise ValueError(f"the parts {listed} differ in more than the first axis, along which torch's array is cut")
+    lengths = [part[0] for part in parts]
+    equations = patterns.equations(axes.left, whole) + patterns.equations(axes.right, (sum(lengths), *parts[0][1:]))
+    own = {name: size for name, size in axes.given(given).items() if not name.endswith(MARK)}
+    return patterns.solve(own, equations), [axes.each_sizes(sizes) for sizes in by_part], lengths
+
+
+def _identity(rank: int) -> str:
+    axes = " ".join(f"axis{number}" for number in range(rank))
+    return f"{axes} -> {axes}"
+
+
+def _each_rank(each: str, right: Groups) -> int:
+    """Return how many axes a part has for `each`; an ellipsis takes all that there are."""
+    named = len(patterns.TOKEN.findall(each.partition("->")[0]))
+    return len(right) if "..." in each else named
+
+
+def _marked(each: str) -> str:
+    """Mark the axis names of `each`: they are not those of the first pattern, even where the names are equal."""
+    return re.sub(r"[A-Za-z_]\w*", lambda name: name[0] + MARK, each)
+
+
+def _cut(right: Groups, entering: Groups, count: int, drop: bool) -> list[Equation]:
+    """Return the equations between the axes before the cut into parts and those after it.
+
+    Raises ValueError.
+    """
+    after = [(), *entering] if drop else entering
+    if len(right) != len(after) or (count > 1 and not right):
+        raise ValueError(f"`rearrange` ends with {len(right)} axes, but `each` begins with {len(entering)}")
+    factors = [count] + [1] * (len(right) - 1)
+    return [Equation(left, factor, part) for left, factor, part in zip(right, factors, after, strict=False)]
+
+
+def _check_order(order: list[int], length: int) -> None:
+    if order and sorted(order) != list(range(length)):
+        raise ValueError(f"order {order} is no permutation of 0 to {length - 1}, the places along the first axis")
+
+
+def slices_of(text: str) -> tuple[slice, ...]:
+    """Return the slices of the first axes that a text such as "2:" or ":, 1:3" gives."""
+    ends = ([end.strip() for end in axis.split(":")] for axis in text.split(","))
+    return tuple(slice(*(int(end) if end else None for end in axis)) for axis in ends)
