@@ -3,27 +3,9 @@
 The models are those of tests/pairs/alarms_torch.py and its counterpart.
 """
 
-import itertools
-import json
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
+from judged import Judge, causes, judge_of
 
-from parity.pairs import file
-from parity.pairs.compare import compared
-from parity.results import CaseResult
-
-FOLDER = Path(__file__).parent / "pairs"
-PAIR = """
-[pair]
-name = "alarms"
-torch = "alarms_torch:{model}"
-keras = "alarms_keras:{model}"
-[inputs.x]
-shape = {shape}
-{more}
-"""
 VECTORS, SEQUENCES = [8, 6], [2, 5, 16]
 TARGET = "[inputs.target]\nshape = [8, 4]\n"
 TRAINED = '[train]\noptimizer = "{}"\nlearning_rate = 0.01\nsteps = 3\n'
@@ -32,7 +14,6 @@ RULE = '[[weights]]\ntorch = "scale"\nkeras = "scale"\n'
 LOSS = 'torch_loss = "alarms_torch:loss"\nkeras_loss = "alarms_keras:{}"\n'
 OWN = '[train]\ntorch_optimizer = "alarms_torch:Adaptive"\nkeras_optimizer = "alarms_keras:{}"\nsteps = {}\n'
 GELU = '[[expect]]\ncause = "constant.precision"\nwhere = "*.act"\nreason = "TensorFlow holds it in float32"\n'
-Judge = Callable[..., CaseResult]
 
 # model, shape, the rest of the file, arguments of the fault in Keras's model
 ROWS = {
@@ -51,23 +32,7 @@ FAULTY_FILE = {
 
 @pytest.fixture(scope="module")
 def judge(backends, tmp_path_factory) -> Judge:
-    """`judge(model, shape, the rest of the file, both=..., arguments of Keras's builder)`: the pair judged."""
-    numbers = itertools.count()
-
-    def judged(model: str, shape: list[int], more: str = "", both: dict | None = None, **changes) -> CaseResult:
-        folder = tmp_path_factory.mktemp(f"alarms{next(numbers)}")
-        path = folder / "alarms.toml"
-        path.write_text(PAIR.format(model=model, shape=shape, more=more))
-        overrides = [f"pair.kwargs.{name}={json.dumps(value)}" for name, value in (both or {}).items()]
-        overrides += [f"pair.keras_kwargs.{name}={json.dumps(value)}" for name, value in changes.items()]
-        pair = file.load(path, overrides)._replace(search=[str(FOLDER)])
-        return compared(pair, backends, folder, varied=False)
-
-    return judged
-
-
-def causes(result: CaseResult) -> list[tuple[str, str]]:
-    return [(cause["id"], cause["where"]) for cause in result.causes]
+    return judge_of("alarms", backends, tmp_path_factory)
 
 
 @pytest.mark.parametrize("row", ROWS)

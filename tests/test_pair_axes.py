@@ -3,52 +3,17 @@
 The models are those of tests/pairs/axes_torch.py and its counterpart.
 """
 
-import itertools
-import json
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
+from judged import Judge, causes, judge_of
 
-from parity.pairs import file
-from parity.pairs.compare import compared
-from parity.results import CaseResult
-
-FOLDER = Path(__file__).parent / "pairs"
-PAIR = """
-[pair]
-name = "axes"
-torch = "axes_torch:{model}"
-keras = "axes_keras:{model}"
-[inputs.x]
-shape = {shape}
-{layout}
-"""
 SIZES = (16, 32, 48, 64)
 IMAGES, SEQUENCES = 'keras_layout = "n c h w -> n h w c"', 'keras_layout = "n c t -> n t c"'
 PADDING = {"conv": "conv2d.padding", "max": "max_pool.padding", "transposed": "conv_transpose.padding"}
-Judge = Callable[..., CaseResult]
 
 
 @pytest.fixture(scope="module")
 def judge(backends, tmp_path_factory) -> Judge:
-    """`judge(model, shape, layout, both={...}, keras arguments)`: the pair recorded and judged."""
-    numbers = itertools.count()
-
-    def judged(model: str, shape: list[int], layout: str = "", both: dict | None = None, **changes) -> CaseResult:
-        folder = tmp_path_factory.mktemp(f"axes{next(numbers)}")
-        path = folder / "axes.toml"
-        path.write_text(PAIR.format(model=model, shape=shape, layout=layout))
-        overrides = [f"pair.kwargs.{name}={json.dumps(value)}" for name, value in (both or {}).items()]
-        overrides += [f"pair.keras_kwargs.{name}={json.dumps(value)}" for name, value in changes.items()]
-        pair = file.load(path, overrides)._replace(search=[str(FOLDER)])
-        return compared(pair, backends, folder, varied=False)
-
-    return judged
-
-
-def causes(result: CaseResult) -> list[tuple[str, str]]:
-    return [(cause["id"], cause["where"]) for cause in result.causes]
+    return judge_of("axes", backends, tmp_path_factory)
 
 
 @pytest.mark.parametrize("size", SIZES)
