@@ -93,7 +93,8 @@ def compared(
         return subject.recorded(side, scratch / subject.case.name, folder)
 
     wanted = [
-        (subject, [side for side in runner.sides if side.name in golden[subject.case.name]]) for subject in chosen
+        (subject, [side for side in subject.able(runner.sides) if side.name in golden[subject.case.name]])
+        for subject in chosen
     ]
     for subject, answers in _recordings(wanted, record, runner.at_once):
         name = subject.case.name
@@ -113,7 +114,7 @@ def update(folder: Path, chosen: Sequence[Subject], runner: Runner) -> list[Answ
         def record(subject: Subject, side: Side) -> Answer:
             return subject.recorded(side, Path(scratch) / subject.case.name)
 
-        wanted = [(subject, runner.sides) for subject in chosen]
+        wanted = [(subject, subject.able(runner.sides)) for subject in chosen]
         for subject, answers in _recordings(wanted, record, runner.at_once):
             for side, answer in answers.items():
                 name = f"{subject.case.name}/{side}"

@@ -44,7 +44,13 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
         raise BackendError(absent)
     python = cli.pythons(args)[args.backend]
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
-        chosen = [case for case in chosen if not _skipped(case, crowded(case, devices, cli.pythons(args)))]
+        chosen = [
+            case
+            for case in chosen
+            if not _skipped(
+                case, case.distribution.side_obstacle(args.backend) or crowded(case, devices, cli.pythons(args))
+            )
+        ]
         answers = {error.case: Answer(status="usage", message=str(error)) for error in wrong}
         for name, answer in answers.items():
             _tell(name, answer, args.out)

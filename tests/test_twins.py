@@ -147,6 +147,7 @@ ONE_SIDED = {
     "record/pair/creation.py": "PyTorch keeps modules in the order of their definition",
     "record/pair/first_call.py": "Keras's layers may make their weights in the first call",
     "record/pair/layers.py": "PyTorch itself names parameters and buffers",
+    "strategies/fsdp.py": "Keras on TensorFlow has nothing that shards parameters over devices and trains",
 }
 # What every strategy offers; its other parts are its framework's own means.
 INTERFACE = ("place", "train", "evaluate", "fit", "batches")

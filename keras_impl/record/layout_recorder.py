@@ -1,7 +1,6 @@
 """The layout recorder: on which devices one training step ran, as TensorFlow reports it, and where the state lies."""
 
 import functools
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,7 +13,7 @@ from keras_impl.record import tree
 from keras_impl.record.canonical import Replica, module_path
 from keras_impl.strategies.tensor_parallel import RowParallel, SplitDropout
 from parity.config import schema
-from parity.trace.layout import Layout
+from parity.trace.layout import Held, Layout, shards
 
 
 class LayoutRecorder:
@@ -61,17 +60,19 @@ class LayoutRecorder:
 
     def layout(self, case: schema.Case, replicas: Iterable[Replica]) -> Layout:
         """Return what was recorded, with the devices that hold each replica's state."""
-        parameters: dict[str, set[int]] = defaultdict(set)
-        slots: dict[str, set[int]] = defaultdict(set)
+        parameters: dict[str, Held] = {}
+        slots: dict[str, Held] = {}
         for replica in {id(replica.model): replica for replica in replicas}.values():
-            residents = replica.weights.residents()
-            for mapping, numbers in zip(residents, (parameters, slots), strict=True):
-                for name, names in mapping.items():
-                    numbers[name].update(devices.number(device) for device in names)
+            for found, known in zip(replica.weights.held(), (parameters, slots), strict=True):
+                for name, held in found.items():
+                    before = known.get(name, Held([], held.whole))
+                    known[name] = Held(before.pieces + held.pieces, held.whole)
+        names = devices.physical(case.devices)
         return Layout(
-            devices=devices.physical(case.devices),
-            parameters={name: sorted(held) for name, held in parameters.items()},
-            optimizer_state={name: sorted(held) for name, held in slots.items()},
+            devices=names,
+            parameters={name: held.devices for name, held in parameters.items()},
+            optimizer_state={name: held.devices for name, held in slots.items()},
+            shards=shards(parameters | slots, len(names)),
             **self.evidence._asdict(),
             replicas=case.replicas,
         )

@@ -5,6 +5,7 @@ layers like the attributes of the PyTorch models. The rules below say once per k
 of PyTorch's parameters, and how their axes move.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -13,11 +14,13 @@ import numpy as np
 import tensorflow as tf
 from einops import rearrange
 
+from keras_impl.instruments import devices
 from keras_impl.models.transformer import MultiheadAttention
 from keras_impl.record import tree
 from keras_impl.record.canonical import module_path
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel
 from parity.core.arrays import Floats
+from parity.trace.layout import Held
 from parity.trace.tensorfile import CODES
 
 
@@ -159,11 +162,11 @@ class Weights:
             if all(id(variable) in values for variable in weight.variables):
                 yield weight.name, weight.canonical([values[id(variable)] for variable in weight.variables])
 
-    def residents(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-        """Return the devices that hold each parameter and each slot, by TensorFlow's device names."""
+    def held(self) -> tuple[dict[str, Held], dict[str, Held]]:
+        """Return which devices hold each parameter and each slot."""
         trained = _weights(self.model, trainable=True)
-        parameters = {weight.name: self._devices(weight.variables) for weight in trained}
-        slots = {f"{weight.name}.{slot}": self._devices(held) for weight, slot, held in self._slots()}
+        parameters = {weight.name: self._held(weight.variables) for weight in trained}
+        slots = {f"{weight.name}.{slot}": self._held(held) for weight, slot, held in self._slots()}
         return parameters, slots
 
     def _slots(self) -> Iterator[tuple[Weight, str, list[keras.Variable]]]:
@@ -176,8 +179,15 @@ class Weights:
     def _values(self, variables: list[keras.Variable]) -> list[tf.Tensor]:
         return [tf.convert_to_tensor(self._copies(variable)[self.copy_index]) for variable in variables]
 
-    def _devices(self, variables: list[keras.Variable]) -> list[str]:
-        return [copy.device for variable in variables for copy in self._copies(variable)]
+    def _held(self, variables: list[keras.Variable]) -> Held:
+        """Return where the copies of variables are that together are one tensor in torch."""
+        sizes = [math.prod(variable.shape) for variable in variables]
+        copies = [
+            (devices.number(copy.device), size)
+            for variable, size in zip(variables, sizes, strict=True)
+            for copy in self._copies(variable)
+        ]
+        return Held([(device, size) for device, size in copies if device is not None], sum(sizes))
 
     def _copies(self, variable: keras.Variable) -> tuple[tf.Variable, ...]:
         """Return the variable's copies, one per replica of this process; without a strategy, the variable alone."""

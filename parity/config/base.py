@@ -74,6 +74,8 @@ class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
         averages_gradients: whether PyTorch reduces gradients to their mean, so that losses are scaled by the ranks.
         reduces_itself: whether the training program reduces the gradients, rather than the framework.
         samples_by_rank: whether each rank draws its own samples by a DistributedSampler.
+        shards_parameters: whether each rank of PyTorch keeps only a shard of every parameter between the passes.
+        keras_obstacle: why Keras on TensorFlow cannot train by it, or "".
     """
 
     devices: Positive
@@ -87,11 +89,18 @@ class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
     averages_gradients: ClassVar[bool] = False
     reduces_itself: ClassVar[bool] = False
     samples_by_rank: ClassVar[bool] = False
+    shards_parameters: ClassVar[bool] = False
+    keras_obstacle: ClassVar[str] = ""
 
     @property
     def used_devices(self) -> int:
         """Return the number of logical devices that the training uses."""
         return self.devices if self.is_distributed else 1
+
+    @property
+    def has_dtensors(self) -> bool:
+        """Return whether PyTorch's ranks hold parts of tensors as DTensors."""
+        return self.is_sharded or self.shards_parameters
 
     @property
     def replicas(self) -> int:
@@ -147,6 +156,10 @@ class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
     def device_obstacle(self) -> str:
         """Return why it cannot run on the number of devices, or ""."""
         return ""
+
+    def side_obstacle(self, backend: str) -> str:
+        """Return why a backend cannot train by it at all, or ""."""
+        return self.keras_obstacle if backend == "keras" else ""
 
     def processes(self, backend: str) -> int:
         """Return in how many processes (ranks) a backend runs it."""

@@ -24,6 +24,7 @@ Name = Literal[
     "hybrid",
     "branch_parallel",
     "tensor_parallel",
+    "fsdp",
 ]
 Schedule = Literal["gpipe", "1f1b"]
 
@@ -196,6 +197,20 @@ class TensorParallel(Accumulating, frozen=True, tag="tensor_parallel"):
         return model.has_linear_pairs
 
 
+class FSDP(Accumulating, frozen=True, tag="fsdp"):
+    """Fully sharded data parallelism: every rank keeps a shard of each parameter, gradient and optimizer slot."""
+
+    has_ranks = True
+    is_replicated = True
+    averages_gradients = True
+    shards_parameters = True
+    keras_obstacle = (
+        "nothing of Keras on TensorFlow shards parameters over devices and trains: keras.distribution only places "
+        "whole variables there, MirroredStrategy copies every variable to every device, and Keras 3 does not run under "
+        "ParameterServerStrategy"
+    )
+
+
 Strategy = (
     Single
     | RoundRobin
@@ -207,6 +222,7 @@ Strategy = (
     | Hybrid
     | BranchParallel
     | TensorParallel
+    | FSDP
 )
 
 

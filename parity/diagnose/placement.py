@@ -10,6 +10,7 @@ PLACEMENTS = {
     "replicas": "placement.replicas",
     "compute": "placement.layer",
     "parameters": "placement.parameters",
+    "shards": "placement.parameters",
     "backward": "placement.backward",
     "optimizer_state": "placement.optimizer_state",
 }

@@ -69,11 +69,21 @@ def _places(names: tuple[str, str], case: Case, left: Layout, right: Layout, rec
             if ours.get(name) != theirs.get(name):
                 devices = [_on(getattr(layout, aspect).get(name)) for layout in recorded]
                 yield f"{aspect}: {name}: {names[0]} {devices[0]}, {names[1]} {devices[1]}"
+        if aspect == "parameters":
+            yield from _shards(names, left, right)
         if aspect in ("compute", "backward") and case.distribution.is_distributed:
             yield from (
                 f"{aspect}: {name}: not observed on either side"
                 for name in sorted(_unobserved(left.parameters, ours, theirs))
             )
+
+
+def _shards(names: tuple[str, str], left: Layout, right: Layout) -> Iterator[str]:
+    """Yield a line for each parameter and slot that is cut in another way on the other side."""
+    for name in left.shards.keys() & right.shards.keys():
+        ours, theirs = (" + ".join(map(str, layout.shards[name])) for layout in (left, right))
+        if ours != theirs:
+            yield f"shards: {name}: {names[0]} {ours} elements, {names[1]} {theirs} elements"
 
 
 def _flows(names: tuple[str, str], left: Layout, right: Layout) -> Iterator[str]:

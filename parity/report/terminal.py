@@ -185,7 +185,7 @@ def _row(case: CaseResult, room: int) -> list[str]:
 
 def _layout(check: object) -> str:
     """Return the mark for a layout check: "=" equal, "≈" different as declared, "!" different."""
-    if not isinstance(check, LayoutCheck):
+    if not isinstance(check, LayoutCheck) or check.verdict == "skipped":
         return "-"
     return "!" if check.differences else "≈" if check.declared else "="
 

@@ -33,7 +33,8 @@ def crowded(case: Case, devices: Devices, pythons: dict[str, str]) -> str:
     NCCL needs a GPU for each rank. gloo does not, but it can neither send nor gather tensors on a GPU
     (docs.pytorch.org/docs/stable/distributed.html, "Backends").
     """
-    if devices.kind == "cpu" or not case.distribution.splits_model:
+    strategy = case.distribution
+    if devices.kind == "cpu" or not (strategy.splits_model or strategy.has_dtensors):
         return ""
     count = gpus(pythons)
     return f"{case.strategy} needs {devices.number} GPUs, this machine has {count}" if count < devices.number else ""

@@ -20,7 +20,7 @@ from parity.runtime.runner import Worker
 
 
 class Task:
-    """A training that both sides record, once; `users` are the numbers of the cases that need it."""
+    """A training that each side records once; `users` are the numbers of the cases that need it."""
 
     def __init__(self, case: Case, folder: Path, kept: bool) -> None:
         self.case = case
@@ -31,14 +31,17 @@ class Task:
         self._answers: dict[str, Future[Answer]] = {}
 
     def begin(self, sides: Sequence[Worker]) -> None:
-        """Begin to record on both sides, unless a case that needs the same training has done so."""
+        """Begin to record on the given sides, except on one where a case that needs the same training has done so."""
         with self._lock:
-            if not self._answers:
-                self._answers = {side.name: begun(partial(side.do, self._job(side.name))) for side in sides}
+            for side in sides:
+                if side.name not in self._answers:
+                    self._answers[side.name] = begun(partial(side.do, self._job(side.name)))
 
     def answers(self) -> dict[str, Answer]:
         """Wait for the recordings, which have begun, and return the answers by side. Raises MissingError."""
-        return {name: ended(answer) for name, answer in self._answers.items()}
+        with self._lock:
+            begun_so_far = dict(self._answers)
+        return {name: ended(answer) for name, answer in begun_so_far.items()}
 
     def _job(self, side: str) -> Job:
         return Job(case=self.case, runs=RUNS[side], folder=str((self.folder / side).absolute()))

@@ -66,7 +66,7 @@ def _cases(draw: Draw) -> Case:
         case = cases.resolve(name, table)
     except UsageError:  # the schema refuses this combination
         assume(False)
-    assume(not obstacle(case))
+    assume(not obstacle(case) and not case.distribution.keras_obstacle)
     return case
 
 

@@ -8,7 +8,7 @@ from parity.config.baseline import why_not
 from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.diagnose.diagnosis import examined
-from parity.results import Against, CaseResult, Report, error_kind, failed, worst
+from parity.results import Against, CaseResult, LayoutCheck, Report, error_kind, failed, worst
 from parity.runtime import resources
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.plan import Plan, Task
@@ -31,7 +31,7 @@ class BuiltIn(Subject):
 
     def compared(self, sides: Sequence[Worker], plan: Plan, report: Report) -> CaseResult:
         """Record and compare the case, and compare each side's distributed training with that on a single device."""
-        own, single = plan.begin(self.case, sides)
+        own, single = plan.begin(self.case, self.able(sides))
         answers, alone = own.answers(), single.answers() if single else {}
         try:
             result = self._failure(answers) or self._judged(own, single, alone, report)
@@ -56,8 +56,12 @@ class BuiltIn(Subject):
 
     def _judged(self, own: Task, single: Task | None, alone: Mapping[str, Answer], report: Report) -> CaseResult:
         """Return the verdict on what both sides have recorded. Raises TraceError."""
-        reference, candidate = Trace(own.folder / "torch"), Trace(own.folder / "keras")
-        note_environment(reference, candidate, report)
+        reference = Trace(own.folder / "torch")
+        if obstacle := self.case.distribution.side_obstacle("keras"):
+            note_environment([reference], report)
+            return self._on_torch_alone(reference, self._against(reference, single, alone), obstacle)
+        candidate = Trace(own.folder / "keras")
+        note_environment([reference, candidate], report)
         result = examined(reference, candidate).result
         result.case = self.case.name  # a trace that several cases share bears the name of only one of them
         if self.case.distribution.is_distributed:
@@ -65,6 +69,20 @@ class BuiltIn(Subject):
                 trace.backend: self._against(trace, single, alone) for trace in (reference, candidate)
             }
         result.verdict = worst([result.verdict, *(against.verdict for against in result.against_single.values())])
+        return result
+
+    def _on_torch_alone(self, trace: Trace, against: Against, obstacle: str) -> CaseResult:
+        """Return the result of a case that has no counterpart in Keras: torch against its own single device."""
+        layout = trace.manifest.layout
+        result = CaseResult(
+            case=self.case.name,
+            verdict="skipped" if against.skipped else against.verdict,
+            reason=against.skipped or against.reason,
+            checks={"layout": LayoutCheck(verdict="skipped", sides={trace.backend: layout})},
+            against_single={trace.backend: against, "keras": Against(skipped=obstacle)},
+            devices={trace.backend: layout.devices},
+        )
+        result.not_compared.append(f"keras is skipped, torch is compared with its own single device alone: {obstacle}")
         return result
 
     def _against(self, trace: Trace, single: Task | None, alone: Mapping[str, Answer]) -> Against:

@@ -49,7 +49,7 @@ def _compare(first: Trace, second: Trace, report: Report) -> CaseResult:
     reference, candidate = (second, first) if swapped else (first, second)
     for trace in (reference, candidate):
         check_steps(trace)
-    note_environment(reference, candidate, report)
+    note_environment([reference, candidate], report)
     if reference.backend == candidate.backend and reference.case != candidate.case:
         return across(reference, candidate)
     return judged(reference, candidate)

@@ -40,7 +40,7 @@ class UserPair(Subject):
         except UsageError as error:
             result = failed(self.case.name, error)
         if result.verdict != "error":
-            note_environment(Trace(folder / "torch"), Trace(folder / "keras"), report)
+            note_environment([Trace(folder / side) for side in ("torch", "keras")], report)
             if self._follow_up:
                 self._follow_up(self.file, result, sides, folder)
         if not plan.kept:

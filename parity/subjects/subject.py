@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError
@@ -12,6 +13,8 @@ from parity.runtime.plan import Plan
 from parity.runtime.runner import Worker
 from parity.trace.manifest import Trace
 from parity.verdict.traces import side_names
+
+S = TypeVar("S", bound=Worker)
 
 
 class Subject(ABC):
@@ -24,6 +27,10 @@ class Subject(ABC):
     case: Case
     flags: Sequence[str]
     keras_needs_torch: bool
+
+    def able(self, sides: Sequence[S]) -> list[S]:
+        """Return the sides that can run it: those without a reason against it in its strategy."""
+        return [side for side in sides if not self.case.distribution.side_obstacle(side.name)]
 
     @abstractmethod
     def compared(self, sides: Sequence[Worker], plan: Plan, report: Report) -> CaseResult:
@@ -53,7 +60,8 @@ class Subject(ABC):
             return Answer(status="usage", message=str(error))
 
 
-def note_environment(reference: Trace, candidate: Trace, report: Report) -> None:
-    """Note in the report what both traces were recorded with, unless a case before them has told."""
-    for name, trace in zip(side_names(reference, candidate), (reference, candidate), strict=True):
+def note_environment(traces: Sequence[Trace], report: Report) -> None:
+    """Note in the report what the traces of one or both sides were recorded with, unless a case before has told."""
+    names = side_names(*traces) if len(traces) > 1 else [traces[0].backend]
+    for name, trace in zip(names, traces, strict=True):
         report.environment.setdefault(name, {**trace.manifest.versions, **trace.manifest.environment})

@@ -3,8 +3,9 @@
 A layout describes the first training step, as observed while it ran, not as it was planned.
 """
 
-from collections.abc import Iterable
-from typing import Literal
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -29,18 +30,45 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     `devices`: the physical device of each logical device, followed by "(virtual)" if that one has no
     physical device of its own. `parameters`, `optimizer_state` (by `parameter.slot`), `compute`
-    (forward, by module) and `backward` (by module) map names to logical devices. `collectives` maps each
-    collective operation to the bytes that one rank or replica contributed to it.
+    (forward, by module) and `backward` (by module) map names to logical devices. `shards` maps each parameter and slot
+    that no device holds whole to the numbers of its elements on every device. `collectives` maps each collective
+    operation to the bytes that one rank or replica contributed to it.
     """
 
     devices: list[str]
     parameters: dict[str, Devices]
     optimizer_state: dict[str, Devices] = {}
+    shards: dict[str, list[int]] = {}
     compute: dict[str, Devices] = {}
     backward: dict[str, Devices] = {}
     transfers: list[Transfer] = []
     collectives: dict[str, int] = {}
     replicas: int = 1
+
+
+class Held(NamedTuple):
+    """The pieces of a tensor, each a device and the number of elements on it; `whole`: the elements of the tensor."""
+
+    pieces: list[tuple[int, int]]
+    whole: int
+
+    @property
+    def devices(self) -> Devices:
+        """Return the devices that hold a part of it; a device may have an empty piece."""
+        return sorted({device for device, size in self.pieces if size})
+
+
+def shards(tensors: Mapping[str, Held], devices: int) -> dict[str, list[int]]:
+    """Return the elements on each of the devices, of those tensors that no device holds whole."""
+    sizes: dict[str, Counter[int]] = {}
+    for name, held in tensors.items():
+        for device, size in held.pieces:
+            sizes.setdefault(name, Counter())[device] += size
+    return {
+        name: [counted[device] for device in range(devices)]
+        for name, counted in sizes.items()
+        if max(counted.values()) < tensors[name].whole
+    }
 
 
 def total(transfers: Iterable[Transfer]) -> list[Transfer]:
@@ -69,6 +97,13 @@ def merge(parts: list[Layout], staged: bool = False) -> Layout:
                 devices.setdefault(name, set()).update(seen)
         return {name: sorted(seen) for name, seen in devices.items()}
 
+    def added() -> dict[str, list[int]]:
+        sizes: dict[str, list[list[int]]] = {}
+        for part in parts:
+            for name, seen in part.shards.items():
+                sizes.setdefault(name, []).append(seen)
+        return {name: [sum(column) for column in zip(*rows, strict=True)] for name, rows in sizes.items()}
+
     alone = len(parts[0].devices) == 1  # a collective over a single device moves nothing
     operations = [] if alone else sorted({name for part in parts for name in part.collectives})
     stages = max(len(parts) // parts[0].replicas, 1) if staged else 1
@@ -76,6 +111,7 @@ def merge(parts: list[Layout], staged: bool = False) -> Layout:
         devices=parts[0].devices,
         parameters=united("parameters"),
         optimizer_state=united("optimizer_state"),
+        shards=added(),
         compute=united("compute"),
         backward=united("backward"),
         transfers=total(transfer for part in parts for transfer in part.transfers),

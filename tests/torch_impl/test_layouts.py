@@ -94,6 +94,20 @@ def test_tensor_parallel(record, devices):
     assert sizes == [(13, 7), (13, 7), (13, 5)]
 
 
+@pytest.mark.parametrize("devices", [1, 3])
+def test_shards(record, devices):
+    layout = record("simple_block", "fsdp", devices).manifest.layout
+    assert layout.compute == {name: list(range(devices)) for name in ("linear1", "relu", "linear2")}
+    if devices == 1:
+        assert layout.shards == layout.collectives == {}
+        return
+    # 19 and 5 rows in parts of at most 7 and 2.
+    assert layout.shards["linear1.weight"] == layout.shards["linear1.weight.momentum_buffer"] == [70, 70, 50]
+    assert layout.shards["linear2.weight"] == [2 * 19, 2 * 19, 19]
+    given = 7 * (10 + 1) + 2 * (19 + 1)  # elements of a rank's shards, the last ones padded
+    assert layout.collectives == {"all_gather": 2 * given * FLOAT, "reduce_scatter": 3 * given * FLOAT}
+
+
 def test_a_layer_elsewhere_is_seen(record):
     plain = record("linear_stack", "round_robin", 2).manifest.layout
     faulty = record("linear_stack", "round_robin", 2, fault="placement.layer").manifest.layout

@@ -9,18 +9,19 @@ from parity.config.shards import distributed_sampler
 
 STRATEGIES = {
     "linear_stack": ["round_robin", "send_recv", "pipeline", "hybrid"],
-    "simple_block": ["round_robin", "data_parallel", "ddp", "send_recv", "pipeline", "hybrid", "tensor_parallel"],
-    "two_linear": ["data_parallel", "ddp", "send_recv"],
+    "simple_block": ["round_robin", "data_parallel", "ddp", "send_recv", "pipeline", "hybrid", "tensor_parallel", "fsdp"],
+    "two_linear": ["data_parallel", "ddp", "send_recv", "fsdp"],
     "residual_block": ["round_robin", "branch_parallel", "send_recv", "pipeline"],
     "transformer": [
         "round_robin", "branch_parallel", "data_parallel", "ddp", "send_recv", "pipeline", "hybrid", "tensor_parallel",
+        "fsdp",
     ],
 }  # fmt: skip
 # Micro-batches of one size; batch norm sees the whole batch.
 WHOLE = {"pipeline": {"accumulate": 4, "data": {"batch": 12}}, "hybrid": {"accumulate": 2, "data": {"batch": 12}}}
 UNCUT = {"accumulate": 1}
 # Each replica and each micro-batch would draw dropout masks of its own.
-UNDROPPED = ("data_parallel", "ddp", "pipeline", "hybrid")
+UNDROPPED = ("data_parallel", "ddp", "pipeline", "hybrid", "fsdp")
 
 
 def changes(model, strategy):

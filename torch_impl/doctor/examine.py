@@ -101,7 +101,7 @@ def _machine(job: DoctorJob) -> Iterator[Evidence]:
     evidence.own_step = bool(job.case or job.step)
     evidence.devices = [f"cuda:{i}" for i in range(job.devices)]
     with contextlib.ExitStack() as stack:
-        if job.virtual and job.case and job.case.distribution.is_sharded:
+        if job.virtual and job.case and job.case.distribution.has_dtensors:
             # A tensor cannot be a DTensor and a VirtualTensor at once, so these ranks use the plain CPU.
             evidence.devices, evidence.physical = ["cpu"] * job.devices, ["CPU (process)"] * job.devices
         elif job.virtual:

@@ -20,7 +20,7 @@ from torch.nn.parallel import comm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from parity.trace.layout import Layout, Transfer, total
+from parity.trace.layout import Held, Layout, Transfer, shards, total
 from torch_impl.instruments.devices import Machine
 from torch_impl.instruments.virtual_devices import COPIES
 from torch_impl.record import calls
@@ -31,7 +31,13 @@ from torch_impl.record.weights import Weights
 COMM = {"scatter": "input", "broadcast_coalesced": "parameter", "gather": "output", "reduce_add_coalesced": "gradient"}
 # Ops of torch.distributed that move no data, or whose data is counted at the sender.
 UNNOTED = {"recv_", "recv_any_source_", "barrier", "wait_tensor", "monitored_barrier_", "_wrap_tensor_autograd"}
-NAMES = {"allreduce": "all_reduce", "allgather": "all_gather"}
+OUTPUT_FIRST = {"_allgather_base_", "_reduce_scatter_base_"}  # whose second argument is what a rank gives
+NAMES = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather",
+    "_reduce_scatter_base": "reduce_scatter",
+}
 
 
 class LayoutRecorder(TorchDispatchMode):
@@ -76,10 +82,13 @@ class LayoutRecorder(TorchDispatchMode):
 
     def layout(self, state: Weights) -> Layout:
         """Return what was recorded, with the devices that hold parameters and optimizer state now."""
+        parameters = {name: self._held(parts) for name, parts in state.trained.items()}
+        slots = {name: self._held(parts) for name, parts in state.slots()}
         return Layout(
             devices=self.machine.names,
-            parameters={name: self._residents(parts) for name, parts in state.trained.items()},
-            optimizer_state={name: self._residents(parts) for name, parts in state.slots()},
+            parameters={name: held.devices for name, held in parameters.items()},
+            optimizer_state={name: held.devices for name, held in slots.items()},
+            shards=shards(parameters | slots, len(self.machine.names)),
             compute={name: sorted(devices) for name, devices in self.compute.items()},
             backward={name: sorted(devices) for name, devices in self.backward.items()},
             transfers=total(self.transfers),
@@ -113,7 +122,8 @@ class LayoutRecorder(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if name in UNNOTED:
             return
-        size = sum(map(_bytes, filter(torch.is_floating_point, _tensors(args[0]))))
+        given = args[1] if name in OUTPUT_FIRST else args[0]
+        size = sum(map(_bytes, filter(torch.is_floating_point, _tensors(given))))
         if name == "send":
             source, target = dist.get_rank(), dist.get_global_rank(dist.ProcessGroup.unbox(args[1]), args[2])
             # Stages have the order of their ranks, so activations go up and gradients down.
@@ -175,10 +185,12 @@ class LayoutRecorder(TorchDispatchMode):
         indices = {self.machine.index(tensor) for tensor in _tensors(results) if tensor.is_floating_point()}
         return {index for index in indices if index is not None}
 
-    def _residents(self, parts: list[torch.Tensor]) -> list[int]:
-        """Return the devices of a tensor's parts; a rank may hold an empty part of a split tensor."""
+    def _held(self, parts: list[torch.Tensor]) -> Held:
+        """Return where a tensor's parts are, of a part that is split over the ranks the piece of this one."""
         local = [part.to_local() if isinstance(part, DTensor) else part for part in parts]
-        return sorted({self.machine.index(tensor) for tensor in local if tensor.numel()} - {None})
+        places = [(self.machine.index(tensor), tensor.numel()) for tensor in local]
+        pieces = [(device, size) for device, size in places if device is not None]
+        return Held(pieces, sum(part.numel() for part in parts))
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

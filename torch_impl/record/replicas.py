@@ -22,10 +22,10 @@ class Replicas:
         self.silent = self.sharded and rank > 0
         # Whether the gradients of each replica are recorded besides those that are applied.
         self.local = case.replicas > 1 or case.clip_norm is not None
-        # nn.DataParallel's replicas tell of their gradients themselves.
-        self.is_unreduced = self.local and not (self.gathered and case.replicas > 1)
-        # How many backward passes make up a step, and by how much a rank's loss is multiplied.
-        self.passes = 1 if self.gathered else case.accumulate
+        # nn.DataParallel's replicas tell of their gradients themselves; fully_shard shows none that is not reduced.
+        self.is_unreduced = self.local and not (self.gathered and case.replicas > 1) and not strategy.shards_parameters
+        # How often a step accumulates a gradient (fully_shard: once reduced), and what a rank's loss is multiplied by.
+        self.passes = 1 if self.gathered or strategy.shards_parameters else case.accumulate
         self.scale = case.replicas if strategy.averages_gradients else 1
 
     @property
