@@ -66,7 +66,7 @@ SAMPLES = {
     "test_standalone.py": ("wrong_number",),
     "test_variations.py": ("masked", "clamped", "dropping-", "that_a_variation_reaches", "json", "is_told"),
     "torch_impl/test_strategies.py": ("[3-", "variant", "local", "drift", "shards"),
-    "test_strategies.py": ("simple_block/tensor_parallel-3", "simple_block/send_recv-3"),
+    "test_strategies.py": ("simple_block/tensor_parallel-3", "simple_block/send_recv-3", "in_it_is_seen"),
 }
 
 

@@ -1,5 +1,6 @@
 """A clean built-in case has no findings, by any strategy, on either side; a profile can be read."""
 
+import itertools
 import json
 from typing import Any
 
@@ -40,8 +41,11 @@ def test_a_profile_is_what_perfetto_reads(number: int, backends: list[Backend], 
     assert sum(event.get("ph") == "X" for event in events) > 100
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("number", [0, 1], ids=["torch", "keras"])
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [*itertools.product((0, 1), CASES), (0, "simple_block/fsdp")],
+    ids=lambda value: ("torch", "keras")[value] if isinstance(value, int) else value,
+)
 def test_a_clean_case_has_no_findings(name: str, number: int, backends: list[Backend], tmp_path):
     found, seen = examined(backends[number], examination(name, timed=False), tmp_path / "seen")
     assert found == []

@@ -1,7 +1,18 @@
 """Every strategy on other numbers of devices than the default, and what its layout must show."""
 
+from pathlib import Path
+from typing import Any
+
+import msgspec
 import pytest
 from judged import passes_strict
+
+from parity.config import cases
+from parity.results import CaseResult, Report
+from parity.runtime.backend import Backend
+from parity.runtime.job import Answer, Job
+from parity.runtime.plan import Plan
+from parity.subjects.builtin import BuiltIn
 
 SMALL = {"steps": 2}
 SMALL_BLOCK = {"steps": 2, "model": {"out_channels": 4}, "data": {"size": 16, "batch": 6}}
@@ -49,3 +60,35 @@ def test_a_strategy_on_so_many_devices(run, name, devices, changes):
     result = run(name, {**changes, "devices": devices})
     assert passes_strict(result), result
     assert len(result.devices["torch"]) == len(result.devices["keras"]) == devices
+
+
+class Faulty:
+    """A side with a fault in its distributed trainings."""
+
+    def __init__(self, backend: Backend, fault: str) -> None:
+        self.name, self.folder = backend.name, backend.folder
+        self._backend, self._fault = backend, fault
+
+    def do(self, job: Any) -> Answer:
+        is_distributed = isinstance(job, Job) and job.case and job.case.distribution.is_distributed
+        return self._backend.do(msgspec.structs.replace(job, fault=self._fault) if is_distributed else job)
+
+
+def of_torch_alone(backends: list[Backend], folder: Path, fault: str = "") -> CaseResult:
+    case = cases.resolve("simple_block/fsdp", SMALL)
+    sides = [Faulty(backend, fault) for backend in backends]
+    return BuiltIn(case).compared(sides, Plan([case], folder, None), Report())
+
+
+def test_a_strategy_that_keras_does_not_have_is_compared_with_a_single_device(backends, tmp_path):
+    result = of_torch_alone(backends, tmp_path)
+    assert (result.verdict, list(result.devices)) == ("match", ["torch"])
+    assert result.against_single["torch"].compared > 20
+    assert "keras.distribution" in result.against_single["keras"].skipped
+    assert result.not_compared[0].startswith("keras is skipped")
+    assert result.checks["layout"].sides["torch"].shards["linear1.weight"] == [100, 100]
+
+
+def test_a_fault_in_it_is_seen(backends, tmp_path):
+    result = of_torch_alone(backends, tmp_path, "mse.reduction")
+    assert (result.verdict, result.reason) == ("diverged", "step 0, loss/loss: 0.0 bits")

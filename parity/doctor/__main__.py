@@ -142,7 +142,10 @@ def _programs(args: argparse.Namespace) -> Iterator[ExaminedProgram]:
         case_profile = profile and str(Path(profile) / case.name)
         job = DoctorJob(case=case, devices=count, virtual=virtual, profile=case_profile)
         for side, python in pythons.items():
-            yield ExaminedProgram(side, python, job)
+            if reason := case.distribution.side_obstacle(side):
+                print(f"{side} {case.name} is not examined: {reason}", file=sys.stderr)
+            else:
+                yield ExaminedProgram(side, python, job)
     specs = [inputs.parse(text) for text in args.input]
     if repeated := [name for name, count in Counter(spec.name for spec in specs).items() if count > 1]:
         raise UsageError(f"--input: two inputs have the name {repeated[0]!r}")

@@ -273,7 +273,7 @@ REFUSED: list[tuple[str, list[str], str]] = [
         (
             BLOCK,
             [f"strategy={strategy}", "accumulate=2", *more],
-            f"'branch_parallel' or 'tensor_parallel', received {strategy!r}; otherwise set accumulate = 1",
+            f"'branch_parallel', 'tensor_parallel' or 'fsdp', received {strategy!r}; otherwise set accumulate = 1",
         )
         for strategy, more in (("data_parallel", []), ("data_parallel", ["fit=true"]), ("all_reduce", []))
     ],

@@ -36,7 +36,7 @@ def test_other_devices_are_refused(text: str) -> None:
 
 
 IN_ONE_PROCESS = ("single", "round_robin", "data_parallel", "branch_parallel")
-A_RANK_PER_DEVICE = ("ddp", "all_reduce", "send_recv", "pipeline", "hybrid", "tensor_parallel")
+A_RANK_PER_DEVICE = ("ddp", "all_reduce", "send_recv", "pipeline", "hybrid", "tensor_parallel", "fsdp")
 
 
 @pytest.mark.parametrize("strategy", get_args(strategies.Name))

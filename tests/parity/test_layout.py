@@ -8,10 +8,11 @@ from layouts import SIDES, WHOLE, check, copied, moved, trace
 from msgspec.structs import replace
 from synthetic import small_case
 
+from parity.diagnose.placement import causes
 from parity.layout.compare import compare_layouts, differences
 from parity.layout.declared import DECLARED, Sides
 from parity.results import LayoutCheck
-from parity.trace.layout import Layout, merge, total
+from parity.trace.layout import Held, Layout, merge, shards, total
 from parity.trace.mapping import Mapping
 from parity.verdict.traces import compare
 
@@ -40,6 +41,7 @@ def test_the_parts_of_the_ranks_make_one_layout() -> None:
         devices=["a", "b"],
         parameters={"w": [0], "v": [0]},
         optimizer_state={"w.momentum": [0]},
+        shards={"w": [6, 0]},
         compute={"m": [0]},
         backward={"m": [0]},
         transfers=[copied("activation", 0, 1, 4)],
@@ -50,6 +52,7 @@ def test_the_parts_of_the_ranks_make_one_layout() -> None:
         devices=["a", "b"],
         parameters={"w": [1], "u": [1]},
         optimizer_state={"w.momentum": [1]},
+        shards={"w": [0, 4], "u": [0, 3]},
         compute={"m": [1], "n": [1]},
         backward={"m": [1]},
         transfers=[copied("activation", 0, 1, 6), copied("gradient", 1, 0, 4)],
@@ -60,6 +63,7 @@ def test_the_parts_of_the_ranks_make_one_layout() -> None:
         devices=["a", "b"],
         parameters={"w": [0, 1], "v": [0], "u": [1]},
         optimizer_state={"w.momentum": [0, 1]},
+        shards={"w": [6, 4], "u": [0, 3]},
         compute={"m": [0, 1], "n": [1]},
         backward={"m": [0, 1]},
         transfers=[copied("activation", 0, 1, 10), copied("gradient", 1, 0, 4)],
@@ -103,6 +107,29 @@ def test_one_process_that_holds_every_stage_has_seen_all(replicas: int) -> None:
 def test_what_a_device_gives_to_itself_is_no_collective(staged: bool) -> None:
     one = Layout(devices=["CPU"], parameters={"w": [0]}, collectives={"all_reduce": 8, "broadcast": 2})
     assert merge([one], staged) == replace(one, collectives={})
+
+
+def test_what_no_device_holds_whole_is_a_shard() -> None:
+    tensors = {
+        "whole": Held([(0, 8)], 8),
+        "copied": Held([(0, 8), (1, 8)], 8),
+        "packed": Held([(0, 4), (0, 4)], 8),
+        "of one rank": Held([(1, 5)], 8),
+        "cut": Held([(0, 3), (0, 2), (2, 3)], 8),
+        "empty here": Held([(0, 0)], 8),
+    }
+    assert shards(tensors, 3) == {"of one rank": [0, 5, 0], "cut": [5, 0, 3], "empty here": [0, 0, 0]}
+    assert [held.devices for held in tensors.values()] == [[0], [0, 1], [0], [1], [0, 2], []]
+
+
+def test_another_cut_is_a_difference_and_a_trace_without_cuts_has_none() -> None:
+    cut, other = (replace(WHOLE, shards={"linear1.weight": sizes}) for sizes in ([6, 2], [4, 4]))
+    case = small_case(devices=2, strategy="round_robin")
+    line = "shards: linear1.weight: torch 6 + 2 elements, keras 4 + 4 elements"
+    assert differences(SIDES, case, cut, other) == [line]
+    assert differences(SIDES, case, cut, cut) == differences(SIDES, case, cut, WHOLE) == []
+    (cause,) = causes(LayoutCheck(differences=[line]), SIDES, is_explained=False)
+    assert (cause["id"], cause["where"], cause["keras"]) == ("placement.parameters", "linear1.weight", "4 + 4 elements")
 
 
 # Two layouts

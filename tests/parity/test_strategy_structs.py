@@ -104,19 +104,22 @@ NUMBERS = {
     "hybrid": (4, 4, 2, 2),
     "branch_parallel": (4, 1, 1, 1),
     "tensor_parallel": (4, 4, 1, 1),
+    "fsdp": (4, 4, 4, 1),
 }
 # The strategies that answer yes.
 YES = {
     "is_distributed": set(NUMBERS) - {"single"},
-    "has_ranks": {"ddp", "all_reduce", "send_recv", "pipeline", "hybrid", "tensor_parallel"},
-    "is_replicated": {"data_parallel", "ddp", "all_reduce", "hybrid"},
-    "is_mirrored": {"data_parallel", "ddp", "all_reduce"},
+    "has_ranks": {"ddp", "all_reduce", "send_recv", "pipeline", "hybrid", "tensor_parallel", "fsdp"},
+    "is_replicated": {"data_parallel", "ddp", "all_reduce", "hybrid", "fsdp"},
+    "is_mirrored": {"data_parallel", "ddp", "all_reduce", "fsdp"},
     "is_gathered": {"data_parallel"},
     "is_chunked": {"data_parallel"},
     "is_staged": {"send_recv", "pipeline", "hybrid"},
     "is_sharded": {"tensor_parallel"},
+    "shards_parameters": {"fsdp"},
+    "has_dtensors": {"tensor_parallel", "fsdp"},
     "splits_model": {"send_recv", "pipeline", "hybrid", "tensor_parallel"},
-    "averages_gradients": {"ddp"},
+    "averages_gradients": {"ddp", "fsdp"},
     "reduces_itself": {"all_reduce", "hybrid"},
     "samples_by_rank": {"all_reduce"},
     "broadcasts_buffers": {"ddp"},
@@ -159,6 +162,12 @@ def test_an_option_is_the_answer_of_the_strategies_that_have_it(option: str) -> 
     assert not any(getattr(chosen(name), option) for name in NUMBERS)
 
 
+@pytest.mark.parametrize("name", NUMBERS)
+def test_only_fsdp_has_no_counterpart_in_keras(name: str) -> None:
+    assert chosen(name).side_obstacle("torch") == ""
+    assert bool(chosen(name).side_obstacle("keras")) == (name == "fsdp")
+
+
 def test_options_that_exclude_each_other_are_refused_by_the_strategy() -> None:
     assert strategies.Single(devices=1, micro_batches=2, fit=False).options_obstacle == ""
     assert "cannot accumulate" in strategies.Single(devices=1, micro_batches=2, fit=True).options_obstacle
@@ -176,6 +185,8 @@ def test_every_answer_is_listed_here() -> None:
         "loss_must_be_mean_because",
         "device_obstacle",
         "batch_obstacle",
+        "keras_obstacle",
+        "side_obstacle",
     }  # above, test_config.py, test_devices.py
     assert answers == set(YES) | others | refusals
 

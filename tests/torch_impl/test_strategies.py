@@ -9,7 +9,9 @@ from parity.config.shards import distributed_sampler
 
 STRATEGIES = {
     "linear_stack": ["round_robin", "send_recv", "pipeline", "hybrid"],
-    "simple_block": ["round_robin", "data_parallel", "ddp", "send_recv", "pipeline", "hybrid", "tensor_parallel", "fsdp"],
+    "simple_block": [
+        "round_robin", "data_parallel", "ddp", "send_recv", "pipeline", "hybrid", "tensor_parallel", "fsdp",
+    ],
     "two_linear": ["data_parallel", "ddp", "send_recv", "fsdp"],
     "residual_block": ["round_robin", "branch_parallel", "send_recv", "pipeline"],
     "transformer": [
