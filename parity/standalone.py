@@ -103,7 +103,7 @@ def main(package: str, backend: str, load: Callable[[], Side], argv: Sequence[st
     side = load()
     rank = side.rank()
     for case in cli.chosen_cases(args, devices):
-        if reason := obstacle(case):
+        if reason := case.distribution.side_obstacle(backend) or obstacle(case):
             raise UsageError(f"{case.name}: {reason}")
         if (ranks := case.distribution.processes(backend)) != rank.of:
             raise UsageError(f"{case.name} on {devices} needs {ranks} processes of {package}, received {rank.of}")
