@@ -20,6 +20,7 @@ from keras_impl.record import precision
 from parity.config.pair import Pair
 from parity.core.errors import BackendError, UsageError, nearest
 from parity.doctor.program import load
+from parity.pairs import structure
 
 CONTEXT = ("training", "mask")  # arguments of `call` that Keras fills in itself, unless an input has the name
 EMPTY = inspect.Parameter.empty
@@ -124,7 +125,8 @@ def _arguments(model: Any, what: str, given: list[Given]) -> tuple[list[Any], di
         return [_only(what, given)], {}
     parameters = inspect.signature(_function(model)).parameters
     filled = set(CONTEXT) - _nested(given).keys()
-    return _by_signature({k: v for k, v in parameters.items() if k not in filled}, what, given)
+    args, kwargs = _by_signature({k: v for k, v in parameters.items() if k not in filled}, what, given)
+    return structure.as_taken(_function(model), args, kwargs)
 
 
 def _structured(struct: Any, what: str, given: list[Given]) -> Any:
@@ -189,15 +191,7 @@ def _placed(
 
 
 def _nested(given: list[Given]) -> dict[str, Any]:
-    """Turn dotted names into nested dicts."""
-    tree: dict[str, Any] = {}
-    for name, _, value in given:
-        *outer, last = name.split(".")
-        branch = tree
-        for part in outer:
-            branch = branch.setdefault(part, {})
-        branch[last] = value
-    return tree
+    return structure.nested({name: value for name, _, value in given})
 
 
 def _check_explicit(what: str, given: list[Given], accepted: list[str]) -> None:

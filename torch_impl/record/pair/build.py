@@ -1,6 +1,5 @@
 """The user's PyTorch model: builds it with their function, and calls it with the pair's inputs."""
 
-import functools
 import inspect
 import itertools
 import textwrap
@@ -17,6 +16,7 @@ from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError, nearest
 from parity.core.names import MODEL
 from parity.doctor.program import load
+from parity.pairs import structure
 from torch_impl.instruments.source import line_of
 from torch_impl.record import precision, tree
 from torch_impl.record.promotion import promote_weights
@@ -108,16 +108,16 @@ def _arguments(model: nn.Module, pair: Pair, inputs: Inputs) -> tuple[list[Any],
     """Return the positional and keyword arguments with which forward gets the inputs.
 
     An input is passed by name if forward has an argument of its name, else in order. A forward with a single argument
-    gets several inputs as one dict.
+    gets several inputs as one dict, or as a tuple if it takes them apart as one.
     """
     parameters = inspect.signature(model.forward).parameters
-    given = _nested({pair.inputs[name].torch or name: x for name, x in inputs.items()})
+    given = structure.nested({pair.inputs[name].torch or name: x for name, x in inputs.items()})
     explicit = {pair.inputs[name].torch.partition(".")[0] for name in inputs} - {""}
     taken = {
         name for name, parameter in parameters.items() if parameter.kind not in (*GATHERING, Parameter.POSITIONAL_ONLY)
     }
     if len(given) > 1 and _takes_one(parameters, given, explicit):
-        return [given], {}
+        return structure.as_taken(model.forward, [given], {})
     if not any(parameter.kind == Parameter.VAR_KEYWORD for parameter in parameters.values()):
         _check(pair, explicit, taken)
     named = {name: x for name, x in given.items() if name in taken or name in explicit}
@@ -157,13 +157,4 @@ def _bound(pair: Pair, model: nn.Module, args: list[Any], kwargs: dict[str, Any]
             f"torch={pair.torch}: forward({takes}) cannot be given the inputs {names}: {error}; name arguments with "
             'torch = "..." in [inputs]'
         ) from None
-    return args, kwargs
-
-
-def _nested(named: dict[str, Any]) -> dict[str, Any]:
-    """Turn dotted names into nested dicts."""
-    tree: dict[str, Any] = {}
-    for name, value in named.items():
-        *folders, last = name.split(".")
-        functools.reduce(lambda branch, folder: branch.setdefault(folder, {}), folders, tree)[last] = value
-    return tree
+    return structure.as_taken(model.forward, args, kwargs)
