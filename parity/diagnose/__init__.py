@@ -4,7 +4,8 @@ Each topic has a file: it reads what it needs from the traces of both sides as i
 holds the formulas that the observation is held against (`Formula`). The topics are, in the order of a step:
 
 - initial_parameters.py (and initialisers.py), samples.py, inputs.py: what a step starts from;
-- forward.py: the modules, with one formula for each kind of layer in layers/, and wiring.py for what lies between them;
+- forward.py: the modules, with one formula for each kind of layer in layers/, and wiring.py and concatenation.py for
+  what lies between them;
 - losses.py, reductions.py, gradients.py: the loss and the gradients;
 - optimizers.py (with updates.py and optimizer_steps.py): the updates;
 - placement.py: the layout; layers/rounding.py: what only the low run does.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from parity.core.names import MODEL
-from parity.diagnose import wiring
+from parity.diagnose import concatenation, wiring
 from parity.diagnose.layers import LAYERS, call
 from parity.diagnose.place import around, number, plain
 from parity.diagnose.question import Question
@@ -45,5 +45,8 @@ def _between_modules(sides: Sides, tensor: Unequal, module: str) -> Question | N
         return None
     modules, key = sides.reference.modules, keys.key(tensor.kind, tensor.name)
     where = (around(module, modules) or MODEL) if tensor.kind == "input" else module
-    both = wiring.observe(sides, key, tensor.step or 0, tensor.replica)
+    step = tensor.step or 0
+    if joined := concatenation.observe(sides, key, step, tensor.replica):
+        return Question.of("activation", where, concatenation.FORMULA, joined, own_key=plain(key))
+    both = wiring.observe(sides, key, step, tensor.replica)
     return Question.of("activation", where, wiring.FORMULA, both, own_key=plain(key))

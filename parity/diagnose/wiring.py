@@ -1,10 +1,11 @@
-"""What a composite module computes between its submodules: which tensors it adds, and what it makes of the sum.
+"""What a composite module computes between its submodules: which tensors it adds or multiplies, and what follows.
 
 If the submodules of a composite agree and one of them still receives a different input, the composite itself differs:
 a shortcut is missing, a norm comes first, a positional encoding is added, another activation function is applied. The
 terms of the differing tensor are searched for among the tensors that were recorded before it.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -33,6 +34,8 @@ class Junction(NamedTuple):
         seen: the tensor itself, as `input`.
         names: the keys that stand for the same tensor as another one in the reference, with the first such key. As the
             reference does not tell which of them it takes, the candidate may take any.
+        broadcast: smaller tensors that were recorded before it, stretched to its shape, by key: several where they fit
+            its axes in several ways. A sum has at most one of them.
     """
 
     name: str
@@ -40,27 +43,29 @@ class Junction(NamedTuple):
     case: schema.Case
     seen: Mapping[str, Seen]
     names: Mapping[str, str] = {}
+    broadcast: Mapping[str, list[Array]] = {}
 
     def tensors(self, term: str) -> list[Array]:
         """Return the tensors that a term of the sum stands for, without repeats: several if it has several names."""
         own = [array for name, array in self.earlier.items() if self.names.get(name, name) == term]
+        own += self.broadcast.get(term, [])
         return [array for number, array in enumerate(own) if not any(np.array_equal(array, o) for o in own[:number])]
 
     @property
     def terms(self) -> list[str]:
         """Return the names of all terms that a sum may have, in the order in which they were recorded."""
-        return list(dict.fromkeys(self.names.get(name, name) for name in self.earlier))
+        return list(dict.fromkeys([*self.broadcast, *(self.names.get(name, name) for name in self.earlier)]))
 
 
 def observe(sides: Sides, key: str, step: int, replica: int) -> tuple[Junction | None, Junction | None]:
     """Return a tensor between modules on both sides, each with those of its shape that were recorded before it."""
     reference, candidate = (_recorded(side, key, step, replica) for side in sides.both)
-    names = _names(reference.earlier) if reference else {}
+    names = repeated(reference.earlier) if reference else {}
     return reference and reference._replace(names=names), candidate and candidate._replace(names=names)
 
 
-def _names(earlier: Mapping[str, Array]) -> dict[str, str]:
-    """Return, for each tensor that equals an earlier one, the name of the first such tensor."""
+def repeated(earlier: Mapping[str, Array]) -> dict[str, str]:
+    """Return, for each tensor that equals an earlier one, the name of the first such tensor, by name."""
     first: dict[bytes, list[str]] = {}
     names: dict[str, str] = {}
     for name, array in earlier.items():
@@ -74,15 +79,29 @@ def _names(earlier: Mapping[str, Array]) -> dict[str, str]:
 
 
 def _recorded(side: Side, key: str, step: int, replica: int) -> Junction | None:
-    value, earlier = side.value(key, step, replica), {}
+    value, earlier, broadcast = side.value(key, step, replica), {}, {}
     if value is None:
         return None
     for name, array in side.tensors(step, replica).items():
         if name == key:
             break
-        if array.shape == value.value.shape and array.dtype == value.value.dtype:
+        if array.dtype != value.value.dtype:
+            continue
+        if array.shape == value.value.shape:
             earlier[name] = array
-    return Junction(key, earlier, side.case, {"input": value})
+        elif stretched := list(_stretched(array, value.value.shape)):
+            broadcast[name] = stretched
+    return Junction(key, earlier, side.case, {"input": value}, broadcast=broadcast)
+
+
+def _stretched(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
+    """Yield a smaller tensor as views of a shape: its axes stand, in order, for axes of their lengths or of any."""
+    if array.size < 2 or array.ndim > len(shape):
+        return
+    for axes in itertools.combinations(range(len(shape)), array.ndim):
+        if all(size in (1, shape[axis]) for size, axis in zip(array.shape, axes, strict=True)):
+            others = tuple(axis for axis in range(len(shape)) if axis not in axes)
+            yield np.broadcast_to(np.expand_dims(array, others), shape)
 
 
 def _check(junction: Junction) -> None:
@@ -90,10 +109,12 @@ def _check(junction: Junction) -> None:
     require(shapes <= {_value(junction).shape}, "earlier tensors of the same shape")
 
 
-def _predict(junction: Junction, function: str, added: str, terms: tuple[str, ...], scale: float) -> dict[str, Array]:
+def _predict(
+    junction: Junction, function: str, added: str, operation: str, terms: tuple[str, ...], scale: float
+) -> dict[str, Array]:
     require(set(terms) <= set(junction.terms), "terms that were recorded before")
     choices_of_tensors = itertools.product(*map(junction.tensors, terms))
-    totals = [FUNCTIONS[function](_sum(tensors)) * scale for tensors in choices_of_tensors]
+    totals = [FUNCTIONS[function](_together(operation, tensors)) * scale for tensors in choices_of_tensors]
     if added == "position":
         totals = [_with_position(junction, total) for total in totals]
     value = _value(junction)
@@ -112,23 +133,28 @@ def _with_position(junction: Junction, total: Array) -> Array:
 
 
 def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
-    """Yield the sets of earlier tensors whose sum gives the tensor, the smallest sets and latest tensors first.
+    """Yield the sets of earlier tensors whose sum or product gives the tensor, the smallest and latest first.
 
-    Sums are tried on a sample of the elements, since there are many pairs.
+    They are tried on a sample of the elements, since there are many pairs.
     """
     names = junction.terms[::-1]
     value = _value(junction)
     if settings["added"] == "position" or not value.size:
         yield from ((name,) for name in names)
         return
-    positions = np.random.default_rng(0).integers(0, value.size, min(PROBES, value.size))
-    target = value.reshape(-1)[positions]
-    probes = {name: [array.reshape(-1)[positions] for array in junction.tensors(name)] for name in names}
+    drawn = np.random.default_rng(0).integers(0, value.size, min(PROBES, value.size))
+    positions = np.unravel_index(drawn, value.shape)
+    target = value[positions]
+    probes = {name: [array[positions] for array in junction.tensors(name)] for name in names}
+    whole = {junction.names.get(name, name) for name in junction.earlier}
     function: Callable[[Array], Array] = FUNCTIONS[settings["function"]]
     close = NEAR * float(np.abs(target).max(initial=0.0))
     for count in range(1, MOST_TERMS + 1):
         for terms in itertools.combinations(names, count):
-            totals = [function(_sum(tensors)) for tensors in itertools.product(*(probes[term] for term in terms))]
+            if not any(term in whole for term in terms):
+                continue
+            chosen = itertools.product(*(probes[term] for term in terms))
+            totals = [function(_together(settings["operation"], tensors)) for tensors in chosen]
             scaled = [total * factor for total in totals for factor in (1.0, solve.scale(total, target) or 1.0)]
             if any(np.abs(total - target).max(initial=0.0) <= close for total in scaled):
                 yield tuple(reversed(terms))
@@ -152,13 +178,14 @@ def _scales(junction: Junction, settings: Settings) -> Iterator[float]:
     """Yield the factor that the sum is multiplied by."""
     yield 1.0
     require(settings["terms"] is not UNSET, "terms")
-    unscaled = _predict(junction, settings["function"], "nothing", settings["terms"], 1.0)["input"]
+    alone = {**settings, "added": "nothing", "scale": 1.0}
+    unscaled = _predict(junction, **alone)["input"]
     if (scale := solve.scale(unscaled, _value(junction))) is not None:
         yield scale
 
 
-def _sum(tensors: Iterable[Array]) -> Array:
-    return np.asarray(np.sum(list(tensors), axis=0))
+def _together(operation: str, tensors: Iterable[Array]) -> Array:
+    return functools.reduce(np.add if operation == "sum" else np.multiply, tensors)
 
 
 def _value(junction: Junction) -> Array:
@@ -170,6 +197,7 @@ FORMULA = Formula(
     (
         Trait("function", "activation.kind", choices(*FUNCTIONS)),
         Trait("added", "transformer.position", choices("nothing", "position")),
+        Trait("operation", "module.operation", choices("sum", "product")),
         Trait("terms", "module.wiring", _terms, _norm_order),
         Trait("scale", "module.scale", _scales),
     ),

@@ -105,3 +105,41 @@ def test_what_one_function_explains_on_both_sides_is_no_difference():
     assert found.same and not found.changes
     found = explain.compare(wiring.FORMULA, junction(ours[name], ours), junction(np.tanh(theirs[name]), theirs))
     assert [change.cause for change in found.changes] == ["activation.kind"]
+
+
+EMBEDDED = draw(size=(5, 8))  # of words and features, the same for every sample
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "found"),
+    [
+        (X + ATTENDED, X * ATTENDED, ["module.operation"]),
+        (X * ATTENDED, ATTENDED, ["module.wiring"]),
+        (X * ATTENDED, X * EARLIER["layer.linear"], ["module.wiring"]),
+        (X + EMBEDDED[:, None], X * EMBEDDED[:, None], ["module.operation"]),
+        (ATTENDED + EMBEDDED[:, None], X + EMBEDDED[:, None], ["module.wiring"]),
+        (X * EMBEDDED[:, None], X * EMBEDDED[:, None], []),
+    ],
+)
+def test_products_and_tensors_that_are_broadcast(reference, candidate, found):
+    stretched = {"time": [np.broadcast_to(EMBEDDED[:, None], SHAPE)]}
+    both = [junction(value)._replace(broadcast=stretched) for value in (reference, candidate)]
+    explained = explain.compare(wiring.FORMULA, *both)
+    assert [change.cause for change in explained.changes] == found and explained.same == (not found)
+
+
+@pytest.mark.parametrize(
+    ("smaller", "shape", "ways"),
+    [
+        ((2, 3), (2, 3, 4, 5), 1),
+        ((3,), (2, 3, 3), 2),
+        ((2, 1, 4), (2, 3, 4), 1),
+        ((7,), (2, 3), 0),
+        ((1, 1), (2, 3), 0),
+    ],
+)
+def test_how_a_smaller_tensor_fits(smaller, shape, ways):
+    array = draw(size=smaller)
+    views = list(wiring._stretched(array, shape))
+    assert len(views) == ways and all(view.shape == shape for view in views)
+    assert all(set(view.flat) == set(array.flat) for view in views)
