@@ -39,7 +39,7 @@ def examine(job: DoctorJob) -> None:
     rank = devices.rank()
     files = Files(Path(job.folder), rank.number)
     files.answer_where()
-    torch.manual_seed(0)
+    torch.manual_seed(rank.number)  # ranks that are to start alike must see to it themselves, as under torchrun
     with _machine(job) as evidence:
         with Building() as building, building_errors(source.line_of):
             program = _program(job, evidence)

@@ -33,7 +33,7 @@ class Observer:
         self.calls = Calls(model, building, self.origins)
         cuts = Cuts(self.calls, self.origins)
         self.training = Training(model, building, self.calls, self.origins, cuts)
-        self.ops = Ops(self.calls, self.origins, devices, cuts, self.training.graphs)
+        self.ops = Ops(self.calls, self.origins, devices, cuts, self.training.graphs, self.training.replicas)
         self.below = AtenObserver(self.calls, self.origins)
 
     @contextmanager

@@ -69,6 +69,19 @@ class Broadcast(Occurrence):
     squeezed: Code | None = None
 
 
+class Dropped(Occurrence):
+    """A call of a dropout function that dropped values although the module that called it was in eval mode.
+
+    Attributes:
+        rate: the share of the values that it dropped.
+        mended: the line in which the module's mode decides.
+    """
+
+    function: str
+    rate: float
+    mended: Code | None = None
+
+
 class InPlace(Fact):
     """An op that changed a tensor that is part of a graph.
 

@@ -1,5 +1,6 @@
 """The rules, which turn evidence into findings: `findings` applies all of them, `hanging` those for ranks that wait."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -18,6 +19,7 @@ from parity.doctor.rules import (
     modes,
     placement,
     pretended,
+    replicas,
     shapes,
     strays,
     syncs,
@@ -58,7 +60,6 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     learning.unused_ddp,
     learning.send_without_backward,
     learning.zero_gradient,
-    updates.no_optimizer,
     updates.frozen,
     updates.not_cleared,
     updates.not_normalised,
@@ -73,6 +74,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     losses.shuffled_apart,
     modes.in_eval,
     modes.in_train,
+    modes.dropout,
     shapes.sequence_first,
     shapes.loss_broadcast,
     shapes.class_axis,
@@ -100,13 +102,13 @@ def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] 
     """
     by_key: dict[tuple[str, str, str], tuple[Finding, list[int]]] = {}
     for evidence in ranks:
-        for finding in _of_rank(evidence):
+        for finding in _of_rank(evidence, ranks):
             key = (finding.id, finding.where, finding.source)
             by_key.setdefault(key, (finding, []))[1].append(evidence.rank)
     for finding, on_ranks in by_key.values():
         if len(on_ranks) < len(ranks):
             finding.message += f" On rank {', '.join(map(str, on_ranks))} only."
-    found = [finding for finding, _ in by_key.values()]
+    found = [*(finding for finding, _ in by_key.values()), *replicas.apart(ranks, logs)]
     return sorted(_with_cause(ranks, found, hanging(logs, waiting)), key=_order)
 
 
@@ -124,13 +126,13 @@ def _with_cause(ranks: list[Evidence], found: list[Finding], unmatched: list[Fin
     return found + unmatched
 
 
-def _of_rank(evidence: Evidence) -> list[Finding]:
+def _of_rank(evidence: Evidence, ranks: Sequence[Evidence]) -> list[Finding]:
     """Return the findings of a rank, each once, without those that another finding explains."""
     by_key: dict[tuple[str, str, str], Finding] = {}
-    for rule in RULES:
-        for finding in rule(evidence):
-            finding.side = evidence.side
-            by_key.setdefault((finding.id, finding.where, finding.source), finding)
+    of_rules = itertools.chain.from_iterable(rule(evidence) for rule in RULES)
+    for finding in itertools.chain(of_rules, updates.no_optimizer(evidence, ranks)):
+        finding.side = evidence.side
+        by_key.setdefault((finding.id, finding.where, finding.source), finding)
     return [finding for finding in by_key.values() if not any(_explains(cause, finding) for cause in by_key.values())]
 
 

@@ -1,20 +1,21 @@
 """Rules about what becomes of gradients: parameters without an optimizer, frozen ones, gradients that add up."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import backward_ran, grouped_by_module, make_finding, parameters, source_of
+from parity.doctor.rules.replicas import held_elsewhere
 
 
-def no_optimizer(evidence: Evidence) -> Iterator[Finding]:
-    """Report parameters with a gradient that no optimizer applies."""
+def no_optimizer(evidence: Evidence, ranks: Sequence[Evidence]) -> Iterator[Finding]:
+    """Report parameters of a rank with a gradient that no optimizer applies, on this rank or for it on another."""
     optimizers = [optimizer for step in evidence.steps for optimizer in step.optimizers if optimizer.stepped]
     if not evidence.own_step or not optimizers:
         return
-    held = {name for optimizer in optimizers for name in optimizer.parameters}
+    held = {name for optimizer in optimizers for name in optimizer.parameters} | held_elsewhere(evidence, ranks)
     reached = {gradient.parameter for step in evidence.steps for gradient in step.gradients if gradient.state != "none"}
     parts = grouped_by_module(reached - held, evidence)
     if not parts:
