@@ -62,6 +62,16 @@ def test_gradients_that_differ_are_named_at_the_update():
     assert "gradients that this line applies differ" in told(pair(gradient=-1.0))[0].message
 
 
+def test_the_fix_names_the_parameters_that_parted():
+    assert (
+        told(norms(weight=1.0))[0].fix == "for p in [model.encoder.bias]: dist.all_reduce(p.grad)  # before this line"
+    )
+    whole = pair(gradient=-1.0)
+    for each in whole:
+        each.weights = [weight for weight in each.weights if weight.name == WEIGHT]
+    assert told(whole)[0].fix.startswith("for p in model.parameters(): dist.all_reduce(p.grad)")
+
+
 def test_under_ddp_no_call_of_the_program_is_needed():
     ranks = pair(gradient=-1.0, distributed="ddp")
     (found,) = rules.findings(ranks, [[], []])
@@ -125,26 +135,31 @@ def test_a_step_that_failed_is_not_compared():
     assert told(ranks) == []
 
 
-def norms(first: float, second: float, sibling: float, *others: float) -> list[Evidence]:
-    """Two ranks with a bias that begins constant, a weight beside it, and perhaps a weight that stays the same."""
+def norms(weight: float, gradient: float = 2.0) -> list[Evidence]:
+    """Two ranks with a bias of zeros, which parts, and a weight of this value beside it; the first rank's is 1.
+
+    The decoder's weight is the same on both. The bias's gradient is 1 on the first rank.
+    """
     ranks = []
-    for number, (result, weight) in enumerate([(first, 1.0), (second, sibling)]):
-        marks = {WEIGHT: weight, **dict.fromkeys(["decoder.weight"] * len(others), 7.0)}
-        used = {BIAS: 0.0, **marks}
-        changes = [updated(BIAS, number + 1.0, result)]
-        ranks.append(rank(number, used, {**marks, BIAS: result}, changes))
+    for number, (value, given) in enumerate([(1.0, 1.0), (weight, gradient)]):
+        first = {BIAS: 0.0, WEIGHT: value, "decoder.weight": 7.0}
+        changes = [updated(BIAS, given, number + 0.1)]
+        ranks.append(rank(number, first, {**first, BIAS: number + 0.1}, changes))
         ranks[-1].steps[0].comparable.used[BIAS] = numbers(0.0, 0.0, constant=True)
     return ranks
 
 
 def test_zeros_are_no_replicas_beside_a_shard():
-    assert told(norms(0.1, 0.3, sibling=2.0)) == []
-    assert told(norms(0.1, 0.3, 2.0, 7.0)) == []
+    assert told(norms(weight=2.0)) == []
 
 
 def test_zeros_are_replicas_beside_a_replica():
-    assert one(norms(0.1, 0.3, sibling=1.0))[2:] == ("encoder", "train.py:9")
-    assert told(norms(0.1, 0.3, sibling=1.0))[0].message.startswith("encoder.bias was")
+    assert one(norms(weight=1.0))[2:] == ("encoder", "train.py:9")
+    assert told(norms(weight=1.0))[0].message.startswith("encoder.bias was")
+
+
+def test_zeros_with_the_same_gradient_are_replicas():
+    assert one(norms(weight=2.0, gradient=1.0))[2:] == ("encoder", "train.py:9")
 
 
 def test_constants_alone_say_nothing():
@@ -161,7 +176,7 @@ def sharded_optimizer(value: float) -> list[Evidence]:
         held = [WEIGHT, BIAS] if number == 0 else ["decoder.weight", "decoder.bias"]
         for seen in each.steps:
             seen.optimizers = [Optimizer(kind="Adam", source="train.py:2", parameters=held, stepped=True)]
-            for used in ([seen.comparable.used] if seen.comparable else []):
+            for used in [seen.comparable.used] if seen.comparable else []:
                 shared = ("decoder.weight", "decoder.bias", BIAS)
                 used.update({name: numbers(0.5) for name in shared})
     return ranks

@@ -8,12 +8,13 @@ activations on by sends and receives, as the stages of a pipeline do, are not co
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ranks import Collective
 from parity.doctor.evidence.replicas import Change, Comparable, Numbers
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import grouped, grouped_by_module, make_finding, source_of
+from parity.doctor.rules.facts import ModuleParameters, below, grouped, grouped_by_module, make_finding, source_of
 
 ROUNDING = 1e-3  # share of a change up to which two ranks may differ because they added up in another order
 PEERS = ("send", "recv")
@@ -21,7 +22,7 @@ PEERS = ("send", "recv")
 WHY = {
     "gradients": (
         "the gradients that this line applies differ between the ranks.",
-        "for p in {}.parameters(): dist.all_reduce(p.grad)  # before this line",
+        "for p in {}: dist.all_reduce(p.grad)  # before this line",
     ),
     "gradient": (
         "this line changes their gradients, which were the same on all ranks, in another way on each.",
@@ -29,11 +30,11 @@ WHY = {
     ),
     "update": (
         "this line makes another update on each rank, though the gradients are the same.",
-        "for p in {}.parameters(): dist.broadcast(p.data, src=owner)  # after this line",
+        "for p in {}: dist.broadcast(p.data, src=owner)  # after this line",
     ),
     "": (
         "no optimizer has changed them so.",
-        "for p in {}.parameters(): dist.broadcast(p.data, src=0)  # after the change",
+        "for p in {}: dist.broadcast(p.data, src=0)  # after the change",
     ),
 }
 DDP = (
@@ -116,26 +117,52 @@ def _of_group(members: list[Evidence]) -> Iterator[Finding]:
     if started_apart := [name for name in names if name in unlike and _share_gradients(changes[name])]:
         yield _started_apart(members[0], started_apart)
         return
-    replicas = _replicas(members[0], names, unlike, first[0])
+    replicas = _replicas(members[0], unlike, first[0], changes)
     apart = [name for name in replicas if _differ(first[0][name], [used[name] for used in last])]
     parted = [_cause(name, first[0][name], changes[name]) for name in apart]
     for group in grouped(parted, lambda each: (each.how, each.source)):
         yield _parted(members[0], group)
 
 
-def _replicas(evidence: Evidence, names: list[str], unlike: set[str], used: dict[str, Numbers]) -> list[str]:
+def _replicas(
+    evidence: Evidence, unlike: set[str], used: dict[str, Numbers], changes: dict[str, list[list[Change]]]
+) -> list[str]:
     """Return the parameters that the ranks have in common.
 
-    Ones or zeros alone, with which a norm or a bias begins, say nothing: they count if the ranks have other parameters
-    in common, and the module has none in which they differ.
+    Ones or zeros alone, with which a norm or a bias begins, say nothing: what counts for them is whether the ranks
+    once had the same gradient, or else have the parameters around them in common.
     """
-    alike = [name for name in names if name not in unlike]
+    alike = [name for name in changes if name not in unlike]
     if _in_ddp(evidence):
         return alike
-    if all(used[name].constant for name in alike):
-        return []
-    sharded = {name.rpartition(".")[0] for name in unlike}
-    return [name for name in alike if not used[name].constant or name.rpartition(".")[0] not in sharded]
+    informative = [name for name in changes if not used[name].constant]
+    common = set(informative) - unlike
+    return [
+        name
+        for name in alike
+        if name in common or _ever_shared(changes[name]) or common >= _around(name, informative) > set()
+    ]
+
+
+def _around(name: str, others: list[str]) -> set[str]:
+    """Return those of other parameters that are in the innermost module around a parameter that has any of them."""
+    module = name
+    while module != MODEL:
+        module = module.rpartition(".")[0] or MODEL
+        if found := {other for other in others if below(module, other)}:
+            return found
+    return set()
+
+
+def _ever_shared(by_rank: list[list[Change]]) -> bool:
+    """Return whether all ranks had the same gradient of a parameter at some time."""
+    together = zip(*([change.gradient for change in changes] for changes in by_rank), strict=False)
+    return any(_is_shared(list(gradients)) for gradients in together)
+
+
+def _is_shared(gradients: list[Numbers]) -> bool:
+    """Return whether gradients are the same, and say something."""
+    return all(each.norm and not each.constant for each in gradients) and _identical(gradients)
 
 
 def _changes(step: Comparable, name: str) -> list[Change]:
@@ -145,9 +172,7 @@ def _changes(step: Comparable, name: str) -> list[Change]:
 def _share_gradients(by_rank: list[list[Change]]) -> bool:
     """Return whether all ranks update a parameter with the same gradient, which only communication brings about."""
     updates = [[change.gradient for change in changes if change.what == "update"] for changes in by_rank]
-    gradients = [each[0] for each in updates if each]
-    informative = all(gradient.norm and not gradient.constant for gradient in gradients)
-    return len(gradients) == len(by_rank) and informative and _identical(gradients)
+    return all(updates) and _is_shared([gradients[0] for gradients in updates])
 
 
 def _identical(numbers: list[Numbers]) -> bool:
@@ -185,23 +210,32 @@ def _cause(name: str, before: Numbers, by_rank: list[list[Change]]) -> Parted:
 def _parted(evidence: Evidence, parted: list[Parted]) -> Finding:
     """Return the finding for parameters that were parted by the same line in the same way."""
     names, how, source = [each.name for each in parted], parted[0].how, parted[0].source
-    module = grouped_by_module(names, evidence)[0].module
+    parts = grouped_by_module(names, evidence)
     in_ddp = _in_ddp(evidence)
     why, fix = DDP if in_ddp and how == "gradients" else WHY[how]
     message = (
         f"{words.subject(names, 'was', 'were')} the same on all ranks in the first step, and not in the second: {why}"
     )
     severity: Severity = "error" if in_ddp or how in ("gradient", "update") else "warning"
-    source = source or source_of(evidence, module)
-    return make_finding(severity, "replicas.parted", module, source, message, fix.format(words.code(module)))
+    source = source or source_of(evidence, parts[0].module)
+    return make_finding(severity, "replicas.parted", parts[0].module, source, message, fix.format(_all_of(parts)))
 
 
 def _started_apart(evidence: Evidence, names: list[str]) -> Finding:
     """Return the finding for parameters that differ from the start, but are updated with the same gradients."""
-    module = grouped_by_module(names, evidence)[0].module
+    parts = grouped_by_module(names, evidence)
     message = (
         f"{words.subject(names, 'is', 'are')} updated with the same gradients on all ranks, but started with other "
         "values on each: no rank's model is the one that the gradients belong to."
     )
-    fix = f"for p in {words.code(module)}.parameters(): dist.broadcast(p.data, src=0)  # before the first step"
+    fix = f"for p in {_all_of(parts)}: dist.broadcast(p.data, src=0)  # before the first step"
+    module = parts[0].module
     return make_finding("error", "replicas.start", module, source_of(evidence, module), message, fix)
+
+
+def _all_of(parts: list[ModuleParameters]) -> str:
+    """Return the code for all parameters in these parts."""
+    if len(parts) == 1 and parts[0].whole:
+        return f"{words.code(parts[0].module)}.parameters()"
+    whole = [f"*{words.code(part.module)}.parameters()" for part in parts if part.whole]
+    return f"[{', '.join([*whole, *(words.code(name) for part in parts if not part.whole for name in part.names)])}]"

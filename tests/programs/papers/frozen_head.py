@@ -11,9 +11,9 @@ from torch.nn import functional
 class Transferred(nn.Module):
     def __init__(self):
         super().__init__()
-        self.stem = nn.Conv2d(3, 8, 3, bias=False)
+        self.stem = nn.Conv2d(3, 8, 3, bias=False)  # fault
         self.bn = nn.BatchNorm2d(8)
-        self.head = nn.Linear(8, 10)  # fault
+        self.head = nn.Linear(8, 10)
 
     def forward(self, images):
         return self.head(torch.relu(self.bn(self.stem(images))).mean((2, 3)))

@@ -1,7 +1,7 @@
-"""A model is cast after DistributedDataParallel has wrapped it: the hooks that average the gradients are lost.
+"""A model goes to the CPU and back after DistributedDataParallel has wrapped it: the gradients are averaged no more.
 
 DDP hangs its hooks on the parameters' gradient accumulators, which PyTorch makes anew when device or type changes
-(https://github.com/pytorch/pytorch/issues/104336; there the model goes to the CPU and back).
+(https://github.com/pytorch/pytorch/issues/104336).
 """
 
 import torch
@@ -23,15 +23,15 @@ def with_optimizer(model):
 def build():
     model, device = network()
     model = DistributedDataParallel(model, device_ids=[device.index])
-    model.double()  # for an evaluation in float64
-    model.float()
+    model.cpu()  # so that the GPU is free for something else
+    model.to(device)
     return with_optimizer(model)
 
 
 def build_right():
     model, device = network()
-    model.double()
-    model.float()
+    model.cpu()
+    model.to(device)
     return with_optimizer(DistributedDataParallel(model, device_ids=[device.index]))
 
 
