@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from doctor_evidence import evidence, step
 
 from parity.doctor import rules
@@ -48,7 +49,10 @@ def pair(second: float = 0.6, gradient: float = 1.0, start: float = 0.5, **field
 
 
 def told(ranks: list[Evidence], *calls: Collective) -> list[Finding]:
-    return [found for found in rules.findings(ranks, [list(calls or [REDUCED])] * 2) if found.id.startswith("replicas")]
+    """What is said if each rank makes those of the calls whose group it belongs to."""
+    made = calls or (REDUCED,)
+    logs = [[call for call in made if not call.group or each.rank in call.group] for each in ranks]
+    return [found for found in rules.findings(ranks, logs) if found.id.startswith("replicas")]
 
 
 def one(ranks: list[Evidence], *calls: Collective) -> tuple[str, str, str, str]:
@@ -119,6 +123,26 @@ def test_what_stays_the_same_is_no_finding():
 def test_rounding_is_no_finding():
     assert told(pair(second=0.4 + 1e-8)) == []
     assert told(pair(second=0.4 + 1e-3)) != []
+
+
+def test_numbers_that_explode_on_all_ranks_are_no_finding():
+    for second in (float("nan"), float("inf")):
+        ranks = pair(second=second)
+        ranks[0].steps[1].comparable.used[WEIGHT].mark = second
+        assert told(ranks) == []
+
+
+def test_ranks_are_compared_within_the_groups_that_communicate():
+    ranks = [each for _ in range(2) for each in pair(gradient=-1.0)]
+    for number, each in enumerate(ranks):
+        each.rank, each.ranks = number, 4
+    across, within = (
+        [msgspec.structs.replace(REDUCED, group=group) for group in groups]
+        for groups in ([[0, 2], [1, 3]], [[0, 1], [2, 3]])
+    )
+    assert told(ranks, *across) == []
+    assert "the same on ranks 0, 1 in the first step" in told(ranks, *within)[0].message
+    assert len(told(ranks, *within)) == 1
 
 
 def test_stages_of_a_pipeline_are_not_compared():

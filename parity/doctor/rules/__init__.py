@@ -17,9 +17,9 @@ from parity.doctor.rules import (
     learning,
     losses,
     modes,
+    parted,
     placement,
     pretended,
-    replicas,
     shapes,
     strays,
     syncs,
@@ -108,7 +108,11 @@ def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] 
     for finding, on_ranks in by_key.values():
         if len(on_ranks) < len(ranks):
             finding.message += f" On rank {', '.join(map(str, on_ranks))} only."
-    found = [*(finding for finding, _ in by_key.values()), *replicas.apart(ranks, logs)]
+    found = [finding for finding, _ in by_key.values()]
+    apart: dict[tuple[str, str, str], Finding] = {}
+    for finding in parted.apart(ranks, logs):
+        apart.setdefault((finding.id, finding.where, finding.source), finding)
+    found += apart.values()
     return sorted(_with_cause(ranks, found, hanging(logs, waiting)), key=_order)
 
 
