@@ -37,6 +37,7 @@ BUGS = [
     KnownBug("cleared_never", "learning.not_cleared", "", IMAGES),
     KnownBug("frozen_head", "learning.frozen", "stem", PHOTOS, severity="note"),
     KnownBug("eval_dropout", "mode.dropout", "attention", ["x=float32[2,6,16]"], severity="warning"),
+    KnownBug("same_augmentation", "input.repeated", "", ["x=float32[1]"], severity="warning"),
     KnownBug("early_optimizer", "learning.no_optimizer", "(model)", X),
     KnownBug("router_apart", "replicas.parted", "1.router", X, ranks=2, severity="warning"),
     KnownBug("norm_apart", "replicas.parted", "final_norm", ["ids=int64[2,8]<50"], ranks=2, severity="warning"),

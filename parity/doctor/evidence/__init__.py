@@ -11,7 +11,7 @@ from typing import Literal
 from parity.doctor.evidence.common import Fact
 from parity.doctor.evidence.functions import Eager, Retrace
 from parity.doctor.evidence.model import Module, Move, Weight
-from parity.doctor.evidence.ops import Broadcast, Call, Copy, Dropped, Failure, InPlace, NotFinite, Soft
+from parity.doctor.evidence.ops import Broadcast, Call, Copy, Dropped, Failure, InPlace, NotFinite, Repeated, Soft
 from parity.doctor.evidence.pretended import NotPretended
 from parity.doctor.evidence.replicas import Comparable
 from parity.doctor.evidence.training import Backward, Cut, Event, Gradient, Held, LossCall, Optimizer
@@ -34,6 +34,7 @@ class Step(Fact):
     losses: list[LossCall] = []
     broadcasts: list[Broadcast] = []
     dropped: list[Dropped] = []
+    repeated: list[Repeated] = []
     gradients: list[Gradient] = []
     backwards: list[Backward] = []
     optimizers: list[Optimizer] = []

@@ -82,6 +82,22 @@ class Dropped(Occurrence):
     mended: Code | None = None
 
 
+class Repeated(Occurrence):
+    """A batch of a data loader that is the same as an earlier one, which another of its workers made.
+
+    Attributes:
+        batch: its number, from 0.
+        first: the number of the earlier one.
+        workers: how many workers the loader has.
+        whole: whether each of them goes through an IterableDataset, and not the loader through a sampler.
+    """
+
+    batch: int
+    first: int
+    workers: int
+    whole: bool = False
+
+
 class InPlace(Fact):
     """An op that changed a tensor that is part of a graph.
 

@@ -44,6 +44,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     batches.copied_again,
     batches.not_contiguous,
     batches.not_pinned,
+    batches.repeated,
     copies.constant,
     copies.parameter,
     copies.implicit,

@@ -17,6 +17,7 @@ IDS = {
     "input.device": "an input is on another device than the model",
     "input.not_contiguous": "a large batch goes to a GPU and is not contiguous",
     "input.not_pinned": "a large batch goes to a GPU from memory that is not pinned",
+    "input.repeated": "the workers of a data loader return the same batches",
     "learning.clipped_in_vain": "gradients are clipped before the backward pass, or after the update",
     "learning.exploding": "an update makes the parameters many times as large, or not finite",
     "learning.frozen": "a whole part of the model is not trained",
