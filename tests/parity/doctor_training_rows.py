@@ -166,6 +166,11 @@ TRAINING_ROWS: list[Row] = [
         *("mode.dropout", "warning", "encoder", "model.py:9", "x = dropout(x, training=self.training)"),
         evidence(),
     ),
+    (
+        evidence(frozen_by_train=["encoder.weight", "encoder.bias"]),
+        *("learning.frozen_late", "warning", "encoder", "build.py:3", "model.train()"),
+        evidence(),
+    ),
     (drawn_twice(whole=True), "input.repeated", "warning", "", "train.py:4", "get_worker_info()", evidence()),
     (drawn_twice(), "input.repeated", "warning", "", "train.py:4", "torch.initial_seed()", evidence()),
     (dropped(), "mode.dropout", "warning", "encoder", "model.py:9", "F.dropout(", evidence()),

@@ -24,7 +24,7 @@ from torch_impl.doctor import built_in, users
 from torch_impl.doctor.observer import Observer
 from torch_impl.doctor.pretend import on_cpu, pretend
 from torch_impl.doctor.timing import timed
-from torch_impl.instruments import devices, source, values
+from torch_impl.instruments import devices, source, structure, values
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.collectives import Collectives
 
@@ -54,6 +54,7 @@ def examine(job: DoctorJob) -> None:
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, list(building.optimizers))
         evidence.moves = building.moves
+        evidence.frozen_by_train = structure.frozen_by_train(program.model)
         evidence.times += clock.result(evidence.physical[0])
     files.write(evidence)
     if job.timed and job.virtual and rank.of == 1:

@@ -84,6 +84,7 @@ class Evidence(Fact):
         moved: whether the model was built on the host and put on the first device by the doctor.
         later: what a step raised that was no longer observed.
         changed: whether all steps together changed any parameter that is to be trained; None if that is not known.
+        frozen_by_train: trained parameters that a train() of the model's own freezes when it is called after all steps.
         not_pretended: calls that virtual GPUs do not imitate, each once for each line.
         profile: the file to which the profile was written.
     """
@@ -103,6 +104,7 @@ class Evidence(Fact):
     steps: list[Step] = []
     later: Failure | None = None
     changed: bool | None = None
+    frozen_by_train: list[str] = []
     retraces: list[Retrace] = []
     eager: list[Eager] = []
     not_pretended: list[NotPretended] = []

@@ -62,6 +62,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     learning.send_without_backward,
     learning.zero_gradient,
     updates.frozen,
+    updates.frozen_late,
     updates.not_cleared,
     updates.not_normalised,
     training.no_step,

@@ -21,6 +21,7 @@ IDS = {
     "learning.clipped_in_vain": "gradients are clipped before the backward pass, or after the update",
     "learning.exploding": "an update makes the parameters many times as large, or not finite",
     "learning.frozen": "a whole part of the model is not trained",
+    "learning.frozen_late": "parameters are trained that the model's own train() would freeze",
     "learning.no_gradient": "no gradient reaches parameters that are to be trained",
     "learning.no_optimizer": "parameters with a gradient are in no optimizer",
     "learning.no_step": "an optimizer that never makes an update",

@@ -44,6 +44,17 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
         yield make_finding("note", "learning.frozen", still[0], source_of(evidence, still[0]), message, fix)
 
 
+def frozen_late(evidence: Evidence) -> Iterator[Finding]:
+    """Report parameters that the model's own train() freezes, in a program that trains them."""
+    names = evidence.frozen_by_train
+    if evidence.own_step and names and backward_ran(evidence):
+        trained = words.subject(names, "is", "are")
+        message = f"{trained} trained, which the model's own train() would prevent if it were called before."
+        where = grouped_by_module(names, evidence)[0].module
+        fix = "model.train()  # before the optimizer is made"
+        yield make_finding("warning", "learning.frozen_late", where, source_of(evidence, MODEL), message, fix)
+
+
 def not_cleared(evidence: Evidence) -> Iterator[Finding]:
     """Report gradients of the step before that are still there when the first backward pass of a step adds to them."""
     first, second = (*evidence.steps, Step(), Step())[:2]

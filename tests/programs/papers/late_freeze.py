@@ -31,7 +31,7 @@ def trained(model):
 
 
 def build():
-    return trained(Backbone(frozen_stages=2))
+    return trained(Backbone(frozen_stages=2))  # fault
 
 
 def build_right():
