@@ -40,6 +40,7 @@ SAMPLES = {
     "test_gpu.py": ("without_a_gpu",),
     "test_honest.py": ("simple_block", "clipping", "class", "micro-batches"),
     "test_isolation.py": ("imports_no_framework", "report/terminal"),
+    "test_known_bugs.py": ("where_it_is[router_apart]", "said[eval_dropout]", "by_comparison", "the_page_says"),
     "test_pair_accepting.py": ("layout", "not_looked_at"),
     "test_pair_alarms.py": ("right_ports[calls", "another_form", "[mask]", "no_order_of_norms"),
     "test_pair_axes.py": ("[conv-32", "steps_as_features"),

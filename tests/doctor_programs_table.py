@@ -102,6 +102,7 @@ PROGRAMS = [
     Faulty("torch", "graphed", "gpu.not_pretended", "", X),
     Faulty("torch", "ddp_cpu_input", "input.device", "0", X, devices=2, ranks=2),
     Faulty("torch", "ddp_unused_head", "learning.unused_ddp", "old_head", X, devices=2, ranks=2, placed=False),
+    Faulty("torch", "starts_apart", "replicas.start", "(model)", X, devices=2, ranks=2),
     Faulty(
         "torch",
         "two_stages",

@@ -24,6 +24,7 @@ SAME, STOPPED, FLOWS = "as on the other side", "stopped", "flows"
 WITH, WITHOUT = "has a gradient", "no gradient"
 # Factor of the previous step's gradient in this one, if one side did not set its gradients to zero.
 KEPT: Final = {"added to that of the step before": 1.0, "without that of the step before": -1.0}
+NOTHING: Final = 1e-9  # a smaller factor is what rounding leaves of a gradient that is zero
 # Kinds of tensors that exist before the backward pass of their step.
 BEFORE_BACKWARD: Final = ("sample", "input", "activation", "loss")
 
@@ -186,7 +187,7 @@ def _scales(gradient: Gradient, settings: Settings) -> Iterator[float]:
         return  # a reduction or clipping may have scaled it: reductions.py asks about those
     unscaled = _predict(gradient, **{**settings, "scale": 1.0})["gradient"]
     factor = solve.scale(unscaled, gradient.seen["gradient"].value)
-    if factor is not None:
+    if factor is not None and abs(factor) > NOTHING:
         yield factor
 
 

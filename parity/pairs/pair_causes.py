@@ -9,6 +9,7 @@ from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import Mapping
 
 SUM = "weights.sum"  # a torch weight that Keras holds only as part of a sum
+TIED = "weights.tied"  # a torch weight that Keras holds as several
 LAYOUT = "output.layout"  # an output's axes stand in another order
 VALUES = "buffer.values"  # values that both builders compute and that differ
 UNTOUCHED = "weight_decay.without_gradient"
@@ -20,6 +21,7 @@ def name_pair_causes(result: CaseResult, mapping: Mapping, reference: Trace, can
     """Add to a result the assumptions of the weight mapping and the causes that only a pair can have."""
     _report_assumptions(result, mapping)
     _name_sums(result, mapping)
+    _name_tied(result, mapping)
     _name_buffers(result, mapping)
     _name_exchange(result, mapping)
     _name_values(result, mapping)
@@ -69,6 +71,18 @@ def _name_sums(result: CaseResult, mapping: Mapping) -> None:
         if (entry := sums.get(str(cause["where"]))) and cause["id"] in UNMOVED:
             cause |= {"id": SUM, "torch": "moves each", "keras": "moves their sum"}
             cause["evidence"] = f"Keras has {' + '.join(entry.torch)} in one weight"
+
+
+def _name_tied(result: CaseResult, mapping: Mapping) -> None:
+    """Name the cause at a torch weight that Keras holds as several, such as a head's that is not tied to its embedding.
+
+    They start alike; each then moves by the gradient of its own use, where torch's moves by their sum.
+    """
+    copies = {entry.torch[0]: entry for entry in mapping.entries if entry.combine == "copy"}
+    for cause in result.causes:
+        if (entry := copies.get(str(cause["where"]))) and cause["id"] == UNKNOWN:
+            cause |= {"id": TIED, "torch": "one weight", "keras": f"{len(entry.keras)} weights"}
+            cause["evidence"] = f"Keras trains {' and '.join(entry.keras)}, each by a gradient of its own"
 
 
 def _name_buffers(result: CaseResult, mapping: Mapping) -> None:

@@ -7,6 +7,7 @@ from doctor_evidence import NAMES, Row, cut, evidence, gradients, place, step, t
 from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.ops import Dropped, Repeated
 from parity.doctor.evidence.training import Backward, Cut, Event, Held, LossCall, Optimizer
 
 WHOLE = {"encoder": "none", "decoder": "none"}
@@ -54,6 +55,18 @@ def grown(before: float, after: float, slower: Code | None = None) -> Evidence:
 
 def kept(**fields: Any) -> Evidence:
     return evidence(steps=[step(held=Held(place=place("", "train.py:9"), **fields))])
+
+
+def dropped(**fields: Any) -> Evidence:
+    """A dropout function in a module that is in eval mode."""
+    call = Dropped(function="dropout", rate=0.1, place=place("encoder", "model.py:9"), **fields)
+    return evidence(steps=[step(dropped=[call])])
+
+
+def drawn_twice(**fields: Any) -> Evidence:
+    """A batch of a data loader that another of its workers has made before."""
+    seen = Repeated(batch=3, first=2, workers=2, place=place("", "train.py:4"), **fields)
+    return evidence(steps=[step(repeated=[seen])])
 
 
 def cut_off(*cuts: Cut, **states: str) -> Evidence:
@@ -148,4 +161,17 @@ TRAINING_ROWS: list[Row] = [
         *("learning.no_gradient", "error", MODEL, "train.py:6", "cross_entropy(scores, labels)"),
         cut_off(WHOLE_NUMBERS),
     ),
+    (
+        dropped(mended=Code(source="model.py:9", fix="x = dropout(x, training=self.training)")),
+        *("mode.dropout", "warning", "encoder", "model.py:9", "x = dropout(x, training=self.training)"),
+        evidence(),
+    ),
+    (
+        evidence(frozen_by_train=["encoder.weight", "encoder.bias"]),
+        *("learning.frozen_late", "warning", "encoder", "build.py:3", "model.train()"),
+        evidence(),
+    ),
+    (drawn_twice(whole=True), "input.repeated", "warning", "", "train.py:4", "get_worker_info()", evidence()),
+    (drawn_twice(), "input.repeated", "warning", "", "train.py:4", "torch.initial_seed()", evidence()),
+    (dropped(), "mode.dropout", "warning", "encoder", "model.py:9", "F.dropout(", evidence()),
 ]

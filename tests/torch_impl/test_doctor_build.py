@@ -7,6 +7,7 @@ from torch import nn
 
 from parity.core.names import MODEL
 from torch_impl.doctor.pretend import pretend
+from torch_impl.instruments import structure
 from torch_impl.instruments.build import Building
 
 
@@ -146,3 +147,25 @@ def test_a_building_leaves_nothing_behind():
     before = [getattr(nn.Module, name) for name in names] + [torch.optim.Optimizer.__init__]
     built(Net)
     assert before == [getattr(nn.Module, name) for name in names] + [torch.optim.Optimizer.__init__]
+
+
+class Freezing(nn.Module):
+    """Its own train() freezes the first layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.first.requires_grad_(False)
+        return self
+
+
+def test_what_a_model_s_own_train_would_freeze_is_told_and_stays_as_it_was():
+    net = nn.Sequential(Freezing(), nn.Linear(2, 2))
+    assert structure.frozen_by_train(net) == ["0.first.weight", "0.first.bias"]
+    assert all(parameter.requires_grad for parameter in net.parameters())
+    assert structure.frozen_by_train(net.train()) == []  # they are frozen now
+    assert structure.frozen_by_train(nn.Sequential(Freezing()).train(False)) == []
+    assert structure.frozen_by_train(nn.Linear(2, 2)) == []

@@ -24,7 +24,7 @@ from torch_impl.doctor import built_in, users
 from torch_impl.doctor.observer import Observer
 from torch_impl.doctor.pretend import on_cpu, pretend
 from torch_impl.doctor.timing import timed
-from torch_impl.instruments import devices, source, values
+from torch_impl.instruments import devices, source, structure, values
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.collectives import Collectives
 
@@ -39,7 +39,7 @@ def examine(job: DoctorJob) -> None:
     rank = devices.rank()
     files = Files(Path(job.folder), rank.number)
     files.answer_where()
-    torch.manual_seed(0)
+    torch.manual_seed(rank.number)  # ranks that are to start alike must see to it themselves, as under torchrun
     with _machine(job) as evidence:
         with Building() as building, building_errors(source.line_of):
             program = _program(job, evidence)
@@ -54,6 +54,7 @@ def examine(job: DoctorJob) -> None:
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, list(building.optimizers))
         evidence.moves = building.moves
+        evidence.frozen_by_train = structure.frozen_by_train(program.model)
         evidence.times += clock.result(evidence.physical[0])
     files.write(evidence)
     if job.timed and job.virtual and rank.of == 1:

@@ -2,12 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-from unittest import mock
 
 import torch
 from torch import nn
-from torch.utils.data.dataloader import _BaseDataLoaderIter  # the base class of all its iterators
 
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Place
@@ -16,8 +13,8 @@ from torch_impl.instruments.build import Building
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.cuts import Cuts
 from torch_impl.instruments.finite import AtenObserver
+from torch_impl.instruments.loaders import Loaders
 from torch_impl.instruments.ops import Ops
-from torch_impl.instruments.origins import tensors
 from torch_impl.instruments.training import Training
 
 
@@ -33,7 +30,8 @@ class Observer:
         self.calls = Calls(model, building, self.origins)
         cuts = Cuts(self.calls, self.origins)
         self.training = Training(model, building, self.calls, self.origins, cuts)
-        self.ops = Ops(self.calls, self.origins, devices, cuts, self.training.graphs)
+        self.ops = Ops(self.calls, self.origins, devices, cuts, self.training.graphs, self.training.replicas)
+        self.loaders = Loaders(self.origins)
         self.below = AtenObserver(self.calls, self.origins)
 
     @contextmanager
@@ -48,7 +46,7 @@ class Observer:
         self.ops.begin(step, inputs)
         self.below.begin(step)
         with (
-            self._loaders(),
+            self.loaders.watched(step),
             self.training.watched(step, self.below.reached),
             self.calls.watched(step, self.ops.losses.fed, self.below.reached),
         ):
@@ -61,18 +59,6 @@ class Observer:
         self.ops.copies.finish(step)
         self.below.finish()
         self.calls.failing = None  # it would keep the frames of the step alive
-
-    def _loaders(self) -> Any:
-        """Return a patch that marks the batches of the program's own data loader as inputs."""
-        draw = _BaseDataLoaderIter.__next__
-
-        def drawn(loader: _BaseDataLoaderIter) -> Any:
-            batch = draw(loader)
-            for tensor in tensors(batch):
-                self.origins.note(tensor, "input batch")
-            return batch
-
-        return mock.patch.object(_BaseDataLoaderIter, "__next__", drawn)
 
     def _note_failure(self, step: Step, error: Exception) -> None:
         self.calls.failed(error, "", [], Place(phase=self.calls.phase))

@@ -12,6 +12,8 @@ from parity.core.errors import UsageError
 from parity.doctor.drive import Program, steps
 from parity.doctor.program import load
 from parity.runtime.job import DoctorJob
+from torch_impl.instruments import devices
+from torch_impl.instruments.structure import distributed
 
 Inputs = dict[str, torch.Tensor]
 
@@ -32,13 +34,17 @@ def program(job: DoctorJob) -> Program:
             step(model, inputs)
             on_step()
 
-    return Program(model, _batches(job), train)
+    return Program(model, _batches(job, model), train)
 
 
-def _batches(job: DoctorJob) -> Iterator[Inputs]:
-    """Yield batches as a data loader does: on the host, new ones for each step."""
+def _batches(job: DoctorJob, model: nn.Module) -> Iterator[Inputs]:
+    """Yield batches as a data loader does: on the host, new ones for each step.
+
+    Under DistributedDataParallel each rank has batches of its own; other programs may split a batch among the ranks.
+    """
+    own, of = devices.rank() if distributed(model).startswith("ddp") else (0, 1)
     for number in range(steps(job)):
-        yield {given.name: torch.from_numpy(given.values(number)) for given in job.inputs}
+        yield {given.name: torch.from_numpy(given.values(number * of + own)) for given in job.inputs}
 
 
 def _step(model: nn.Module, inputs: Inputs) -> None:

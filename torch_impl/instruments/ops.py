@@ -16,9 +16,11 @@ from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.copies import Copies
 from torch_impl.instruments.cuts import Cuts
+from torch_impl.instruments.dropouts import Dropouts
 from torch_impl.instruments.graphs import Graphs
 from torch_impl.instruments.losses import Losses, squeezed
 from torch_impl.instruments.origins import ATTRIBUTES, Origins, tensors
+from torch_impl.instruments.replicas import Replicas
 
 ELEMENTWISE = frozenset(
     (
@@ -36,15 +38,17 @@ MARK = "doctor"  # metadata key of an autograd node: the place that created it
 class Ops(TorchFunctionMode):
     """The mode that sees the program's own ops, from `begin` on."""
 
-    def __init__(self, calls: Calls, origins: Origins, gpus: list[str], cuts: Cuts, graphs: Graphs):
+    def __init__(self, calls: Calls, origins: Origins, gpus: list[str], cuts: Cuts, graphs: Graphs, replicas: Replicas):
         super().__init__()
         self.calls, self.origins, self.cuts, self.graphs = calls, origins, cuts, graphs
+        self.replicas = replicas
         self.copies = Copies(calls, origins, gpus)
         self.step = Step()
 
     def begin(self, step: Step, inputs: dict[str, torch.Tensor]) -> None:
         """Attribute what follows to this step, which has these inputs."""
         self.step, self.losses = step, Losses(step, inputs, self.calls, self.origins)
+        self.dropouts = Dropouts(step, self.calls)
         self.cuts.begin(step)
         self.copies.begin()
 
@@ -57,7 +61,8 @@ class Ops(TorchFunctionMode):
             return self._get(func, args)
         given, start = tensors((args, kwargs)), time.perf_counter()
         try:
-            results = func(*args, **kwargs)
+            with self.replicas.written(name, args):
+                results = func(*args, **kwargs)
         except Exception as error:
             self._note_failure(error, name, given)
             raise
@@ -67,6 +72,7 @@ class Ops(TorchFunctionMode):
         self.origins.made(name, given, results)
         self.copies.note(name, args, given, results, seconds)
         self.losses.note(name, args, kwargs, results)
+        self.dropouts.note(name, args, kwargs)
         self.cuts.see(name, given, results)
         self.graphs.note_sum(name, results, self.calls.place(""))
         if name in ELEMENTWISE:

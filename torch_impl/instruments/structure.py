@@ -49,6 +49,19 @@ def hidden(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
                 yield from _search(f"{path}.{name}" if path else name, value, seen, DEPTH)
 
 
+def frozen_by_train(model: nn.Module) -> list[str]:
+    """Return the parameters that are trained, and that a train() of the model's own would freeze; it is called."""
+    modules, trained = list(inner(model).modules()), []
+    if model.training and any(type(module).train is not nn.Module.train for module in modules):
+        trained = [(name, tensor) for name, tensor in inner(model).named_parameters() if tensor.requires_grad]
+        with contextlib.suppress(Exception):
+            model.train()
+    late = [name for name, parameter in trained if not parameter.requires_grad]
+    for _, parameter in trained:
+        parameter.requires_grad_(True)
+    return late
+
+
 def _search(path: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, nn.Module]]:
     """Yield the hidden modules in a value, with their paths."""
     if depth == 0 or id(value) in seen:

@@ -21,6 +21,7 @@ from torch_impl.instruments.cuts import Cuts
 from torch_impl.instruments.events import Events
 from torch_impl.instruments.graphs import Graphs
 from torch_impl.instruments.origins import Origins
+from torch_impl.instruments.replicas import Replicas
 from torch_impl.instruments.structure import inner
 
 # States of a gradient. If it was looked at several times, the one that stands last here counts.
@@ -37,6 +38,7 @@ class Training:
         self.cuts = cuts
         self.names = {id(parameter): name for name, parameter in self.model.named_parameters()}
         self.graphs = Graphs()
+        self.replicas = Replicas(self.model)
 
     @contextmanager
     def watched(self, step: Step, reached: Callable[[Any], None]) -> Iterator[None]:
@@ -45,6 +47,7 @@ class Training:
         `reached` gets the losses, and the gradients that are not finite.
         """
         self.step, self.reached = step, reached
+        self.replicas.begin(step)
         self._states = dict.fromkeys(self.names.values(), "none")
         self._fresh = False  # there are gradients that have not been looked at
         self._stepped: dict[Optimizer, None] = {}
@@ -95,6 +98,7 @@ class Training:
         record.update = f"{record.optimizer}.step()"
         self.step.backwards.append(record)
         self._fresh = True
+        self.replicas.note_use()
         earlier = {name: parameter.grad for name, parameter in self._parameters()}
         earlier = {
             name: (gradient, gradient._version)
@@ -108,6 +112,7 @@ class Training:
             self.cuts.explain_whole(root)
         with self.calls.within("backward", "update" if self.calls.phase == "update" else "other"):
             results = run(roots, *args, **kwargs)
+        self.replicas.note_gradients()
         for name, parameter in self._parameters():
             gradient, version = earlier.get(name, (parameter.grad, None))
             if version is not None and (parameter.grad is not gradient or gradient._version != version):
@@ -140,12 +145,14 @@ class Training:
     def _on_update(self, stepping: Optimizer, *_: Any) -> None:
         self._note_step(stepping)
         self._look_at_gradients()
+        self.replicas.note_updating()
         self.calls.phase = "update"
         self._size = values.root_mean_square(_held(stepping))
 
     def _on_updated(self, stepping: Optimizer, *_: Any) -> None:
         """Note how much an update changes the size of the parameters."""
         self._updates += 1
+        self.replicas.note_updated()
         self.calls.phase = "other"
         rate = float(stepping.param_groups[0].get("lr", 0))
         size_before, size_after = self._size, values.root_mean_square(_held(stepping))

@@ -9,9 +9,11 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.nn.parameter import is_lazy
 
+from parity.doctor.evidence.replicas import Numbers
 from torch_impl.instruments.virtual_devices import VirtualTensor
 
 State = Literal["none", "zero", "finite", "not_finite"]
+BLOCK = 2**20  # elements that are read at once as float64
 
 
 @contextmanager
@@ -79,6 +81,27 @@ def root_mean_squares(model: torch.nn.Module) -> list[float]:
     """Return the root mean square of each trainable parameter that has a shape."""
     trained = (candidate for candidate in model.parameters() if candidate.requires_grad and not is_lazy(candidate))
     return [root_mean_square([parameter]) for parameter in trained]
+
+
+def numbers(tensor: torch.Tensor) -> Numbers:
+    """Return what another rank can compare with its own tensor."""
+    with quiet():
+        flat = real(tensor).reshape(-1)
+        flat = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
+        norm = float(torch.linalg.vector_norm(flat, dtype=torch.float64))
+        weights = torch.cos(torch.arange(1, min(len(flat), BLOCK) + 1, dtype=torch.float64, device=flat.device))
+        # The factor makes the weights of the blocks differ from each other.
+        marks = [
+            float(block.double() @ weights[: len(block)]) * math.cos(n) for n, block in enumerate(flat.split(BLOCK))
+        ]
+        constant = len(flat) > 0 and bool((flat == flat[0]).all())
+    return Numbers(size=len(flat), norm=norm, mark=sum(marks), constant=constant)
+
+
+def address(tensor: torch.Tensor) -> int:
+    """Return where in memory the tensor's numbers begin."""
+    with quiet():
+        return real(tensor).data_ptr()
 
 
 def _wide(tensor: torch.Tensor) -> torch.dtype:

@@ -11,8 +11,9 @@ from typing import Literal
 from parity.doctor.evidence.common import Fact
 from parity.doctor.evidence.functions import Eager, Retrace
 from parity.doctor.evidence.model import Module, Move, Weight
-from parity.doctor.evidence.ops import Broadcast, Call, Copy, Failure, InPlace, NotFinite, Soft
+from parity.doctor.evidence.ops import Broadcast, Call, Copy, Dropped, Failure, InPlace, NotFinite, Repeated, Soft
 from parity.doctor.evidence.pretended import NotPretended
+from parity.doctor.evidence.replicas import Comparable
 from parity.doctor.evidence.training import Backward, Cut, Event, Gradient, Held, LossCall, Optimizer
 
 
@@ -22,6 +23,7 @@ class Step(Fact):
     Attributes:
         half: the line at which float16 began, by autocast or in the parameters.
         loss_scaled: whether a GradScaler or a LossScaleOptimizer scales the loss.
+        comparable: what can be compared with the same step of other ranks; None if there is one rank.
         seconds: its duration under observation, which is longer than without.
         distributed: what the model is wrapped in: "ddp", "ddp_partial" (find_unused_parameters), "data_parallel" or
             "mirrored".
@@ -31,6 +33,8 @@ class Step(Fact):
     copies: list[Copy] = []
     losses: list[LossCall] = []
     broadcasts: list[Broadcast] = []
+    dropped: list[Dropped] = []
+    repeated: list[Repeated] = []
     gradients: list[Gradient] = []
     backwards: list[Backward] = []
     optimizers: list[Optimizer] = []
@@ -43,6 +47,7 @@ class Step(Fact):
     failure: Failure | None = None
     half: str = ""
     loss_scaled: bool = False
+    comparable: Comparable | None = None
     seconds: float = 0.0
     distributed: str = ""
 
@@ -79,6 +84,7 @@ class Evidence(Fact):
         moved: whether the model was built on the host and put on the first device by the doctor.
         later: what a step raised that was no longer observed.
         changed: whether all steps together changed any parameter that is to be trained; None if that is not known.
+        frozen_by_train: trained parameters that a train() of the model's own freezes when it is called after all steps.
         not_pretended: calls that virtual GPUs do not imitate, each once for each line.
         profile: the file to which the profile was written.
     """
@@ -98,6 +104,7 @@ class Evidence(Fact):
     steps: list[Step] = []
     later: Failure | None = None
     changed: bool | None = None
+    frozen_by_train: list[str] = []
     retraces: list[Retrace] = []
     eager: list[Eager] = []
     not_pretended: list[NotPretended] = []

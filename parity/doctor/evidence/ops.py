@@ -69,6 +69,35 @@ class Broadcast(Occurrence):
     squeezed: Code | None = None
 
 
+class Dropped(Occurrence):
+    """A call of a dropout function that dropped values although the module that called it was in eval mode.
+
+    Attributes:
+        rate: the share of the values that it dropped.
+        mended: the line in which the module's mode decides.
+    """
+
+    function: str
+    rate: float
+    mended: Code | None = None
+
+
+class Repeated(Occurrence):
+    """A batch of a data loader that is the same as an earlier one, which another of its workers made.
+
+    Attributes:
+        batch: its number, from 0.
+        first: the number of the earlier one.
+        workers: how many workers the loader has.
+        whole: whether each of them goes through an IterableDataset, and not the loader through a sampler.
+    """
+
+    batch: int
+    first: int
+    workers: int
+    whole: bool = False
+
+
 class InPlace(Fact):
     """An op that changed a tensor that is part of a graph.
 

@@ -1,5 +1,6 @@
 """The rules, which turn evidence into findings: `findings` applies all of them, `hanging` those for ranks that wait."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -16,6 +17,7 @@ from parity.doctor.rules import (
     learning,
     losses,
     modes,
+    parted,
     placement,
     pretended,
     shapes,
@@ -42,6 +44,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     batches.copied_again,
     batches.not_contiguous,
     batches.not_pinned,
+    batches.repeated,
     copies.constant,
     copies.parameter,
     copies.implicit,
@@ -58,8 +61,8 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     learning.unused_ddp,
     learning.send_without_backward,
     learning.zero_gradient,
-    updates.no_optimizer,
     updates.frozen,
+    updates.frozen_late,
     updates.not_cleared,
     updates.not_normalised,
     training.no_step,
@@ -73,6 +76,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     losses.shuffled_apart,
     modes.in_eval,
     modes.in_train,
+    modes.dropout,
     shapes.sequence_first,
     shapes.loss_broadcast,
     shapes.class_axis,
@@ -100,13 +104,17 @@ def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] 
     """
     by_key: dict[tuple[str, str, str], tuple[Finding, list[int]]] = {}
     for evidence in ranks:
-        for finding in _of_rank(evidence):
+        for finding in _of_rank(evidence, ranks):
             key = (finding.id, finding.where, finding.source)
             by_key.setdefault(key, (finding, []))[1].append(evidence.rank)
     for finding, on_ranks in by_key.values():
         if len(on_ranks) < len(ranks):
             finding.message += f" On rank {', '.join(map(str, on_ranks))} only."
     found = [finding for finding, _ in by_key.values()]
+    apart: dict[tuple[str, str, str], Finding] = {}
+    for finding in parted.apart(ranks, logs):
+        apart.setdefault((finding.id, finding.where, finding.source), finding)
+    found += apart.values()
     return sorted(_with_cause(ranks, found, hanging(logs, waiting)), key=_order)
 
 
@@ -124,13 +132,13 @@ def _with_cause(ranks: list[Evidence], found: list[Finding], unmatched: list[Fin
     return found + unmatched
 
 
-def _of_rank(evidence: Evidence) -> list[Finding]:
+def _of_rank(evidence: Evidence, ranks: Sequence[Evidence]) -> list[Finding]:
     """Return the findings of a rank, each once, without those that another finding explains."""
     by_key: dict[tuple[str, str, str], Finding] = {}
-    for rule in RULES:
-        for finding in rule(evidence):
-            finding.side = evidence.side
-            by_key.setdefault((finding.id, finding.where, finding.source), finding)
+    of_rules = itertools.chain.from_iterable(rule(evidence) for rule in RULES)
+    for finding in itertools.chain(of_rules, updates.no_optimizer(evidence, ranks)):
+        finding.side = evidence.side
+        by_key.setdefault((finding.id, finding.where, finding.source), finding)
     return [finding for finding in by_key.values() if not any(_explains(cause, finding) for cause in by_key.values())]
 
 

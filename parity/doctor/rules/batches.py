@@ -11,6 +11,16 @@ from parity.doctor.rules.facts import by_line, grouped, is_host, is_input, last,
 STRIDED = 64 * 1024  # bytes from which it matters whether a batch is contiguous
 PAGEABLE = 1024 * 1024  # bytes from which it matters whether it is in pinned memory
 
+# Why the workers of a data loader return the same, and the fix.
+WHOLE = (
+    "each of its workers goes through the whole IterableDataset.",
+    "samples = itertools.islice(samples, info.id, None, info.num_workers)  # info = torch.utils.data.get_worker_info()",
+)
+COPIED = (
+    "its workers draw the same random numbers, since each has a copy of the same generator.",
+    "generator = numpy.random.default_rng(torch.initial_seed())  # in the worker, where that seed is its own",
+)
+
 
 def copied_again(evidence: Evidence) -> Iterator[Finding]:
     """Report inputs that are copied to the same device more than once in a step."""
@@ -72,3 +82,13 @@ def _sent(evidence: Evidence) -> list[Copy]:
     """Return what the program copies from the host to a GPU in each step."""
     copies = last(evidence).copies
     return [copy for copy in copies if copy.what == "to" and is_host(copy.source) and not is_host(copy.target)]
+
+
+def repeated(evidence: Evidence) -> Iterator[Finding]:
+    """Report batches that one worker of a data loader returns as another one did."""
+    for step in evidence.steps:
+        for batches in by_line(step.repeated):
+            first = batches[0]
+            why, fix = WHOLE if first.whole else COPIED
+            message = f"Batch {first.batch} of the data loader is batch {first.first} again: {why}"
+            yield make_finding("warning", "input.repeated", "", first.place.source, message, fix)

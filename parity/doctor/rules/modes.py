@@ -1,4 +1,4 @@
-"""Rules about training mode where nothing is trained, and eval mode where something is."""
+"""Rules about training mode where nothing is trained, eval mode where something is, and dropout in eval mode."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.model import Module
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import backward_ran, make_finding, module, root_call, source_of
+from parity.doctor.rules.facts import backward_ran, by_line, make_finding, module, number, root_call, source_of
 
 CARES = re.compile("Dropout|BatchNorm")  # kinds of modules that compute something else in eval mode
 
@@ -47,6 +47,19 @@ def in_train(evidence: Evidence) -> Iterator[Finding]:
         )
         fix = "model.eval()" if evidence.side == "torch" else "output = model(x, training=False)"
         yield make_finding("warning", "mode.train", MODEL, _called(evidence), message, fix)
+
+
+def dropout(evidence: Evidence) -> Iterator[Finding]:
+    """Report dropout functions that drop values in a module that is in eval mode."""
+    for step in evidence.steps:
+        for calls in by_line(step.dropped):
+            first = calls[0]
+            message = (
+                f"{first.function} drops values at a rate of {first.rate:g} though the module that calls it is in eval "
+                f"mode: the same input gives another output each time.{words.repeated(number(calls))}"
+            )
+            fix = first.mended.fix if first.mended else "x = F.dropout(x, rate, training=self.training)"
+            yield make_finding("warning", "mode.dropout", first.place.module, first.place.source, message, fix)
 
 
 def _effect(modules: list[Module], training: bool = False) -> str:

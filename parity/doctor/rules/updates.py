@@ -1,20 +1,21 @@
 """Rules about what becomes of gradients: parameters without an optimizer, frozen ones, gradients that add up."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import backward_ran, grouped_by_module, make_finding, parameters, source_of
+from parity.doctor.rules.replicas import held_elsewhere
 
 
-def no_optimizer(evidence: Evidence) -> Iterator[Finding]:
-    """Report parameters with a gradient that no optimizer applies."""
+def no_optimizer(evidence: Evidence, ranks: Sequence[Evidence]) -> Iterator[Finding]:
+    """Report parameters of a rank with a gradient that no optimizer applies, on this rank or for it on another."""
     optimizers = [optimizer for step in evidence.steps for optimizer in step.optimizers if optimizer.stepped]
     if not evidence.own_step or not optimizers:
         return
-    held = {name for optimizer in optimizers for name in optimizer.parameters}
+    held = {name for optimizer in optimizers for name in optimizer.parameters} | held_elsewhere(evidence, ranks)
     reached = {gradient.parameter for step in evidence.steps for gradient in step.gradients if gradient.state != "none"}
     parts = grouped_by_module(reached - held, evidence)
     if not parts:
@@ -41,6 +42,17 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
         layer = words.code(still[0])
         fix = f"{layer}.requires_grad_(True)" if evidence.side == "torch" else f"{layer}.trainable = True"
         yield make_finding("note", "learning.frozen", still[0], source_of(evidence, still[0]), message, fix)
+
+
+def frozen_late(evidence: Evidence) -> Iterator[Finding]:
+    """Report parameters that the model's own train() freezes, in a program that trains them."""
+    names = evidence.frozen_by_train
+    if evidence.own_step and names and backward_ran(evidence):
+        trained = words.subject(names, "is", "are")
+        message = f"{trained} trained, which the model's own train() would prevent if it were called before."
+        where = grouped_by_module(names, evidence)[0].module
+        fix = "model.train()  # before the optimizer is made"
+        yield make_finding("warning", "learning.frozen_late", where, source_of(evidence, MODEL), message, fix)
 
 
 def not_cleared(evidence: Evidence) -> Iterator[Finding]:

@@ -1,0 +1,36 @@
+"""Gradients are averaged by hand, and each rank begins with weights of its own."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def network():
+    device = torch.device("cuda", dist.get_rank())
+    return nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4)).to(device)  # fault
+
+
+def with_optimizer(model):
+    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model
+
+
+def build():
+    return with_optimizer(network())
+
+
+def build_right():
+    model = network()
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, src=0)
+    return with_optimizer(model)
+
+
+def step(model, inputs):
+    model.optimizer.zero_grad()
+    x = inputs["x"].to(torch.device("cuda", dist.get_rank()))
+    model(x.chunk(2)[dist.get_rank()]).square().mean().backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+    model.optimizer.step()

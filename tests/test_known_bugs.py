@@ -1,0 +1,102 @@
+"""Bugs that papers collected, as small programs with the same mistake: what the doctor says of each.
+
+docs/known_bugs.md has the table of all of them, with their sources, and with those that are not seen.
+"""
+
+from pathlib import Path
+
+import pytest
+from known_bugs_table import BUGS, NOT_SEEN, SOUND, KnownBug
+
+from parity.core.inputs import parse
+from parity.doctor.examine import examined
+from parity.doctor.finding import Finding
+from parity.pairs import file
+from parity.pairs.compare import compared
+from parity.runtime.backend import Backend, running
+from parity.runtime.job import DoctorJob
+
+ROOT = Path(__file__).parents[1]
+PROGRAMS = ROOT / "tests" / "programs" / "papers"
+PATIENCE = 5.0  # seconds for a step that takes milliseconds
+
+
+def function(bug: KnownBug, name: str, right: bool) -> str:
+    """As a flag names it; the repaired twin's own if it has one."""
+    text = (PROGRAMS / f"{bug.name}.py").read_text()
+    wanted = f"{name}_right" if right and f"def {name}_right(" in text else name
+    return f"tests.programs.papers.{bug.name}:{wanted}"
+
+
+def findings(bug: KnownBug, right: bool, folder: Path) -> list[Finding]:
+    """What the doctor says of the program, or of its repaired twin."""
+    folder.mkdir()
+    backend = Backend("torch", "", folder)
+    job = DoctorJob(
+        folder="",
+        build=function(bug, "build", right),
+        step=function(bug, "step", right),
+        inputs=[parse(text) for text in bug.inputs],
+        devices=bug.ranks,
+        ranks=bug.ranks,
+        timed=False,
+    )
+    with running([backend]):
+        if bug.hangs and not right:
+            backend.patience = PATIENCE
+        return examined(backend, job, folder / "seen")[0]
+
+
+def fault(bug: KnownBug) -> str:
+    lines = (PROGRAMS / f"{bug.name}.py").read_text().splitlines()
+    (number,) = [number for number, line in enumerate(lines, 1) if line.endswith("# fault")]
+    return f"{bug.name}.py:{number}"
+
+
+def named(bugs: list[KnownBug]) -> list:
+    return [pytest.param(bug, id=bug.name) for bug in bugs]
+
+
+@pytest.mark.parametrize("bug", named(BUGS))
+def test_a_known_bug_is_told_where_it_is(bug, tmp_path):
+    (found,) = findings(bug, False, tmp_path / "faulty")
+    assert (found.id, found.severity, found.where) == (bug.finding, bug.severity, bug.where), found
+    assert found.source.endswith(fault(bug)), found
+    assert found.message and found.fix
+
+
+@pytest.mark.parametrize("bug", named([*BUGS, *SOUND]))
+def test_of_the_repaired_program_nothing_is_said(bug, tmp_path):
+    assert findings(bug, True, tmp_path / "right") == []
+
+
+@pytest.mark.parametrize("bug", named(NOT_SEEN))
+def test_the_page_admits_what_is_not_seen(bug, tmp_path):
+    assert findings(bug, False, tmp_path / "faulty") == []
+    (row,) = rows(bug)
+    assert row.endswith("| not seen |") or "| not seen," in row
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_a_wrong_backward_pass_is_seen_by_comparison(repaired, backends, tmp_path):
+    """Its gradients are the first that differ, and no cause is made up for them."""
+    changes = ["pair.torch_kwargs.repaired=true"] if repaired else []
+    result = compared(file.load(PROGRAMS / "ring.toml", changes), backends, tmp_path / "ring", False)
+    if repaired:
+        assert result.verdict == "match"
+    else:
+        first = result.first_divergence
+        assert result.verdict == "diverged" and (first.step, first.kind) == (0, "gradient")
+        assert {cause["id"] for cause in result.causes} == {"unknown"}
+
+
+def rows(bug: KnownBug) -> list[str]:
+    """The rows of the page that are about a program."""
+    page = (ROOT / "docs" / "known_bugs.md").read_text()
+    return [line for line in page.splitlines() if f"../tests/programs/papers/{bug.name}.py)" in line]
+
+
+@pytest.mark.parametrize("bug", named(BUGS))
+def test_the_page_says_what_is_said_of_a_program(bug):
+    (row,) = rows(bug)
+    assert f"`{bug.finding}` at {fault(bug).replace(f'{bug.name}.py:', 'line ')}" in row
