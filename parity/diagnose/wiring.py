@@ -7,13 +7,14 @@ terms of the differing tensor are searched for among the tensors that were recor
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from parity.config import schema
 from parity.core.arrays import Array
+from parity.core.precision import dtype
 from parity.diagnose import solve
 from parity.diagnose.formula import UNSET, Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers.activations import FUNCTIONS
@@ -22,6 +23,8 @@ from parity.diagnose.sides import Side, Sides
 
 MOST_TERMS: Final = 2  # tensors in a sum
 PROBES: Final = 64  # elements on which sums are tried
+OPERATIONS: Final = {"sum": np.add, "difference": np.subtract, "product": np.multiply, "quotient": np.divide}
+ORDERED: Final = ("difference", "quotient")  # whose terms cannot be exchanged
 NEAR: Final = 2.0**-40  # relative error up to which float64 values count as equal to a sum of two tensors
 
 
@@ -53,8 +56,8 @@ class Junction(NamedTuple):
 
     @property
     def terms(self) -> list[str]:
-        """Return the names of all terms that a sum may have, in the order in which they were recorded."""
-        return list(dict.fromkeys([*self.broadcast, *(self.names.get(name, name) for name in self.earlier)]))
+        """Return the names of all terms that a sum may have, in the order of their recording, broadcast ones last."""
+        return list(dict.fromkeys([*(self.names.get(name, name) for name in self.earlier), *self.broadcast]))
 
 
 def observe(sides: Sides, key: str, step: int, replica: int) -> tuple[Junction | None, Junction | None]:
@@ -110,13 +113,14 @@ def _check(junction: Junction) -> None:
 
 
 def _predict(
-    junction: Junction, function: str, added: str, operation: str, terms: tuple[str, ...], scale: float
+    junction: Junction, function: str, operation: str, added: str, terms: tuple[str, ...], scale: float, rounded: str
 ) -> dict[str, Array]:
     require(set(terms) <= set(junction.terms), "terms that were recorded before")
     choices_of_tensors = itertools.product(*map(junction.tensors, terms))
     totals = [FUNCTIONS[function](_together(operation, tensors)) * scale for tensors in choices_of_tensors]
     if added == "position":
         totals = [_with_position(junction, total) for total in totals]
+    totals = [_rounded(total, rounded) for total in totals]
     value = _value(junction)
     return {"input": min(totals, key=lambda total: np.abs(total - value).max(initial=0.0))}
 
@@ -133,7 +137,7 @@ def _with_position(junction: Junction, total: Array) -> Array:
 
 
 def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
-    """Yield the sets of earlier tensors whose sum or product gives the tensor, the smallest and latest first.
+    """Yield the sets of earlier tensors which, added up or multiplied, give the tensor, the smallest and latest first.
 
     They are tried on a sample of the elements, since there are many pairs.
     """
@@ -146,18 +150,28 @@ def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
     positions = np.unravel_index(drawn, value.shape)
     target = value[positions]
     probes = {name: [array[positions] for array in junction.tensors(name)] for name in names}
-    whole = {junction.names.get(name, name) for name in junction.earlier}
-    function: Callable[[Array], Array] = FUNCTIONS[settings["function"]]
     close = NEAR * float(np.abs(target).max(initial=0.0))
+    for terms in _sets(junction, settings["operation"]):
+        chosen = itertools.product(*(probes[term] for term in terms))
+        with np.errstate(all="ignore"):  # a quotient of anything
+            totals = [FUNCTIONS[settings["function"]](_together(settings["operation"], each)) for each in chosen]
+        scaled = [total * factor for total in totals for factor in (1.0, solve.scale(total, target) or 1.0)]
+        if any(np.abs(_rounded(total, settings["rounded"]) - target).max(initial=0.0) <= close for total in scaled):
+            yield terms
+
+
+def _sets(junction: Junction, operation: str) -> Iterator[tuple[str, ...]]:
+    """Yield sets of terms, at least one of them of the full shape; in every order if the operation has one.
+
+    The terms of a set stand in the order in which they were recorded, those that are broadcast behind the others, as
+    programs write them.
+    """
+    names, whole = junction.terms, len(junction.terms) - len(junction.broadcast)
+    arranged = itertools.permutations if operation in ORDERED else itertools.combinations
     for count in range(1, MOST_TERMS + 1):
-        for terms in itertools.combinations(names, count):
-            if not any(term in whole for term in terms):
-                continue
-            chosen = itertools.product(*(probes[term] for term in terms))
-            totals = [function(_together(settings["operation"], tensors)) for tensors in chosen]
-            scaled = [total * factor for total in totals for factor in (1.0, solve.scale(total, target) or 1.0)]
-            if any(np.abs(total - target).max(initial=0.0) <= close for total in scaled):
-                yield tuple(reversed(terms))
+        for places in arranged(range(len(names))[::-1], count):
+            if min(places) < whole:
+                yield tuple(names[place] for place in (places if operation in ORDERED else sorted(places)))
 
 
 def _norm_order(reference: tuple[str, ...], candidate: tuple[str, ...]) -> str:
@@ -178,14 +192,23 @@ def _scales(junction: Junction, settings: Settings) -> Iterator[float]:
     """Yield the factor that the sum is multiplied by."""
     yield 1.0
     require(settings["terms"] is not UNSET, "terms")
-    alone = {**settings, "added": "nothing", "scale": 1.0}
+    alone = {**settings, "added": "nothing", "scale": 1.0, "rounded": "nothing"}
     unscaled = _predict(junction, **alone)["input"]
     if (scale := solve.scale(unscaled, _value(junction))) is not None:
         yield scale
 
 
 def _together(operation: str, tensors: Iterable[Array]) -> Array:
-    return functools.reduce(np.add if operation == "sum" else np.multiply, tensors)
+    return functools.reduce(OPERATIONS[operation], tensors)
+
+
+def _rounded(total: Array, to: str) -> Array:
+    return total if to == "nothing" else total.astype(dtype(to)).astype(total.dtype)
+
+
+def _precision(reference: str, candidate: str) -> str:
+    """Return the cause for the precision that one side rounds to."""
+    return f"precision.{candidate if reference == 'nothing' else reference}"
 
 
 def _value(junction: Junction) -> Array:
@@ -196,8 +219,9 @@ FORMULA = Formula(
     _predict,
     (
         Trait("function", "activation.kind", choices(*FUNCTIONS)),
+        Trait("operation", "module.operation", choices(*OPERATIONS)),
         Trait("added", "transformer.position", choices("nothing", "position")),
-        Trait("operation", "module.operation", choices("sum", "product")),
+        Trait("rounded", "precision.float16", choices("nothing", "bfloat16", "float16"), _precision),
         Trait("terms", "module.wiring", _terms, _norm_order),
         Trait("scale", "module.scale", _scales),
     ),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from parity.config import cases
+from parity.core.precision import dtype
 from parity.diagnose import explain, wiring
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.observation import seen
@@ -107,6 +108,7 @@ def test_what_one_function_explains_on_both_sides_is_no_difference():
     assert [change.cause for change in found.changes] == ["activation.kind"]
 
 
+BFLOAT16 = dtype("bfloat16")
 EMBEDDED = draw(size=(5, 8))  # of words and features, the same for every sample
 
 
@@ -117,6 +119,11 @@ EMBEDDED = draw(size=(5, 8))  # of words and features, the same for every sample
         (X * ATTENDED, ATTENDED, ["module.wiring"]),
         (X * ATTENDED, X * EARLIER["layer.linear"], ["module.wiring"]),
         (X + EMBEDDED[:, None], X * EMBEDDED[:, None], ["module.operation"]),
+        (X + EMBEDDED[:, None], X - EMBEDDED[:, None], ["module.operation"]),
+        (X - ATTENDED, ATTENDED - X, ["module.wiring"]),
+        (X / ATTENDED, X - ATTENDED, ["module.operation"]),
+        (X + ATTENDED, (X + ATTENDED).astype(np.float16).astype(np.float64), ["precision.float16"]),
+        (X.astype(BFLOAT16).astype(np.float64), X, ["precision.bfloat16"]),
         (ATTENDED + EMBEDDED[:, None], X + EMBEDDED[:, None], ["module.wiring"]),
         (X * EMBEDDED[:, None], X * EMBEDDED[:, None], []),
     ],
