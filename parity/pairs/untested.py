@@ -39,6 +39,11 @@ def constants(mapping: Mapping, reference: Trace) -> list[str]:
     return [f"torch's {buffers} {named} {have} no counterpart: {they} constant here, other values were not tried"]
 
 
+def unused(mapping: Mapping) -> list[str]:
+    """Say which weights of each side have no counterpart and take part in nothing that is compared."""
+    return [_unused(side, names) for side, names in mapping.unused.items() if names]
+
+
 def unnamed(torch: Survey) -> list[str]:
     """Say which tensors torch's model returns that [outputs] does not name."""
     return [f"not named in [outputs], and not compared: {_few(torch.unnamed)}"] if torch.unnamed else []
@@ -49,6 +54,13 @@ def gradients(outputs: Named[str, tuple[Array, Array]]) -> list[str]:
     if not outputs or not all(is_whole(each) for pair in outputs.values() for each in pair):
         return []
     return ["gradients were not compared: the models return whole numbers or truth values alone, which have none"]
+
+
+def _unused(side: str, names: list[str]) -> str:
+    weights, take = ("weights", "take") if len(names) > 1 else ("weight", "takes")
+    return (
+        f"{len(names)} {weights} of {side} without a counterpart {take} part in nothing that is compared: {_few(names)}"
+    )
 
 
 def _few(names: list[str]) -> str:

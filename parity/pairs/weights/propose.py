@@ -224,6 +224,14 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
     unplaced[0] = [weight for weight in unplaced[0] if not weight.constant]
     fixed = [weight.name for weight in unplaced[1] if _is_fixed(weight, keras, unplaced[0])]
     unplaced[1] = [weight for weight in unplaced[1] if weight.name not in fixed]
+    unused = {
+        survey.side: list(_unused(survey, unplaced[side], other, unplaced[1 - side]))
+        for side, (survey, other) in enumerate(((torch, keras), (keras, torch)))
+    }
+    unplaced = [
+        [weight for weight in weights if weight.name not in unused[survey.side]]
+        for survey, weights in zip((torch, keras), unplaced, strict=True)
+    ]
     return Mapping(
         entries=entries,
         changing=changing,
@@ -233,6 +241,7 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
         ],
         constants=[*(weight.name for weight in buffers if weight.name not in changing), *fixed],
         ignored=skipped[0] + skipped[1],
+        unused={side: names for side, names in unused.items() if names},
         assumptions=[counts(weight.name) for weight in changing_buffers if weight.name not in changing],
     )
 
@@ -244,6 +253,17 @@ def _is_fixed(weight: Weight, keras: Survey, missing: list[Weight]) -> bool:
     """
     is_own = weight.fixed and weight.name not in keras.rehearsal.changing
     return is_own and not any(math.prod(absent.shape) == math.prod(weight.shape) for absent in missing)
+
+
+def _unused(survey: Survey, weights: list[Weight], other: Survey, missing: list[Weight]) -> Iterator[str]:
+    """Yield the weights that take part in nothing that is compared, and so need no counterpart.
+
+    One of the size of a weight that the other side uses and misses is none of them: it may be the one that was meant.
+    """
+    wanted = {math.prod(weight.shape) for weight in missing if weight.name not in other.unused}
+    yield from (
+        weight.name for weight in weights if weight.name in survey.unused and math.prod(weight.shape) not in wanted
+    )
 
 
 def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight]) -> Iterator[Unplaced]:

@@ -1,0 +1,99 @@
+"""Find the weights that take part in nothing that is compared: a head of another task, a table that no call reads.
+
+A weight is unused if no compared output and no loss of the layers' own passes a gradient to it, and none changes in a
+single bit when the weight is given other values, both in inference and in training. The first alone proves nothing: a
+weight behind stop_gradient has none and is used all the same. Nor does the second: a weight behind a ReLU that is
+closed for these inputs changes nothing here, and yet it is used.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_impl.record.pair import build, layers
+from keras_impl.record.pair.outputs import named
+from keras_impl.record.pair.rehearsal import without_dropping
+from keras_impl.record.weights import array
+from parity.config.schema import Case
+from parity.core import random
+from parity.core.errors import BackendError, UsageError
+
+MOST_ALONE = 16  # at most so many weights without a gradient are moved one by one
+
+
+def unused(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> list[str]:
+    """Return the names of trained weights that no compared output depends on, and the statistics of their layers.
+
+    There are none for a model that cannot be called in both modes, or whose operations have no gradient.
+    """
+    calls = _Calls(model, case, inputs)
+    left = list(calls.weights)
+    try:
+        for training in (False, True):
+            calls.training = training
+            left = _unused(calls, left)
+    except (UsageError, BackendError):
+        return []
+    return left
+
+
+class _Calls:
+    """Calls of a model without dropping; `trained` are the names of the weights that it trains, of all by name."""
+
+    training = False
+
+    def __init__(self, model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> None:
+        self.model, self.case, self.inputs = model, case, inputs
+        held = {each.description.name: each for each in layers.variables(model)}
+        self.trained = {name for name, each in held.items() if each.description.trainable}
+        self.weights = {n: each for n, each in held.items() if n in self.trained or each.description.statistic}
+
+    def outputs(self) -> list[tf.Tensor]:
+        """Return the outputs that are compared, and the losses that layers have added."""
+        with without_dropping(self.model, self.case):
+            returned = build.call(self.model, self.case.model, self.inputs, self.training)
+        outputs = [output for _, output in named(self.case.model, returned)]
+        return [*outputs, *map(tf.convert_to_tensor, getattr(self.model, "losses", []))]
+
+    def without_gradient(self, names: Iterable[str]) -> list[str]:
+        """Return the weights to which no output passes a gradient."""
+        wanted = list(names)
+        with tf.GradientTape() as tape:
+            outputs = [output for output in self.outputs() if output.dtype.is_floating or output.dtype.is_complex]
+        with build.user_errors(f"keras={self.case.model.keras}: backward fails"):
+            gradients = tape.gradient(outputs, [self.weights[name].variable for name in wanted])
+        return [name for name, gradient in zip(wanted, gradients, strict=True) if gradient is None]
+
+    def change_nothing(self, names: Sequence[str]) -> bool:
+        """Return whether all outputs stay the same to the last bit when these weights are given other values."""
+        before = [array(output) for output in self.outputs()]
+        with self._moved(names):
+            after = [array(output) for output in self.outputs()]
+        return len(before) == len(after) and all(map(np.array_equal, before, after))
+
+    @contextmanager
+    def _moved(self, names: Iterable[str]) -> Iterator[None]:
+        own = {name: np.array(array(self.weights[name].variable)) for name in names}
+        for name, value in own.items():
+            noise = random.normal(self.case.seed, f"unused/{name}", value.shape)
+            self.weights[name].variable.assign((value + noise).astype(value.dtype))
+        yield
+        for name, value in own.items():
+            self.weights[name].variable.assign(value)
+
+
+def _unused(calls: _Calls, names: list[str]) -> list[str]:
+    """Return those of these weights that are unused in one mode, statistics only of layers without a used weight."""
+    alone = set(calls.without_gradient([name for name in names if name in calls.trained]))
+    owners = {_layer(name) for name in alone} - {_layer(name) for name in calls.trained - alone}
+    left = [name for name in names if name in alone or (name not in calls.trained and _layer(name) in owners)]
+    if not left or calls.change_nothing(left):
+        return left
+    return [name for name in left if calls.change_nothing([name])] if len(left) <= MOST_ALONE else []
+
+
+def _layer(name: str) -> str:
+    return name.rpartition("/")[0]
