@@ -76,7 +76,14 @@ class Unit:
     def signature(self) -> tuple[Any, ...]:
         """Return what units must have in common to be able to take each other's place."""
         shapes = tuple(sorted((role, weight.shape) for role, weight in self.weights.items()))
-        return self.family, self.certain, self.facts.get("equation"), self.facts.get("reset_after"), shapes
+        return self.family, self.certain, self.equation, self.facts.get("reset_after"), shapes
+
+    @functools.cached_property
+    def equation(self) -> str:
+        """Return the equation of an EinsumDense with its axes named in order: Keras takes other letters for a key."""
+        axes: dict[str, str] = {}
+        given = str(self.facts.get("equation") or "")
+        return "".join(axes.setdefault(c, chr(ord("a") + len(axes))) if c.isalpha() else c for c in given)
 
 
 def units(survey: Survey, taken: Iterable[str] = (), order: Order = "calls") -> list[Unit]:
