@@ -14,6 +14,7 @@ from parity.config.pair import Pair
 from parity.pairs import rules
 from parity.pairs.built import Built
 from parity.pairs.patterns import IDENTITY
+from parity.pairs.tables import link_tables
 from parity.pairs.transfer import check
 from parity.pairs.weights import equal_shapes, names
 from parity.pairs.weights.align import align, align_buffers, align_single_weights
@@ -70,6 +71,7 @@ def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING, re
     aligned = [_placed(link, torch_units, keras_units) for link in aligned] if within else aligned
     links = reading.exchange(equal_shapes.assign_by_names(sorted(aligned, key=lambda link: link.torch_position)))
     rest = [link for group in groups for link in align_single_weights(*group, links)]
+    rest += [link for group in groups for link in link_tables(*group, [*links, *rest])]
     rest += align_buffers(torch, keras_units, [*links, *rest], skipped[0], built)
     entries = [entry for link in [*links, *rest] for entry in _entries(link, links)]
     module = {weight.name: weight.module for weight in torch.weights}
