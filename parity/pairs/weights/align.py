@@ -22,7 +22,7 @@ from parity.trace.survey import Survey
 
 # Scores: for each unit that gets a counterpart, then for what speaks for this very counterpart.
 PLACED, KIND, PART, NAME, NUMBER, NEXT = 3.0, 1.0, 1.5, 1.0, 0.25, 0.5
-IDLE = 0.25  # subtracted if a unit takes part in what is compared, and its counterpart does not
+IDLE = 0.75  # subtracted if a unit takes part in what is compared, and its counterpart does not
 ELSEWHERE = 5.0  # subtracted if a unit is within an encoder on one side and within a decoder on the other
 MISSING = 0.75  # subtracted for each weight that has no counterpart
 SIZES = ((1, 1), (1, 3), (3, 1), (1, 2), (2, 1))  # how many units of torch's and of Keras's a link may hold
