@@ -141,7 +141,8 @@ def _prepared(file: PairFile, backend: Worker, folder: Path, keras: Survey, buil
 
     proposal = chosen(read_as, reference, values, run)
     if proposal.mapping.unplaced:
-        keras = msgspec.structs.replace(keras, unused=_unused(file, backend, folder))
+        needless = _needless(file, backend, folder)
+        keras = msgspec.structs.replace(keras, unused=needless.unused, still=needless.still)
         proposal = chosen(read_as, reference, values, run)
     if proposal.mapping.unplaced:
         raise _unmapped(file, proposal, list(unlike_axes(pair, reference, keras)))
@@ -190,12 +191,12 @@ def _drawn(file: PairFile, backend: Worker, folder: Path, built: Built) -> set[s
     return moved(built.keras, survey.built(Path(own)))
 
 
-def _unused(file: PairFile, backend: Worker, folder: Path) -> list[str]:
-    """Return the weights of Keras's model that take part in nothing that is compared."""
+def _needless(file: PairFile, backend: Worker, folder: Path) -> Survey:
+    """Return a survey of Keras's model that tells which weights change nothing."""
     own = place(folder, "keras_unused")
     context = PairContext(search=file.search, survey=place(folder, "torch"))
     _do(backend, SurveyJob(case=file.case, folder=own, pair=context, unused=True))
-    return survey.read(Path(own)).unused
+    return survey.read(Path(own))
 
 
 def _survey_keras(file: PairFile, backend: Worker, folder: Path, mapping: Mapping | None) -> Surveyed:

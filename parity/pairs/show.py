@@ -28,7 +28,8 @@ def table(mapping: Mapping, torch: Survey | None = None, keras: Survey | None = 
         (sides, "not found"),
         (mapping.constants, "constant: no counterpart needed"),
         (mapping.ignored, "ignored"),
-        (sorted(mapping.left_out.difference(mapping.ignored)), "takes part in nothing that is compared"),
+        ([name for side in mapping.unused.values() for name in side], "takes part in nothing that is compared"),
+        (mapping.still, "zeros that training cannot move"),
     ):
         for group in _alike([Entry(torch=[name], keras=[sides.get(name, "")]) for name in names], shapes):
             name, first = group.shown.torch[0], group.entries[0].torch[0]

@@ -12,6 +12,7 @@ from parity.trace.mapping import Mapping, counts
 from parity.trace.survey import Survey
 from parity.verdict.steps import is_whole
 
+SINGULAR = {"take": "takes", "are": "is"}
 SHOWN = 4  # at most so many names in a sentence
 
 
@@ -40,8 +41,10 @@ def constants(mapping: Mapping, reference: Trace) -> list[str]:
 
 
 def unused(mapping: Mapping) -> list[str]:
-    """Say which weights of each side have no counterpart and take part in nothing that is compared."""
-    return [_unused(side, names) for side, names in mapping.unused.items() if names]
+    """Say which weights of each side have no counterpart and need none."""
+    apart = [_alone(side, names, "take part in nothing that is compared") for side, names in mapping.unused.items()]
+    zeros = "are zeros that training cannot move, as before a batch norm"
+    return [*apart, *([_alone("keras", mapping.still, zeros)] if mapping.still else [])]
 
 
 def unnamed(torch: Survey) -> list[str]:
@@ -56,11 +59,12 @@ def gradients(outputs: Named[str, tuple[Array, Array]]) -> list[str]:
     return ["gradients were not compared: the models return whole numbers or truth values alone, which have none"]
 
 
-def _unused(side: str, names: list[str]) -> str:
-    weights, take = ("weights", "take") if len(names) > 1 else ("weight", "takes")
-    return (
-        f"{len(names)} {weights} of {side} without a counterpart {take} part in nothing that is compared: {_few(names)}"
-    )
+def _alone(side: str, names: list[str], what: str) -> str:
+    """Say what some weights without a counterpart do; `what` is a phrase with its verb in the plural."""
+    verb, _, rest = what.partition(" ")
+    if len(names) > 1:
+        return f"{len(names)} weights of {side} without a counterpart {what}: {_few(names)}"
+    return f"1 weight of {side} without a counterpart {SINGULAR[verb]} {rest}: {names[0]}"
 
 
 def _few(names: list[str]) -> str:

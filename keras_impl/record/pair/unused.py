@@ -22,6 +22,7 @@ from parity.core import random
 from parity.core.errors import BackendError, UsageError
 
 MOST_ALONE = 16  # at most so many weights without a gradient are moved one by one
+NOTHING = 2.0**-30  # in float64, what is smaller than this part of the largest value is left by rounding
 
 
 def unused(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> list[str]:
@@ -38,6 +39,21 @@ def unused(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> list[str]:
     except (UsageError, BackendError):
         return []
     return left
+
+
+def still(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> list[str]:
+    """Return the names of trained weights that are zeros and remain so, such as a bias before a batch norm.
+
+    In training no compared output depends on them: they get no gradient but rounding, and other values change nothing.
+    """
+    calls = _Calls(model, case, inputs)
+    calls.training = True
+    zeros = [name for name in calls.trained if not array(calls.weights[name].variable).any()]
+    try:
+        left = calls.without_slope(zeros) if zeros else []
+        return left if left and calls.change_nothing(left, NOTHING) else []
+    except (UsageError, BackendError):
+        return []
 
 
 class _Calls:
@@ -67,12 +83,31 @@ class _Calls:
             gradients = tape.gradient(outputs, [self.weights[name].variable for name in wanted])
         return [name for name, gradient in zip(wanted, gradients, strict=True) if gradient is None]
 
-    def change_nothing(self, names: Sequence[str]) -> bool:
-        """Return whether all outputs stay the same to the last bit when these weights are given other values."""
+    def without_slope(self, names: Sequence[str]) -> list[str]:
+        """Return the weights whose gradient, of a sum of all outputs with random weights, is rounding alone."""
+        variables = {name: self.weights[name].variable for name in self.trained}
+        with tf.GradientTape() as tape:
+            outputs = [output for output in self.outputs() if output.dtype.is_floating]
+            total = tf.add_n([tf.reduce_sum(self._weighted(*numbered)) for numbered in enumerate(outputs)])
+        with build.user_errors(f"keras={self.case.model.keras}: backward fails"):
+            gradients = tape.gradient(total, variables)
+        slopes = {name: np.abs(array(given)).max() for name, given in gradients.items() if given is not None}
+        limit = NOTHING * max(slopes.values(), default=0.0)
+        return [name for name in names if name in slopes and slopes[name] <= limit]
+
+    def change_nothing(self, names: Sequence[str], limit: float = 0.0) -> bool:
+        """Return whether all outputs stay the same when these weights are given other values.
+
+        They do to the last bit, or to the part `limit` of the largest value.
+        """
         before = [array(output) for output in self.outputs()]
         with self._moved(names):
             after = [array(output) for output in self.outputs()]
-        return len(before) == len(after) and all(map(np.array_equal, before, after))
+        return len(before) == len(after) and all(_same(*pair, limit) for pair in zip(before, after, strict=True))
+
+    def _weighted(self, number: int, output: tf.Tensor) -> tf.Tensor:
+        noise = random.normal(self.case.seed, f"still/{number}", tuple(output.shape))
+        return tf.cast(output, tf.float64) * tf.constant(noise, tf.float64)
 
     @contextmanager
     def _moved(self, names: Iterable[str]) -> Iterator[None]:
@@ -93,6 +128,12 @@ def _unused(calls: _Calls, names: list[str]) -> list[str]:
     if not left or calls.change_nothing(left):
         return left
     return [name for name in left if calls.change_nothing([name])] if len(left) <= MOST_ALONE else []
+
+
+def _same(one: np.ndarray, other: np.ndarray, limit: float) -> bool:
+    if not limit or one.shape != other.shape or one.dtype.kind != "f":
+        return np.array_equal(one, other)
+    return bool(np.abs(one - other).max(initial=0.0) <= limit * np.abs(one).max(initial=0.0))
 
 
 def _layer(name: str) -> str:

@@ -227,13 +227,12 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
     fixed = [weight.name for weight in unplaced[1] if _is_fixed(weight, keras, unplaced[0])]
     unplaced[1] = [weight for weight in unplaced[1] if weight.name not in fixed]
     unused = {
-        survey.side: list(_unused(survey, unplaced[side], other, unplaced[1 - side]))
+        survey.side: list(_needless(survey.unused, unplaced[side], other, unplaced[1 - side]))
         for side, (survey, other) in enumerate(((torch, keras), (keras, torch)))
     }
-    unplaced = [
-        [weight for weight in weights if weight.name not in unused[survey.side]]
-        for survey, weights in zip((torch, keras), unplaced, strict=True)
-    ]
+    still = list(_needless(keras.still, unplaced[1], torch, unplaced[0]))
+    needless = {*still, *unused["torch"], *unused["keras"]}
+    unplaced = [[weight for weight in weights if weight.name not in needless] for weights in unplaced]
     return Mapping(
         entries=entries,
         changing=changing,
@@ -244,6 +243,7 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
         constants=[*(weight.name for weight in buffers if weight.name not in changing), *fixed],
         ignored=skipped[0] + skipped[1],
         unused={side: names for side, names in unused.items() if names},
+        still=still,
         assumptions=[counts(weight.name) for weight in changing_buffers if weight.name not in changing],
     )
 
@@ -257,15 +257,16 @@ def _is_fixed(weight: Weight, keras: Survey, missing: list[Weight]) -> bool:
     return is_own and not any(math.prod(absent.shape) == math.prod(weight.shape) for absent in missing)
 
 
-def _unused(survey: Survey, weights: list[Weight], other: Survey, missing: list[Weight]) -> Iterator[str]:
-    """Yield the weights that take part in nothing that is compared, and so need no counterpart.
+def _needless(candidates: Iterable[str], weights: list[Weight], other: Survey, missing: list[Weight]) -> Iterator[str]:
+    """Yield those of the candidates, weights that change nothing, that need no counterpart.
 
-    One of the size of a weight that the other side uses and misses is none of them: it may be the one that was meant.
+    One of the size of a weight that the other side uses and misses may be the one that was meant: it is none of them.
     """
+    names_of_candidates = set(candidates)
     wanted = {math.prod(weight.shape) for weight in missing if weight.name not in other.unused}
-    yield from (
-        weight.name for weight in weights if weight.name in survey.unused and math.prod(weight.shape) not in wanted
-    )
+    for weight in weights:
+        if weight.name in names_of_candidates and math.prod(weight.shape) not in wanted:
+            yield weight.name
 
 
 def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight]) -> Iterator[Unplaced]:
