@@ -4,7 +4,6 @@ Where several ways are possible, and names and order do not decide, the mapping 
 ambiguity, and running both sides decides (parity.pairs.resolve).
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 
 from parity.config.pair import Pair
 from parity.pairs import rules
+from parity.pairs.alone import alone
 from parity.pairs.built import Built
 from parity.pairs.patterns import IDENTITY
 from parity.pairs.tables import link_tables
@@ -19,13 +19,11 @@ from parity.pairs.transfer import check
 from parity.pairs.weights import equal_shapes, names
 from parity.pairs.weights.align import align, align_buffers, align_single_weights
 from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
-from parity.pairs.weights.units import Order, Unit, execution, one_bias, units
-from parity.trace.mapping import Entry, Mapping, Unplaced, counts
+from parity.pairs.weights.units import Order, Unit, execution, units
+from parity.trace.mapping import Entry, Mapping, counts
 from parity.trace.survey import Survey, Weight
 
-CANDIDATES = 5  # at most so many are listed for a weight without a counterpart
 NOTHING = Built()
-ONE_BIAS = "PyTorch's GRU computes what Keras's does with reset_after=True; this layer has reset_after=False"
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +179,7 @@ def _copied(entries: Iterable[Entry]) -> list[Entry]:
         earlier = by_torch_names.get(key)
         if earlier is None:
             by_torch_names[key] = entry
-        elif len(entry.keras) == 1 and not (entry.order or entry.each or earlier.order or earlier.each):
+        elif len(entry.keras) == 1 and not any((each.slice or each.order or each.each) for each in (entry, earlier)):
             by_torch_names[key] = _copy(earlier, entry)
     return list(by_torch_names.values())
 
@@ -224,55 +222,14 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
     changing_buffers = [weight for weight in buffers if weight.name in torch.rehearsal.changing]
     changing = [weight.name for weight in changing_buffers if weight.name not in torch.rehearsal.counting]
     unplaced[0] = [weight for weight in unplaced[0] if not weight.constant]
-    fixed = [weight.name for weight in unplaced[1] if _is_fixed(weight, keras, unplaced[0])]
-    unplaced[1] = [weight for weight in unplaced[1] if weight.name not in fixed]
-    unused = {
-        survey.side: list(_needless(survey.unused, unplaced[side], other, unplaced[1 - side]))
-        for side, (survey, other) in enumerate(((torch, keras), (keras, torch)))
-    }
-    still = list(_needless(keras.still, unplaced[1], torch, unplaced[0]))
-    needless = {*still, *unused["torch"], *unused["keras"]}
-    unplaced = [[weight for weight in weights if weight.name not in needless] for weights in unplaced]
+    left = alone((torch, keras), unplaced, entries)
     return Mapping(
         entries=entries,
         changing=changing,
-        unplaced=[
-            *_unplaced(torch, unplaced[0], unplaced[1]),
-            *_unplaced(keras, unplaced[1], unplaced[0]),
-        ],
-        constants=[*(weight.name for weight in buffers if weight.name not in changing), *fixed],
+        unplaced=left.unplaced,
+        constants=[*(weight.name for weight in buffers if weight.name not in changing), *left.fixed],
         ignored=skipped[0] + skipped[1],
-        unused={side: names for side, names in unused.items() if names},
-        still=still,
+        unused=left.unused,
+        still=left.still,
         assumptions=[counts(weight.name) for weight in changing_buffers if weight.name not in changing],
     )
-
-
-def _is_fixed(weight: Weight, keras: Survey, missing: list[Weight]) -> bool:
-    """Return whether a Keras variable is a table of its own, which needs no counterpart.
-
-    It never changes, and no weight that torch still misses has its size.
-    """
-    is_own = weight.fixed and weight.name not in keras.rehearsal.changing
-    return is_own and not any(math.prod(absent.shape) == math.prod(weight.shape) for absent in missing)
-
-
-def _needless(candidates: Iterable[str], weights: list[Weight], other: Survey, missing: list[Weight]) -> Iterator[str]:
-    """Yield those of the candidates, weights that change nothing, that need no counterpart.
-
-    One of the size of a weight that the other side uses and misses may be the one that was meant: it is none of them.
-    """
-    names_of_candidates = set(candidates)
-    wanted = {math.prod(weight.shape) for weight in missing if weight.name not in other.unused}
-    for weight in weights:
-        if weight.name in names_of_candidates and math.prod(weight.shape) not in wanted:
-            yield weight.name
-
-
-def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight]) -> Iterator[Unplaced]:
-    """Yield the weights without a counterpart, each with candidates: the other side's free weights of the same size."""
-    for weight in weights:
-        free = sorted(others, key=lambda candidate: -names.similarity(weight.name, candidate.name))
-        note = ONE_BIAS if weight.role == "bias" and one_bias(survey, weight.module) else ""
-        candidates = [each.name for each in free if math.prod(each.shape) == math.prod(weight.shape)][:CANDIDATES]
-        yield Unplaced(side=survey.side, name=weight.name, shape=weight.shape, candidates=candidates, note=note)
