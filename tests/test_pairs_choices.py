@@ -130,6 +130,7 @@ ROWS = [
     Row("a head that both have and neither uses", "Heads"),
     Row("the other head is used", "Heads", keras_kwargs(taken="spare"), "diverged"),
     Row("a head of another name is used", "Heads", keras_kwargs(taken="other", made=["main", "other"]), "diverged"),
+    Row("a head that is made and not called", "Heads", keras_kwargs(taken="", made=["main"]), "diverged"),
     Row("an unused head is missing", "Heads", keras_kwargs(made=["main"])),
     Row("an unused head is missing in training", "Heads", keras_kwargs(made=["main"]) | TRAIN),
     Row("unused weights on both sides", "Pooled", TRAIN),

@@ -175,7 +175,7 @@ class Bank(layers.Layer):
 
 
 class Heads(keras.Model):
-    """`taken`: the head that is called. `made`: the heads there are."""
+    """`taken`: the head that is called, if any. `made`: the heads there are."""
 
     def __init__(self, taken="main", made=("main", "spare")):
         super().__init__()
@@ -186,7 +186,8 @@ class Heads(keras.Model):
         self.taken = taken
 
     def call(self, x):
-        return self.of[self.taken](self.trunk(x))
+        x = self.trunk(x)
+        return self.of[self.taken](x) if self.taken else x[:, :3]
 
 
 class Pooled(keras.Model):
