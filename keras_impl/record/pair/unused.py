@@ -6,6 +6,7 @@ weight behind stop_gradient has none and is used all the same. Nor does the seco
 closed for these inputs changes nothing here, and yet it is used.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -75,10 +76,12 @@ class _Calls:
         return [*outputs, *map(tf.convert_to_tensor, getattr(self.model, "losses", []))]
 
     def without_gradient(self, names: Iterable[str]) -> list[str]:
-        """Return the weights to which no output passes a gradient."""
+        """Return the weights to which no output passes a gradient; none if some output is of whole numbers."""
         wanted = list(names)
         with tf.GradientTape() as tape:
-            outputs = [output for output in self.outputs() if output.dtype.is_floating or output.dtype.is_complex]
+            outputs = self.outputs()
+        if not all(output.dtype.is_floating or output.dtype.is_complex for output in outputs):
+            return []
         with build.user_errors(f"keras={self.case.model.keras}: backward fails"):
             gradients = tape.gradient(outputs, [self.weights[name].variable for name in wanted])
         return [name for name, gradient in zip(wanted, gradients, strict=True) if gradient is None]
@@ -88,7 +91,7 @@ class _Calls:
         variables = {name: self.weights[name].variable for name in self.trained}
         with tf.GradientTape() as tape:
             outputs = [output for output in self.outputs() if output.dtype.is_floating]
-            total = tf.add_n([tf.reduce_sum(self._weighted(*numbered)) for numbered in enumerate(outputs)])
+            total = sum(tf.reduce_sum(self._weighted(*numbered)) for numbered in enumerate(outputs))
         with build.user_errors(f"keras={self.case.model.keras}: backward fails"):
             gradients = tape.gradient(total, variables)
         slopes = {name: np.abs(array(given)).max() for name, given in gradients.items() if given is not None}
@@ -98,22 +101,26 @@ class _Calls:
     def change_nothing(self, names: Sequence[str], limit: float = 0.0) -> bool:
         """Return whether all outputs stay the same when these weights are given other values.
 
-        They do to the last bit, or to the part `limit` of the largest value.
+        They do to the part `limit` of the largest value; or else to the last bit, and NaN is tried as well: it passes
+        through what rounds.
         """
         before = [array(output) for output in self.outputs()]
-        with self._moved(names):
-            after = [array(output) for output in self.outputs()]
-        return len(before) == len(after) and all(_same(*pair, limit) for pair in zip(before, after, strict=True))
+        for scale in (1.0,) if limit else (1.0, math.nan):
+            with self._moved(names, scale):
+                after = [array(output) for output in self.outputs()]
+            if len(before) != len(after) or not all(_same(*pair, limit) for pair in zip(before, after, strict=True)):
+                return False
+        return True
 
     def _weighted(self, number: int, output: tf.Tensor) -> tf.Tensor:
         noise = random.normal(self.case.seed, f"still/{number}", tuple(output.shape))
         return tf.cast(output, tf.float64) * tf.constant(noise, tf.float64)
 
     @contextmanager
-    def _moved(self, names: Iterable[str]) -> Iterator[None]:
+    def _moved(self, names: Iterable[str], scale: float) -> Iterator[None]:
         own = {name: np.array(array(self.weights[name].variable)) for name in names}
         for name, value in own.items():
-            noise = random.normal(self.case.seed, f"unused/{name}", value.shape)
+            noise = scale * random.normal(self.case.seed, f"unused/{name}", value.shape)
             self.weights[name].variable.assign((value + noise).astype(value.dtype))
         yield
         for name, value in own.items():

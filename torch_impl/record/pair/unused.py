@@ -6,6 +6,7 @@ and is used all the same. Nor does the second: a weight behind a ReLU that is cl
 here, and yet it is used.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -56,24 +57,33 @@ class _Calls:
         return [output for _, output in named(self.case.model, returned)]
 
     def without_gradient(self, names: Iterable[str]) -> list[str]:
-        """Return the weights to which no output can pass a gradient."""
+        """Return the weights to which no output can pass a gradient; none if some output is of whole numbers."""
         with torch.enable_grad():
-            reached = _leaves(self.outputs())
+            outputs = self.outputs()
+        if not all(output.is_floating_point() or output.is_complex() for output in outputs):
+            return []
+        reached = _leaves(outputs)
         return [name for name in names if id(self.weights[name]) not in reached]
 
     def change_nothing(self, names: Sequence[str]) -> bool:
-        """Return whether all outputs stay the same to the last bit when these weights are given other values."""
+        """Return whether all outputs stay the same to the last bit when these weights are given other values.
+
+        NaN is tried as well: it passes through what rounds.
+        """
         with torch.no_grad():
             before = [array(output).copy() for output in self.outputs()]
-            with self._moved(names):
-                after = [array(output) for output in self.outputs()]
-        return len(before) == len(after) and all(map(np.array_equal, before, after))
+            for scale in (1.0, math.nan):
+                with self._moved(names, scale):
+                    after = [array(output) for output in self.outputs()]
+                if len(before) != len(after) or not all(map(np.array_equal, before, after)):
+                    return False
+        return True
 
     @contextmanager
-    def _moved(self, names: Iterable[str]) -> Iterator[None]:
+    def _moved(self, names: Iterable[str], scale: float) -> Iterator[None]:
         own = {name: self.weights[name].clone() for name in names}
         for name, value in own.items():
-            noise = random.normal(self.case.seed, f"unused/{name}", tuple(value.shape))
+            noise = scale * random.normal(self.case.seed, f"unused/{name}", tuple(value.shape))
             self.weights[name].add_(torch.from_numpy(noise).to(value.device, value.dtype))
         yield
         for name, value in own.items():
