@@ -31,6 +31,9 @@ BY_GROUP = {"rearrange": "(group n k) i -> n group k i", "each": "n group k i ->
 BY_GROUP_BIASES = {"rearrange": "(group n k) -> n group k", "each": "n group k -> (group n k)"}
 SIZES = {"sizes": {"group": 2, "k": 3}}
 SLICE = {"weights": [{"torch": "positions.weight", "keras": "embedding/embeddings", "slice": "2:"}]}
+OF_QUERY = {"outputs.q.torch": 0, "outputs.q.keras": 0}
+NAMED_TABLE = SEQUENCE | {"ignore.torch": ["extra"], "pair.keras_kwargs.name": "position_embedding"}
+BY_GROUPS = {"pair.torch_kwargs.by_group": True}
 TRAIN = {"train.steps": 2, "train.optimizer": "adam"}
 
 
@@ -101,11 +104,7 @@ ROWS = [
         "diverged",
     ),
     Row("unequal parts", "Grouped", {"weights": [SPLIT, BIASES]}),
-    Row(
-        "unequal parts in training",
-        "Grouped",
-        {"weights": [SPLIT, BIASES], "outputs.q.torch": 0, "outputs.q.keras": 0} | TRAIN,
-    ),
+    Row("unequal parts in training", "Grouped", {"weights": [SPLIT, BIASES]} | OF_QUERY | TRAIN),
     Row("parts exchanged", "Grouped", {"weights": [SPLIT, BIASES]} | EXCHANGED, "diverged"),
     Row(
         "parts by group",
@@ -115,6 +114,26 @@ ROWS = [
             "pair.torch_kwargs.by_group": True,
         },
     ),
+    Row("a slice by outcome", "Positions", NAMED_TABLE, assumed='moved by slice "2:"'),
+    Row("the first rows", "Positions", NAMED_TABLE | {"pair.torch_kwargs.offset": 0}),
+    Row("rows in between", "Positions", NAMED_TABLE | {"pair.torch_kwargs.offset": 1}, assumed='moved by slice "1:6"'),
+    Row("rows in another order", "Positions", NAMED_TABLE | keras_kwargs(first=1), "diverged", where="positions"),
+    Row("unequal parts by outcome", "Grouped", assumed="qkv.bias of torch were taken to be query, key, value of keras"),
+    Row("unequal parts by outcome in training", "Grouped", OF_QUERY | TRAIN),
+    Row("key and value crossed", "Grouped", EXCHANGED, "diverged"),
+    Row("parts by group by outcome", "Grouped", BY_GROUPS, assumed="part group size"),
+    Row("key and value crossed by group", "Grouped", BY_GROUPS | EXCHANGED, "diverged"),
+    Row("experts", "Experts", assumed="gate_up_proj of torch were taken to be"),
+    Row("experts in training", "Experts", TRAIN),
+    Row("experts by turns", "Experts", {"pair.torch_kwargs.by_turns": True}),
+    Row("experts of another function", "Experts", keras_kwargs(act="gelu"), "diverged"),
+    Row("a head that both have and neither uses", "Heads"),
+    Row("the other head is used", "Heads", keras_kwargs(taken="spare"), "diverged"),
+    Row("a head of another name is used", "Heads", keras_kwargs(taken="other", made=["main", "other"]), "diverged"),
+    Row("a head that is made and not called", "Heads", keras_kwargs(taken="", made=["main"]), "diverged"),
+    Row("an unused head is missing", "Heads", keras_kwargs(made=["main"])),
+    Row("an unused head is missing in training", "Heads", keras_kwargs(made=["main"]) | TRAIN),
+    Row("unused weights on both sides", "Pooled", TRAIN),
     Row("forward alone", "Stepped", {"pair.backward": False}),
     Row("a gradient that is missing", "Stepped", {}, "error"),
 ]  # fmt: skip
@@ -140,6 +159,31 @@ def test_choice(row: Row, judge: Callable[[Row], CaseResult]) -> None:
     assert not row.cause or row.cause in [cause["id"] for cause in result.causes], result
     assert not result.first_divergence or fnmatchcase(result.first_divergence.name, row.where), result
     assert any(row.assumed in sentence for sentence in result.assumptions) or not row.assumed, result.assumptions
+
+
+def test_what_takes_part_in_nothing_is_told_of_each_side(judge: Callable[[Row], CaseResult]) -> None:
+    result = judge(Row("", "Pooled"))
+    apart = "of {} without a counterpart {} part in nothing that is compared: {}"
+    assert "2 weights " + apart.format("torch", "take", "extra.weight, extra.bias") in result.not_compared
+    assert "1 weight " + apart.format("keras", "takes", "words/embeddings") in result.not_compared
+    assert result.mapping and result.mapping.unused == {
+        "torch": ["extra.weight", "extra.bias"],
+        "keras": ["words/embeddings"],
+    }
+
+
+def test_a_weight_without_a_gradient_that_takes_part_is_asked_for(judge: Callable[[Row], CaseResult]) -> None:
+    with pytest.raises(UnmappedError, match=r"torch: extra\.weight \[8, 8\]; no free weight of the other") as error:
+        judge(Row("", "Pooled", {"pair.torch_kwargs.detached": True}))
+    assert [weight.name for weight in error.value.mapping.unplaced] == ["extra.weight", "extra.bias"]
+
+
+def test_an_unused_head_is_none_for_a_head_that_is_used_and_missing(judge: Callable[[Row], CaseResult]) -> None:
+    changes = keras_kwargs(taken="other", made=["spare", "other"])
+    result = judge(Row("", "Heads", changes))
+    assert result.verdict == "match" and result.mapping
+    pairs = {entry.torch[0]: entry.keras[0] for entry in result.mapping.entries}
+    assert (pairs["main.weight"], pairs["spare.weight"]) == ("other/kernel", "spare/kernel")
 
 
 def test_a_forward_pass_alone_is_told(judge: Callable[[Row], CaseResult]) -> None:

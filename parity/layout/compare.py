@@ -17,8 +17,8 @@ def compare_layouts(names: tuple[str, str], reference: Trace, candidate: Trace) 
     `names`: how the two sides are called in messages.
     """
     case, mapping = reference.case, candidate.manifest.mapping
-    ignored = mapping.ignored if mapping else ()
-    left, right = (_without(trace.manifest.layout, ignored) for trace in (reference, candidate))
+    left_out = mapping.left_out if mapping else ()
+    left, right = (_without(trace.manifest.layout, left_out) for trace in (reference, candidate))
     declared = []
     # Declared differences are between the two frameworks: two traces of one backend have none.
     if (reference.backend, candidate.backend) == ("torch", "keras"):
@@ -36,13 +36,13 @@ def compare_layouts(names: tuple[str, str], reference: Trace, candidate: Trace) 
     )
 
 
-def _without(layout: Layout, ignored: Collection[str]) -> Layout:
+def _without(layout: Layout, left_out: Collection[str]) -> Layout:
     """Return the layout without weights that one side of a pair has and the other does not need, nor their slots."""
     return msgspec.structs.replace(
         layout,
-        parameters={name: held for name, held in layout.parameters.items() if name not in ignored},
+        parameters={name: held for name, held in layout.parameters.items() if name not in left_out},
         optimizer_state={
-            name: held for name, held in layout.optimizer_state.items() if name.rpartition(".")[0] not in ignored
+            name: held for name, held in layout.optimizer_state.items() if name.rpartition(".")[0] not in left_out
         },
     )
 

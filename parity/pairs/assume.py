@@ -148,7 +148,7 @@ def _sentence(group: _EqualAmbiguities, harmless: bool | None) -> str:
     alike = f", and {len(group.ambiguities) - 1} alike" if len(group.ambiguities) > 1 else ""
     assumption = f"{_taken(group.choice)}{alike}"
     if not group.others:
-        moves = sorted({entry.rearrange for entry in group.choice if entry.rearrange})
+        moves = sorted({move for entry in group.choice if (move := _move(entry))})
         return f"{assumption}, moved by {'; '.join(moves) or 'nothing'}{FOUND}"
     order = "creation" if group.ambiguities[0].counted else "execution"
     why = f"by order of {order}" if group.is_first else f"by what the models return, against the order of {order}"
@@ -156,6 +156,12 @@ def _sentence(group: _EqualAmbiguities, harmless: bool | None) -> str:
         harmless
     ]
     return f"{assumption} ({why}){alternative}"
+
+
+def _move(entry: Entry) -> str:
+    """Return how an entry moves its weights: a slice is the part of torch's that Keras has."""
+    part = f'slice "{entry.slice}"' if entry.slice else ""
+    return ", ".join(filter(None, (part, entry.rearrange, entry.each)))
 
 
 def _open(group: _EqualAmbiguities, why: str = "nothing tells which is right") -> str:

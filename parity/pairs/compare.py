@@ -19,7 +19,7 @@ from parity.pairs.pair_causes import name_layout, name_pair_causes, question_unf
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.sources import add_sources
 from parity.pairs.suggest import layout, loading, order_of_axes, suggestions
-from parity.pairs.untested import constants, gradients, not_run, unnamed
+from parity.pairs.untested import constants, gradients, not_run, unnamed, unused
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
 from parity.runtime import resources
@@ -77,7 +77,7 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
         examination = examined(traces.reference, traces.candidate)
     result, matching = examination.result, candidate.manifest.matching
     result.mapping, result.assumptions = mapping, traces.notes
-    result.not_compared = [*not_run(pair, reference.manifest.modules), *constants(mapping, reference)]
+    result.not_compared = [*not_run(pair, reference.manifest.modules), *constants(mapping, reference), *unused(mapping)]
     if matching:
         result.matched = summary(matching, traces.alone)
         result.not_compared += matching.not_compared

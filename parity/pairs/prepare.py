@@ -141,6 +141,10 @@ def _prepared(file: PairFile, backend: Worker, folder: Path, keras: Survey, buil
 
     proposal = chosen(read_as, reference, values, run)
     if proposal.mapping.unplaced:
+        needless = _needless(file, backend, folder)
+        keras = msgspec.structs.replace(keras, unused=needless.unused, still=needless.still)
+        proposal = chosen(read_as, reference, values, run)
+    if proposal.mapping.unplaced:
         raise _unmapped(file, proposal, list(unlike_axes(pair, reference, keras)))
 
     def solve(proposal: Proposal) -> Resolved:
@@ -185,6 +189,14 @@ def _drawn(file: PairFile, backend: Worker, folder: Path, built: Built) -> set[s
     case = msgspec.structs.replace(file.case, seed=file.case.seed + 1)
     _do(backend, SurveyJob(case=case, folder=own, pair=PairContext(search=file.search, survey=place(folder, "torch"))))
     return moved(built.keras, survey.built(Path(own)))
+
+
+def _needless(file: PairFile, backend: Worker, folder: Path) -> Survey:
+    """Return a survey of Keras's model that tells which weights change nothing."""
+    own = place(folder, "keras_unused")
+    context = PairContext(search=file.search, survey=place(folder, "torch"))
+    _do(backend, SurveyJob(case=file.case, folder=own, pair=context, unused=True))
+    return survey.read(Path(own))
 
 
 def _survey_keras(file: PairFile, backend: Worker, folder: Path, mapping: Mapping | None) -> Surveyed:

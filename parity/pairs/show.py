@@ -28,6 +28,8 @@ def table(mapping: Mapping, torch: Survey | None = None, keras: Survey | None = 
         (sides, "not found"),
         (mapping.constants, "constant: no counterpart needed"),
         (mapping.ignored, "ignored"),
+        ([name for side in mapping.unused.values() for name in side], "takes part in nothing that is compared"),
+        (mapping.still, "zeros that training cannot move"),
     ):
         for group in _alike([Entry(torch=[name], keras=[sides.get(name, "")]) for name in names], shapes):
             name, first = group.shown.torch[0], group.entries[0].torch[0]
@@ -164,7 +166,7 @@ def _compressed(mapping: Mapping) -> Iterator[tuple[Entry, Entry]]:
     weights.
     """
     names = [name for entry in mapping.entries for name in entry.torch]
-    names += [*mapping.constants, *mapping.ignored, *(weight.name for weight in mapping.unplaced)]
+    names += [*mapping.constants, *mapping.left_out, *(weight.name for weight in mapping.unplaced)]
     groups: dict[str, list[Entry]] = {}
     for entry in mapping.entries:
         _, template = next(_templates(entry), ("", entry))

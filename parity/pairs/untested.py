@@ -12,6 +12,7 @@ from parity.trace.mapping import Mapping, counts
 from parity.trace.survey import Survey
 from parity.verdict.steps import is_whole
 
+SINGULAR = {"take": "takes", "are": "is"}
 SHOWN = 4  # at most so many names in a sentence
 
 
@@ -39,6 +40,13 @@ def constants(mapping: Mapping, reference: Trace) -> list[str]:
     return [f"torch's {buffers} {named} {have} no counterpart: {they} constant here, other values were not tried"]
 
 
+def unused(mapping: Mapping) -> list[str]:
+    """Say which weights of each side have no counterpart and need none."""
+    apart = [_alone(side, names, "take part in nothing that is compared") for side, names in mapping.unused.items()]
+    zeros = "are zeros that training cannot move, as before a batch norm"
+    return [*apart, *([_alone("keras", mapping.still, zeros)] if mapping.still else [])]
+
+
 def unnamed(torch: Survey) -> list[str]:
     """Say which tensors torch's model returns that [outputs] does not name."""
     return [f"not named in [outputs], and not compared: {_few(torch.unnamed)}"] if torch.unnamed else []
@@ -49,6 +57,14 @@ def gradients(outputs: Named[str, tuple[Array, Array]]) -> list[str]:
     if not outputs or not all(is_whole(each) for pair in outputs.values() for each in pair):
         return []
     return ["gradients were not compared: the models return whole numbers or truth values alone, which have none"]
+
+
+def _alone(side: str, names: list[str], what: str) -> str:
+    """Say what some weights without a counterpart do; `what` is a phrase with its verb in the plural."""
+    verb, _, rest = what.partition(" ")
+    if len(names) > 1:
+        return f"{len(names)} weights of {side} without a counterpart {what}: {_few(names)}"
+    return f"1 weight of {side} without a counterpart {SINGULAR[verb]} {rest}: {names[0]}"
 
 
 def _few(names: list[str]) -> str:

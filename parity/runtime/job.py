@@ -84,12 +84,14 @@ class DoctorJob(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
 class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
     """A job that writes the survey of one side's model of a pair into a folder (parity.trace.survey).
 
-    A Keras model gets torch's weights first, as far as `pair.mapping` maps them.
+    A Keras model gets torch's weights first, as far as `pair.mapping` maps them. `unused`: also find the weights that
+    take part in nothing that is compared; in torch, which is the reference, that is always done.
     """
 
     case: Case
     folder: str
     pair: PairContext
+    unused: bool = False
 
     def group(self, backend: str) -> Group:
         """Return the processes in which the backend runs the job: always one."""

@@ -44,6 +44,8 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     `constants`: buffers of torch and untrained variables of Keras that need no counterpart.
     `changing`: buffers of torch that training changes although Keras has no counterpart.
     `ignored`: weights of both sides that the user's pair file leaves out.
+    `unused`: by side, weights without a counterpart that take part in nothing that is compared.
+    `still`: weights of Keras without a counterpart that are zeros which training cannot move.
     `assumptions`: sentences on weights that were mapped to each other although their names do not say so.
     `contradicted`: those assumptions that disagree with the order in which both sides create the unnamed modules.
     `exchanged`: messages on modules that were mapped by name, but reproduce the output of Keras's model only if they
@@ -57,11 +59,18 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     constants: list[str] = []
     changing: list[str] = []
     ignored: list[str] = []
+    unused: dict[str, list[str]] = {}
+    still: list[str] = []
     assumptions: list[str] = []
     contradicted: list[str] = []
     exchanged: dict[str, str] = {}
     unlike: dict[str, Unlike] = {}
     unfilled: dict[str, Unlike] = {}
+
+    @property
+    def left_out(self) -> set[str]:
+        """Return the weights of both sides that the user's file leaves out, or that change nothing."""
+        return {*self.ignored, *self.still, *(name for names in self.unused.values() for name in names)}
 
 
 def counts(name: str) -> str:

@@ -128,7 +128,9 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     `created`: Keras's layers in the order of their creation, which in torch is that of their definition.
     `rehearsal`: the forward pass in training mode, if it could run. `drawn`: untrained parameters of torch that are
     drawn at random: another seed changes them. `returned`: what the whole model returned in inference; empty if the
-    pair file has [outputs]. `optimizer`: where the user's own optimizer is made, on Keras's side.
+    pair file has [outputs]. `optimizer`: where the user's own optimizer is made, on Keras's side. `unused`: weights
+    that take part in nothing that is compared, and `still`: those of Keras's that are zeros which training cannot move;
+    of Keras's model only if it was asked for.
     """
 
     side: str
@@ -144,6 +146,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     drawn: list[str] = []
     returned: Returned = Returned()
     optimizer: Made | None = None
+    unused: list[str] = []
+    still: list[str] = []
 
     def keys(self, training: bool) -> list[Keys]:
         """Return the paths of the model's outputs in training or inference mode; empty if none of them is named."""

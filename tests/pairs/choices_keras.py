@@ -135,9 +135,9 @@ class Normed(keras.Model):
 class Positions(keras.Model):
     """Without rows for padding; `first` is wrong if it is not 0."""
 
-    def __init__(self, first=0):
+    def __init__(self, first=0, name=None):
         super().__init__()
-        self.table, self.first = layers.Embedding(5, 8), first
+        self.table, self.first = layers.Embedding(5, 8, name=name), first
 
     def call(self, x):
         return x * self.table((ops.arange(5) + self.first) % 5)
@@ -153,6 +153,53 @@ class Grouped(keras.Model):
     def call(self, x):
         key, value = (self.value, self.key) if self.exchanged else (self.key, self.value)
         return ops.tanh(self.query(x)), ops.sigmoid(key(x)), value(x)
+
+
+class Experts(keras.Model):
+    def __init__(self, act="silu", experts=3):
+        super().__init__()
+        self.act = keras.activations.get(act)
+        self.bank = Bank(experts)
+
+    def call(self, x):
+        gate, up = (ops.einsum("nd,edh->enh", x, each) for each in (self.bank.gate, self.bank.up))
+        return ops.einsum("enh,ehd->nd", self.act(gate) * up, self.bank.down)
+
+
+class Bank(layers.Layer):
+    def __init__(self, experts):
+        super().__init__(name="bank")
+        self.gate = self.add_weight(shape=(experts, 8, 6), name="expert_gate")
+        self.up = self.add_weight(shape=(experts, 8, 6), name="expert_intermediate")
+        self.down = self.add_weight(shape=(experts, 6, 8), name="expert_output")
+
+
+class Heads(keras.Model):
+    """`taken`: the head that is called, if any. `made`: the heads there are."""
+
+    def __init__(self, taken="main", made=("main", "spare")):
+        super().__init__()
+        self.trunk = Dense(8, activation="tanh", name="trunk")
+        self.of = {name: Dense(3, name=name) for name in made}
+        for head in self.of.values():
+            head.build((None, 8))
+        self.taken = taken
+
+    def call(self, x):
+        x = self.trunk(x)
+        return self.of[self.taken](x) if self.taken else x[:, :3]
+
+
+class Pooled(keras.Model):
+    """Without the last layer, and with one of its own for words that nothing reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk, self.words = Dense(8, activation="tanh", name="trunk"), layers.Embedding(7, 5, name="words")
+        self.words.build(None)
+
+    def call(self, x):
+        return self.trunk(x)
 
 
 @tf.custom_gradient

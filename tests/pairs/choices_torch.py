@@ -137,7 +137,7 @@ class Positions(nn.Module):
 
     def __init__(self, offset=2):
         super().__init__()
-        self.positions, self.offset = nn.Embedding(5 + offset, 8), offset
+        self.positions, self.offset = nn.Embedding(5 + 2, 8), offset
         self.extra = nn.Parameter(torch.zeros(5, 8), requires_grad=False)
 
     def forward(self, x):
@@ -159,6 +159,45 @@ class Grouped(nn.Module):
         else:
             query, key, value = packed.split([12, 6, 6], -1)
         return torch.tanh(query), torch.sigmoid(key), value
+
+
+class Experts(nn.Module):
+    """Gate and up of several experts in one array: in two halves, or by turns."""
+
+    def __init__(self, by_turns=False, experts=3):
+        super().__init__()
+        self.gate_up_proj = nn.Parameter(torch.randn(experts, 2 * 6, 8) / 3)
+        self.down_proj = nn.Parameter(torch.randn(experts, 8, 6) / 3)
+        self.by_turns = by_turns
+
+    def forward(self, x):
+        packed = torch.einsum("nd,ehd->enh", x, self.gate_up_proj)
+        gate, up = (packed[..., ::2], packed[..., 1::2]) if self.by_turns else packed.chunk(2, -1)
+        return torch.einsum("enh,edh->nd", functional.silu(gate) * up, self.down_proj)
+
+
+class Heads(nn.Module):
+    """Two heads of one shape, of which the second takes part in nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk, self.main, self.spare = nn.Linear(8, 8), nn.Linear(8, 3), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.main(torch.tanh(self.trunk(x)))
+
+
+class Pooled(nn.Module):
+    """`detached`: the last layer takes part, but gets no gradient."""
+
+    def __init__(self, detached=False):
+        super().__init__()
+        self.trunk, self.detached = nn.Linear(8, 8), detached
+        self.extra = nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = torch.tanh(self.trunk(x))
+        return x + self.extra(x).detach() if self.detached else x
 
 
 class Stepped(nn.Module):

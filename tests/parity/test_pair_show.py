@@ -100,7 +100,8 @@ def test_the_complaint_names_each_weight_and_what_could_be_meant() -> None:
     there = keras(line("b", "linear", kernel=(4, 3)), line("c", "linear", kernel=(4, 3)))
     text = complaint(propose(here, there, PAIR).mapping)
     assert text.splitlines() == [
-        "  torch: a.bias [3]; no free weight of the other side has this size",
+        "  torch: a.bias [3]; no free weight of the other side has this size; "
+        "its module's counterpart, b of keras, has no such weight",
         "  keras: c/kernel [4, 3]; no free weight of the other side has this size",
         "say in [[weights]] which belong together, or in [ignore] what the other side does not need",
     ]

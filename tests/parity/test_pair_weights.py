@@ -1,6 +1,7 @@
 """The automatic mapping of weights: which belong together, what is in ambiguity, what stays without a counterpart."""
 
 import time
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +10,7 @@ from pair_zoo import MODELS
 
 from parity.pairs.show import complaint
 from parity.pairs.weights import names
-from parity.pairs.weights.propose import propose
+from parity.pairs.weights.propose import Proposal, propose
 from parity.trace.survey import Rehearsal, Survey
 
 
@@ -245,10 +246,121 @@ def test_an_attention_of_other_sizes_has_three_matrices_and_one_bias() -> None:
     }
 
 
-def test_packed_parts_of_several_sizes_are_left_to_the_user() -> None:
+def test_packed_parts_of_several_sizes_stand_one_after_the_other_or_by_groups() -> None:
     here = torch(linear("attn.qkv", 8, 16))
     there = keras(dense("q", 8, 8), dense("k", 8, 4), dense("v", 8, 4))
-    assert len(unplaced(here, there)) == 8
+    (ambiguity,) = propose(here, there, PAIR).ambiguities
+    first, by_group = ([(entry.rearrange, entry.each, entry.sizes) for entry in choice] for choice in ambiguity.choices)
+    assert first == [("", "o i -> i o", {}), ("", "", {})]
+    sizes = {"group": 2, "size": 2}
+    assert by_group == [
+        ("(group part size) inner -> part group size inner", "part group size i -> i (group part size)", sizes),
+        ("(group part size) -> part group size", "part group size -> (group part size)", sizes),
+    ]
+    assert ambiguity.choices[0][0].keras == ["q/kernel", "k/kernel", "v/kernel"]
+
+
+def test_heads_tell_the_groups_of_parts_of_several_sizes() -> None:
+    here = torch(linear("attn.qkv", 8, 24))
+    equations = "btm,muh->btuh", "bsm,mvh->bsvh", "bkm,mvh->bkvh"
+    there = keras(
+        *(
+            line(name, "einsum_dense", {"equation": equation}, kernel=(8, count, 3), bias=(count, 3))
+            for name, count, equation in zip(("query", "key", "value"), (4, 2, 2), equations, strict=True)
+        )
+    )
+    (ambiguity,) = propose(here, there, PAIR).ambiguities
+    assert [choice[0].sizes for choice in ambiguity.choices] == [{}, {"group": 2, "size": 3}]
+    assert [choice[0].each for choice in ambiguity.choices] == [
+        "(u h) m -> m u h",
+        "part group size m -> m (group part) size",
+    ]
+
+
+def test_an_equation_may_use_the_letter_of_the_parts() -> None:
+    """As KerasHub's Bloom, whose equations differ in a letter as well."""
+    here = torch(linear("attn.query_key_value", 8, 24))
+    equations = {"query": "btm,mnh->btnh", "key": "bsm,mnh->bsnh", "value": "bsm,mnh->bsnh"}
+    there = keras(
+        *(
+            line(name, "einsum_dense", {"equation": text}, kernel=(8, 4, 2), bias=(4, 2))
+            for name, text in equations.items()
+        )
+    )
+    (ambiguity,) = propose(here, there, PAIR).ambiguities
+    assert [choice[0].rearrange for choice in ambiguity.choices] == [
+        "(part n h) m -> part m n h",
+        "(n part h) m -> part m n h",
+    ]
+
+
+def test_arrays_of_experts_are_packed_if_names_say_so() -> None:
+    here = torch(line("experts", "Experts", gate_up=(3, 12, 8), down=(3, 8, 6)))
+    sizes = {"gate": (3, 8, 6), "intermediate": (3, 8, 6), "output": (3, 6, 8)}
+    (ambiguity,) = propose(here, keras(line("bank", "Bank", **sizes)), PAIR).ambiguities
+    assert [(choice[0].rearrange, choice[0].keras) for choice in ambiguity.choices] == [
+        ("a0 (n a1) a2 -> n a0 a2 a1", ["bank/gate", "bank/intermediate"]),
+        ("a0 (a1 n) a2 -> n a0 a2 a1", ["bank/gate", "bank/intermediate"]),
+        ("a0 (n a1) a2 -> n a0 a2 a1", ["bank/intermediate", "bank/gate"]),
+    ]
+    unnamed = line("bank", "Bank", **dict(zip(("one", "other", "output"), sizes.values(), strict=True)))
+    assert "experts.gate_up" in unplaced(here, keras(unnamed))
+
+
+def tables(here: int, there: int, keras_name: str = "position_embedding", **more: Any) -> Proposal:
+    ours = torch(line("embed_positions", "embedding", weight=(here, 4)), linear("fc", 4, 3))
+    theirs = keras(line(keras_name, "embedding", embeddings=(there, 4)), dense("fc", 4, 3), **more)
+    return propose(ours, theirs, PAIR)
+
+
+@pytest.mark.parametrize(
+    ("rows", "slices"),
+    [(6, ["1:", ":5"]), (8, ["3:", ":5", "1:6", "2:7"]), (64, ["59:", ":5"])],
+)
+def test_a_table_may_hold_a_part_of_the_rows(rows: int, slices: list[str]) -> None:
+    found = tables(rows, 5)
+    assert [choice[0].slice for ambiguity in found.ambiguities for choice in ambiguity.choices] == slices
+    assert found.mapping.unplaced == []
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        tables(6, 5, "token_embedding"),
+        tables(6, 5, "embedding"),
+        tables(5, 6),
+        tables(6, 5, unused=["position_embedding/embeddings"]),
+    ],
+    ids=["of another thing", "of no name", "more rows in keras", "unused on one side"],
+)
+def test_no_table_is_taken_for_a_part_of_another(found: Proposal) -> None:
+    assert "embed_positions.weight" in {weight.name for weight in found.mapping.unplaced}
+
+
+def with_extra(unused: list[str]) -> Proposal:
+    here = torch(linear("trunk", 4, 4), linear("main", 4, 3))
+    return propose(here, keras(dense("trunk", 4, 4), dense("main", 4, 3), dense("extra", 4, 5), unused=unused), PAIR)
+
+
+def test_what_takes_part_in_nothing_needs_no_counterpart() -> None:
+    idle = ["extra/kernel", "extra/bias"]
+    assert with_extra(idle).mapping.unused == {"keras": idle} and with_extra(idle).mapping.unplaced == []
+    assert {weight.name for weight in with_extra([]).mapping.unplaced} == set(idle)
+
+
+def test_an_unused_weight_of_the_size_of_a_missing_one_is_shown_with_it() -> None:
+    here = torch(linear("trunk", 4, 4), line("main", "linear", weight=(6, 4)))
+    there = keras(dense("trunk", 4, 4), line("extra", "linear", kernel=(8, 3)), unused=["extra/kernel"])
+    left = {weight.name: weight.candidates for weight in propose(here, there, PAIR).mapping.unplaced}
+    assert left == {"main.weight": ["extra/kernel"], "extra/kernel": ["main.weight"]}
+
+
+def test_a_used_weight_is_rather_the_counterpart_of_a_used_one() -> None:
+    here = torch(linear("trunk", 4, 4), linear("first", 4, 3))
+    there = [dense("trunk", 4, 4), dense("one", 4, 3), dense("other", 4, 3)]
+    for idle, used in (("one", "other"), ("other", "one")):
+        survey = keras(*there, unused=[f"{idle}/kernel", f"{idle}/bias"])
+        assert placed(here, survey)["first.weight"] == f"{used}/kernel"
 
 
 def test_gate_and_up_are_packed_in_either_order() -> None:

@@ -1,6 +1,7 @@
 """Trial passes in training mode without dropping: which masks would be drawn, and which variables change."""
 
 from collections import Counter
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,17 @@ def rehearse(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:
         with counted.drawn(layers_by_path), calls.observed(tree.inner(model), lambda _: None, on_return):
             build.call(model, case.model, inputs, True)
         states.append(_untrained(model))
-        with _CountingMasks(case.seed, lambda shape: None).drawn(layers_by_path):
+        with without_dropping(model, case):
             build.call(model, case.model, inputs, True)
         states.append(_untrained(model))
     except (UsageError, BackendError):
         return Rehearsal()
     return Rehearsal(drawn=drawn, masks=counted.sizes, changing=changing(states), counting=counting(states))
+
+
+def without_dropping(model: Any, case: Case) -> AbstractContextManager[None]:
+    """Return a context in which the model's dropouts drop nothing."""
+    return _CountingMasks(case.seed, lambda shape: None).drawn(tree.named(model).items())
 
 
 class _CountingMasks(OrderedMasks):

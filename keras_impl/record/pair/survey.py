@@ -19,6 +19,7 @@ from keras_impl.record.pair.first_call import make_weights
 from keras_impl.record.pair.outputs import describe_returned, flat, named, ordered
 from keras_impl.record.pair.rehearsal import rehearse
 from keras_impl.record.pair.sources import Sources
+from keras_impl.record.pair.unused import still, unused
 from keras_impl.record.promotion import promoted
 from parity.config.pair import Pair
 from parity.core.names import MODEL
@@ -60,6 +61,9 @@ def survey(job: SurveyJob) -> None:
             outputs = build.call(model, pair, inputs)
         activations.see_outputs(named(pair, ordered(outputs, keys)))
         rehearsal = rehearse(model, job.case, inputs)
+        idle = (
+            {"unused": unused(model, job.case, inputs), "still": still(model, job.case, inputs)} if job.unused else {}
+        )
     surveys.write(
         folder,
         replace(
@@ -68,6 +72,7 @@ def survey(job: SurveyJob) -> None:
             returned=describe_returned(pair, outputs),
             optimizer=_optimizer(pair, halves.search, sources),
             created=_in_order(model, created),
+            **idle,
         ),
     )
 

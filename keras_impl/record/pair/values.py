@@ -46,11 +46,11 @@ class Weights:
             Placed(entry, [by_name[name] for name in entry.keras], self._shapes(entry.torch))
             for entry in pairing.entries
         ]
-        self._ignored = {*pairing.ignored, *pairing.constants}
+        self._left_out = pairing.left_out.union(pairing.constants)
 
     def check(self) -> None:
         """Raise BackendError if a weight would keep its random initial values."""
-        covered = {held.description.name for placed in self.placed for held in placed.held} | self._ignored
+        covered = {held.description.name for placed in self.placed for held in placed.held} | self._left_out
         uncovered = [held.description.name for held in self.variables if held.description.name not in covered]
         if uncovered:
             raise BackendError(

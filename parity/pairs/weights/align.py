@@ -22,6 +22,7 @@ from parity.trace.survey import Survey
 
 # Scores: for each unit that gets a counterpart, then for what speaks for this very counterpart.
 PLACED, KIND, PART, NAME, NUMBER, NEXT = 3.0, 1.0, 1.5, 1.0, 0.25, 0.5
+IDLE = 0.75  # subtracted if a unit takes part in what is compared, and its counterpart does not
 ELSEWHERE = 5.0  # subtracted if a unit is within an encoder on one side and within a decoder on the other
 MISSING = 0.75  # subtracted for each weight that has no counterpart
 SIZES = ((1, 1), (1, 3), (3, 1), (1, 2), (2, 1))  # how many units of torch's and of Keras's a link may hold
@@ -120,18 +121,21 @@ class _Traits(NamedTuple):
     holders: frozenset[str]
     words: frozenset[str]
     telling: frozenset[str]
+    unused: bool
 
     @classmethod
     def of(cls, unit: Unit) -> "_Traits":
         label = unit.label
         telling = names.telling_words(unit.chosen)
-        return cls(unit.family, names.part(label), names.holders(label), names.distinctive_words(label), telling)
+        words = names.distinctive_words(label)
+        return cls(unit.family, names.part(label), names.holders(label), words, telling, unit.unused)
 
     def against(self, other: "_Traits") -> float:
         """Return a score for how much speaks for another unit's being the counterpart."""
         score = PART * (1 if self.part == other.part else -1) if self.part and other.part else 0.0
         if self.holders and other.holders and not self.holders & other.holders:
             score -= ELSEWHERE
+        score -= IDLE * (self.unused != other.unused)
         return KIND * (self.family == other.family) + score + NAME * names.overlap(self.words, other.words)
 
 

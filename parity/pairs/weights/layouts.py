@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from parity.pairs.patterns import MOST, Shape, tidy
+from parity.pairs.patterns import MOST, Shape, reshapes, tidy
 from parity.pairs.weights.units import Unit
 
 # torch's axes of a matrix or convolution: outputs (o), inputs of a group (i), and the spatial axes of the kernel.
@@ -80,11 +80,16 @@ def recurrent(torch: Unit, keras: Unit) -> dict[str, Move]:
 
 
 class Packed(NamedTuple):
-    """The patterns of a matrix and its bias that one side packs from several of the other's, and sizes of axes."""
+    """The patterns of a matrix and its bias that one side packs from several of the other's, and sizes of axes.
+
+    `each_weight`, `each_bias`: those of the parts, where these are of several sizes.
+    """
 
     weight: str
     bias: str
     sizes: dict[str, int]
+    each_weight: str = ""
+    each_bias: str = ""
 
 
 def cut(torch: Unit, keras: Unit) -> Iterator[Packed]:
@@ -96,22 +101,78 @@ def cut(torch: Unit, keras: Unit) -> Iterator[Packed]:
     if not keras_axes:
         return
     order, inner, outer = keras_axes
-    yield _cut(torch, inner, f"n {outer}", order, outer, {})
+    n = "part" if "n" in order.split() else "n"  # an equation may use any letter
+    yield _cut(torch, n, inner, f"{n} {outer}", order, outer, {})
     if torch.family == "attention":
         return
     if len(outer.split()) == 2:
         first, second = outer.split()
-        yield _cut(torch, inner, f"{first} n {second}", order, outer, {})
+        yield _cut(torch, n, inner, f"{first} {n} {second}", order, outer, {})
     elif keras.family == "linear":
         for number in _heads(torch, keras, keras.weights["weight"].shape[-1]):
             halves = order.replace("o", "(heads k)"), "(heads k)"
-            yield _cut(torch, inner, "heads n k", *halves, {"heads": number})
+            yield _cut(torch, n, inner, "heads n k", *halves, {"heads": number})
 
 
-def _cut(torch: Unit, inner: str, packed: str, kernel: str, bias: str, sizes: dict[str, int]) -> Packed:
-    """Return the patterns where torch's outputs are `packed`, and each part's kernel and bias have these axes."""
+def _cut(torch: Unit, n: str, inner: str, packed: str, kernel: str, bias: str, sizes: dict[str, int]) -> Packed:
+    """Return the patterns where torch's outputs are `packed`, and each part's kernel and bias have these axes.
+
+    `n` is the name of the axis of the parts.
+    """
     left = f"({inner}) ({packed})" if torch.family == "linear_io" else f"({packed}) ({inner})"
-    return Packed(f"{left} -> n {kernel}", f"({packed}) -> n {bias}", sizes)
+    return Packed(f"{left} -> {n} {kernel}", f"({packed}) -> {n} {bias}", sizes)
+
+
+def cut_unequal(torch: Unit, keras: Sequence[Unit]) -> Iterator[Packed]:
+    """Yield how torch's output axis may hold Keras's matrices of several sizes, as of an attention with grouped heads.
+
+    They stand one after the other, or group by group: some heads of the query, then one of the key and of the value.
+    """
+    keras_axes = axes(keras[0])
+    if not keras_axes or torch.family == "attention":
+        return
+    order, inner, outer = keras_axes
+    is_transposed = torch.family == "linear_io"
+    whole = "inner outer -> outer inner" if is_transposed else ""
+    yield Packed(whole, "", {}, f"({outer}) ({inner}) -> {order}", f"({outer}) -> {outer}")
+    *heads, _ = outer.split()
+    packed = "inner (group part size)" if is_transposed else "(group part size) inner"
+    name = {heads[0]: "(group part)", outer.split()[1]: "size"} if heads else {outer: "(group part size)"}
+    kernel, bias = (" ".join(name.get(axis, axis) for axis in text.split()) for text in (order, outer))
+    for sizes in _groups(keras, len(heads) == 1):
+        yield Packed(
+            f"{packed} -> part group size inner",
+            "(group part size) -> part group size",
+            sizes,
+            f"part group size ({inner}) -> {kernel}",
+            f"part group size -> {bias}",
+        )
+
+
+def _groups(keras: Sequence[Unit], have_heads: bool) -> Iterator[dict[str, int]]:
+    """Yield how many groups of heads there may be, and of which size; `have_heads`: Keras's shapes tell the size."""
+    shapes = [unit.weights["weight"].shape for unit in keras]
+    widths = [math.prod(shape[-2:]) if have_heads else shape[-1] for shape in shapes]
+    common = math.gcd(*widths)
+    possible = [*HEAD_SIZES, *range(common, 1, -1)]
+    sizes = [shapes[0][-1]] if have_heads else [size for size in dict.fromkeys(possible) if common % size == 0]
+    several = [size for size in sizes if min(widths) > size]
+    yield from ({"group": min(widths) // size, "size": size} for size in several[: MOST - 1])
+
+
+def stacked(torch: Shape, keras: Shape, count: int) -> Iterator[str]:
+    """Yield patterns by which an array may hold `count` others of one shape: in two halves of an axis, or by turns."""
+    for is_by_turns in (False, True):
+        for axis, size in enumerate(torch):
+            part = (*torch[:axis], size // count, *torch[axis + 1 :])
+            if size % count or sorted(part) != sorted(keras):
+                continue
+            names = [f"a{number}" for number in range(len(torch))]
+            for text in reshapes(part, keras):
+                left, right = text.split(" -> ") if text else (" ".join(names), " ".join(names))
+                groups = left.split()
+                groups[axis] = f"({groups[axis]} n)" if is_by_turns else f"(n {groups[axis]})"
+                yield f"{' '.join(groups)} -> n {right}"
 
 
 def joined(torch: Sequence[Unit], keras: Unit) -> Iterator[Packed]:

@@ -196,12 +196,14 @@ def _cut(torch: Unit, keras: Sequence[Unit]) -> Choices:
     """Return choices of entries that cut torch's matrix into those of several Keras layers."""
     if "weight" not in torch.weights or any("weight" not in unit.weights for unit in keras):
         return []
-    if torch.family == "" and len(torch.weights["weight"].shape) == 1:
-        return _cut_vector(torch, keras)
-    alike = len({unit.signature for unit in keras}) == 1 and all(unit.family in MATRICES for unit in keras)
-    if not alike or torch.family not in MATRICES:
+    if torch.family == "":
+        return (_cut_vector if len(torch.weights["weight"].shape) == 1 else _cut_array)(torch, keras)
+    kinds = {(unit.family, unit.equation) for unit in keras}
+    if len(kinds) > 1 or not {torch.family, keras[0].family} <= set(MATRICES):
         return []
-    choices = _in_orders(_packing_orders(keras), list(layouts.cut(torch, keras[0])))
+    is_equal = len({unit.signature for unit in keras}) == 1
+    ways = layouts.cut(torch, keras[0]) if is_equal else layouts.cut_unequal(torch, keras)
+    choices = _in_orders(_packing_orders(keras), list(ways))
     return [entries for units, packed in choices if (entries := _packed_entries([torch], units, packed))]
 
 
@@ -216,6 +218,22 @@ def _cut_vector(torch: Unit, keras: Sequence[Unit]) -> Choices:
     keras_weights = [unit.weights["weight"] for unit in orders[0]]
     return [
         [entry] for entry in _fitting([torch.weights["weight"]], keras_weights, layouts.vectors(torch, orders[0][0]))
+    ]
+
+
+def _cut_array(torch: Unit, keras: Sequence[Unit]) -> Choices:
+    """Return choices for arrays that modules of unknown kinds hold, such as the matrices of several experts.
+
+    There are some only if the names tell what is packed.
+    """
+    orders = _packing_orders(keras)
+    parts = distinctive_parts([unit.label for unit in keras])
+    if not _named_packing(parts) or len({unit.signature for unit in keras}) > 1 or keras[0].family:
+        return []
+    shapes = torch.weights["weight"].shape, keras[0].weights["weight"].shape
+    ways = [Packed(text, "", {}) for text in layouts.stacked(*shapes, len(keras))]
+    return [
+        entries for units, packed in _in_orders(orders, ways) if (entries := _packed_entries([torch], units, packed))
     ]
 
 
@@ -241,20 +259,26 @@ def _in_orders(orders: list[tuple[Unit, ...]], ways: list[Packed]) -> Iterator[t
 def _packing_orders(units: Sequence[Unit]) -> list[tuple[Unit, ...]]:
     """Return the orders in which units may be packed; only one if their names tell."""
     parts = distinctive_parts([unit.label for unit in units])
-    packing_order = next((packed for packed in PACKED if sorted(packed) == sorted(parts)), None)
+    packing_order = _named_packing(parts)
     if not packing_order:
         return list(itertools.permutations(units))[:MOST]
     first = tuple(units[parts.index(part)] for part in packing_order)
     return [first] if packing_order in FIXED_ORDER else [first, first[::-1]]
 
 
+def _named_packing(parts: list[str]) -> tuple[str, ...] | None:
+    """Return the parts in the order in which they are packed, if names of theirs say what is packed."""
+    return next((packed for packed in PACKED if sorted(packed) == sorted(parts)), None)
+
+
 def _packed_entries(torch: Sequence[Unit], keras: Sequence[Unit], packed: Packed) -> list[Entry]:
     """Return the entries of the matrices and of the biases, or [] if the matrices do not fit."""
     entries: list[Entry] = []
-    for role, text in (("weight", packed.weight), ("bias", packed.bias)):
+    texts = ("weight", packed.weight, packed.each_weight), ("bias", packed.bias, packed.each_bias)
+    for role, text, each in texts:
         if all(role in unit.weights for unit in (*torch, *keras)):
             sides = [unit.weights[role] for unit in torch], [unit.weights[role] for unit in keras]
-            fitting = _fitting(*sides, [{"rearrange": tidy(text), "sizes": packed.sizes}])
+            fitting = _fitting(*sides, [{"rearrange": tidy(text), "sizes": packed.sizes, "each": tidy(each)}])
             if role == "weight" and not fitting:
                 return []
             entries += fitting

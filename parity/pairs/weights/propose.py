@@ -4,7 +4,6 @@ Where several ways are possible, and names and order do not decide, the mapping 
 ambiguity, and running both sides decides (parity.pairs.resolve).
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
@@ -12,19 +11,19 @@ from msgspec.structs import replace
 
 from parity.config.pair import Pair
 from parity.pairs import rules
+from parity.pairs.alone import alone
 from parity.pairs.built import Built
 from parity.pairs.patterns import IDENTITY
+from parity.pairs.tables import link_tables
 from parity.pairs.transfer import check
 from parity.pairs.weights import equal_shapes, names
 from parity.pairs.weights.align import align, align_buffers, align_single_weights
 from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
-from parity.pairs.weights.units import Order, Unit, execution, one_bias, units
-from parity.trace.mapping import Entry, Mapping, Unplaced, counts
+from parity.pairs.weights.units import Order, Unit, execution, units
+from parity.trace.mapping import Entry, Mapping, counts
 from parity.trace.survey import Survey, Weight
 
-CANDIDATES = 5  # at most so many are listed for a weight without a counterpart
 NOTHING = Built()
-ONE_BIAS = "PyTorch's GRU computes what Keras's does with reset_after=True; this layer has reset_after=False"
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +69,7 @@ def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING, re
     aligned = [_placed(link, torch_units, keras_units) for link in aligned] if within else aligned
     links = reading.exchange(equal_shapes.assign_by_names(sorted(aligned, key=lambda link: link.torch_position)))
     rest = [link for group in groups for link in align_single_weights(*group, links)]
+    rest += [link for group in groups for link in link_tables(*group, [*links, *rest])]
     rest += align_buffers(torch, keras_units, [*links, *rest], skipped[0], built)
     entries = [entry for link in [*links, *rest] for entry in _entries(link, links)]
     module = {weight.name: weight.module for weight in torch.weights}
@@ -179,7 +179,7 @@ def _copied(entries: Iterable[Entry]) -> list[Entry]:
         earlier = by_torch_names.get(key)
         if earlier is None:
             by_torch_names[key] = entry
-        elif len(entry.keras) == 1 and not (entry.order or entry.each or earlier.order or earlier.each):
+        elif len(entry.keras) == 1 and not any((each.slice or each.order or each.each) for each in (entry, earlier)):
             by_torch_names[key] = _copy(earlier, entry)
     return list(by_torch_names.values())
 
@@ -222,34 +222,14 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
     changing_buffers = [weight for weight in buffers if weight.name in torch.rehearsal.changing]
     changing = [weight.name for weight in changing_buffers if weight.name not in torch.rehearsal.counting]
     unplaced[0] = [weight for weight in unplaced[0] if not weight.constant]
-    fixed = [weight.name for weight in unplaced[1] if _is_fixed(weight, keras, unplaced[0])]
-    unplaced[1] = [weight for weight in unplaced[1] if weight.name not in fixed]
+    left = alone((torch, keras), unplaced, entries)
     return Mapping(
         entries=entries,
         changing=changing,
-        unplaced=[
-            *_unplaced(torch, unplaced[0], unplaced[1]),
-            *_unplaced(keras, unplaced[1], unplaced[0]),
-        ],
-        constants=[*(weight.name for weight in buffers if weight.name not in changing), *fixed],
+        unplaced=left.unplaced,
+        constants=[*(weight.name for weight in buffers if weight.name not in changing), *left.fixed],
         ignored=skipped[0] + skipped[1],
+        unused=left.unused,
+        still=left.still,
         assumptions=[counts(weight.name) for weight in changing_buffers if weight.name not in changing],
     )
-
-
-def _is_fixed(weight: Weight, keras: Survey, missing: list[Weight]) -> bool:
-    """Return whether a Keras variable is a table of its own, which needs no counterpart.
-
-    It never changes, and no weight that torch still misses has its size.
-    """
-    is_own = weight.fixed and weight.name not in keras.rehearsal.changing
-    return is_own and not any(math.prod(absent.shape) == math.prod(weight.shape) for absent in missing)
-
-
-def _unplaced(survey: Survey, weights: list[Weight], others: list[Weight]) -> Iterator[Unplaced]:
-    """Yield the weights without a counterpart, each with candidates: the other side's free weights of the same size."""
-    for weight in weights:
-        free = sorted(others, key=lambda candidate: -names.similarity(weight.name, candidate.name))
-        note = ONE_BIAS if weight.role == "bias" and one_bias(survey, weight.module) else ""
-        candidates = [each.name for each in free if math.prod(each.shape) == math.prod(weight.shape)][:CANDIDATES]
-        yield Unplaced(side=survey.side, name=weight.name, shape=weight.shape, candidates=candidates, note=note)

@@ -51,7 +51,8 @@ class Unit:
     `chosen` is that part of the label which somebody chose, without the names that a framework counted. `certain`
     says whether the module's kind is sure to be what its name says; `facts` are the module's. `defined` is the number
     of the module in the order of definition. `alias` says that torch ties the weight to another unit's. `image` is the
-    shape, channels first, that torch flattens before the matrix; () if it flattens none.
+    shape, channels first, that torch flattens before the matrix; () if it flattens none. `unused` says that its weights
+    take part in nothing that is compared.
     """
 
     label: str
@@ -64,6 +65,7 @@ class Unit:
     defined: int = 0
     alias: bool = False
     image: Shape = ()
+    unused: bool = False
 
     @property
     def counted(self) -> bool:
@@ -74,7 +76,14 @@ class Unit:
     def signature(self) -> tuple[Any, ...]:
         """Return what units must have in common to be able to take each other's place."""
         shapes = tuple(sorted((role, weight.shape) for role, weight in self.weights.items()))
-        return self.family, self.certain, self.facts.get("equation"), self.facts.get("reset_after"), shapes
+        return self.family, self.certain, self.equation, self.facts.get("reset_after"), shapes
+
+    @functools.cached_property
+    def equation(self) -> str:
+        """Return the equation of an EinsumDense with its axes named in order: Keras takes other letters for a key."""
+        axes: dict[str, str] = {}
+        given = str(self.facts.get("equation") or "")
+        return "".join(axes.setdefault(c, chr(ord("a") + len(axes))) if c.isalpha() else c for c in given)
 
 
 def units(survey: Survey, taken: Iterable[str] = (), order: Order = "calls") -> list[Unit]:
@@ -94,7 +103,15 @@ def units(survey: Survey, taken: Iterable[str] = (), order: Order = "calls") -> 
     paths = sorted(by_module, key=lambda path: numbers.get(path, (len(numbers), 0)))
     image = _images(survey)
     grouped = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
-    return [replace(unit, defined=defined.get(unit.module, 0), image=image(unit)) for unit in grouped]
+    idle = set(survey.unused)
+    return [
+        replace(unit, defined=defined.get(unit.module, 0), image=image(unit), unused=_names(unit) <= idle)
+        for unit in grouped
+    ]
+
+
+def _names(unit: Unit) -> set[str]:
+    return {weight.name for weight in unit.weights.values()}
 
 
 def single_weight_units(unit: Unit) -> Iterator[Unit]:
@@ -102,7 +119,9 @@ def single_weight_units(unit: Unit) -> Iterator[Unit]:
     for weight in unit.weights.values():
         label = f"{unit.label}{'.' if unit.label else ''}{weight.role}"
         chosen = f"{unit.chosen}.{weight.role}"
-        yield replace(bare_unit(weight), label=label, module=unit.module, chosen=chosen, alias=unit.alias)
+        yield replace(
+            bare_unit(weight), label=label, module=unit.module, chosen=chosen, alias=unit.alias, unused=unit.unused
+        )
 
 
 def bare_unit(weight: Weight) -> Unit:

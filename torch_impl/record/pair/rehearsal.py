@@ -1,6 +1,7 @@
 """Trial passes in training mode without dropping: which masks would be drawn, and which buffers change."""
 
 from collections import Counter
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
             with counted.drawn(model), calls.observed(tree.called(model), lambda _: None, on_return):
                 outputs = call(model.train(), case.model, inputs)
             states.append(_buffers(model))
-            with _CountingMasks(case.seed, 0, ordered=True).drawn(model):
+            with without_dropping(model, case):
                 call(model, case.model, inputs)
             states.append(_buffers(model))
     except (UsageError, BackendError):
@@ -53,6 +54,11 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
         counting=counting(states),
         returned=describe_returned(case.model, outputs),
     )
+
+
+def without_dropping(model: nn.Module, case: Case) -> AbstractContextManager[None]:
+    """Return a context in which the model's dropouts drop nothing."""
+    return _CountingMasks(case.seed, 0, ordered=True).drawn(model)
 
 
 class _CountingMasks(Masks):

@@ -30,6 +30,7 @@ from torch_impl.record.pair.outputs import describe_returned, flat, named, unnam
 from torch_impl.record.pair.rehearsal import rehearse
 from torch_impl.record.pair.run import without_fast_paths
 from torch_impl.record.pair.sources import Sources
+from torch_impl.record.pair.unused import unused
 from torch_impl.record.promotion import promoted
 from torch_impl.record.weights import COUNTER, STATISTICS
 
@@ -59,7 +60,9 @@ def survey(job: SurveyJob) -> None:
         with without_fast_paths(model), torch.no_grad():
             forward_pass.run(model.eval(), job.case, tensors(inputs, device))
             rehearsal = rehearse(model, job.case, tensors(inputs, device))
-    files.write(folder, replace(_described(model, forward_pass, sources), rehearsal=rehearsal, drawn=drawn))
+            idle = unused(model, job.case, tensors(inputs, device))
+    described = _described(model, forward_pass, sources)
+    files.write(folder, replace(described, rehearsal=rehearsal, drawn=drawn, unused=idle))
 
 
 def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: Path) -> list[str]:

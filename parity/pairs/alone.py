@@ -1,0 +1,95 @@
+"""Tell which of the weights without a counterpart need none, and what may help with the others.
+
+Keras's tables that nothing ever changes need none, nor do weights that change nothing that is compared: those that take
+part in nothing, and zeros which training cannot move. But one of the size of a weight that the other side uses and
+misses may be the one that was meant: both are then listed, each as a candidate for the other.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from parity.pairs.weights import names
+from parity.pairs.weights.units import one_bias
+from parity.trace.mapping import Entry, Unplaced
+from parity.trace.survey import Survey, Weight
+
+CANDIDATES = 5  # at most so many are listed for a weight without a counterpart
+ONE_BIAS = "PyTorch's GRU computes what Keras's does with reset_after=True; this layer has reset_after=False"
+
+
+class Alone(NamedTuple):
+    """Weights without a counterpart: those that need one, and Keras's tables, unused weights and zeros, by name."""
+
+    unplaced: list[Unplaced]
+    fixed: list[str]
+    unused: dict[str, list[str]]
+    still: list[str]
+
+
+def alone(surveys: tuple[Survey, Survey], left: Sequence[Sequence[Weight]], entries: Sequence[Entry]) -> Alone:
+    """Sort the weights that are left on both sides, torch's and Keras's, when `entries` map all others."""
+    torch, keras = surveys
+    fixed = [weight.name for weight in left[1] if _is_fixed(weight, keras, left[0])]
+    left = [left[0], [weight for weight in left[1] if weight.name not in fixed]]
+    unused = {
+        survey.side: list(_needless(survey.unused, left[side], surveys[1 - side], left[1 - side]))
+        for side, survey in enumerate(surveys)
+    }
+    still = list(_needless(keras.still, left[1], torch, left[0]))
+    needless = {*still, *unused["torch"], *unused["keras"]}
+    needing = [[weight for weight in weights if weight.name not in needless] for weights in left]
+    missing = [*_unplaced(surveys, needing, entries), *_unplaced(surveys[::-1], needing[::-1], entries)]
+    return Alone(missing, fixed, {side: found for side, found in unused.items() if found}, still)
+
+
+def _is_fixed(weight: Weight, keras: Survey, missing: Iterable[Weight]) -> bool:
+    """Return whether a Keras variable is a table of its own, which needs no counterpart.
+
+    It never changes, and no weight that torch still misses has its size.
+    """
+    is_own = weight.fixed and weight.name not in keras.rehearsal.changing
+    return is_own and not any(_size(absent) == _size(weight) for absent in missing)
+
+
+def _needless(
+    candidates: Iterable[str], weights: Iterable[Weight], other: Survey, missing: Iterable[Weight]
+) -> Iterator[str]:
+    """Yield those of the candidates that are weights of no size that the other side uses and misses."""
+    names_of_candidates = set(candidates)
+    wanted = {_size(weight) for weight in missing if weight.name not in other.unused}
+    for weight in weights:
+        if weight.name in names_of_candidates and _size(weight) not in wanted:
+            yield weight.name
+
+
+def _unplaced(
+    surveys: Sequence[Survey], needing: Sequence[Sequence[Weight]], entries: Sequence[Entry]
+) -> Iterator[Unplaced]:
+    """Yield the first side's weights, each with candidates: the other side's free weights of the same size."""
+    for weight in needing[0]:
+        free = sorted(needing[1], key=lambda candidate: -names.similarity(weight.name, candidate.name))
+        candidates = [each.name for each in free if _size(each) == _size(weight)][:CANDIDATES]
+        yield Unplaced(
+            side=surveys[0].side,
+            name=weight.name,
+            shape=weight.shape,
+            candidates=candidates,
+            note="" if candidates else _note(weight, surveys, entries),
+        )
+
+
+def _note(weight: Weight, surveys: Sequence[Survey], entries: Sequence[Entry]) -> str:
+    """Return what may explain that a weight has no counterpart: that of its module lacks it."""
+    own, other = surveys
+    if weight.role == "bias" and one_bias(own, weight.module):
+        return ONE_BIAS
+    of_module = {each.name for each in own.weights if each.module == weight.module}
+    ours, theirs = (own.side, other.side)
+    found = {name for e in entries if of_module.intersection(getattr(e, ours)) for name in getattr(e, theirs)}
+    modules = {each.module for each in other.weights if each.name in found}
+    return f"its module's counterpart, {modules.pop()} of {theirs}, has no such weight" if len(modules) == 1 else ""
+
+
+def _size(weight: Weight) -> int:
+    return math.prod(weight.shape)
