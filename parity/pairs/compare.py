@@ -19,7 +19,7 @@ from parity.pairs.pair_causes import name_layout, name_pair_causes, question_unf
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.sources import add_sources
 from parity.pairs.suggest import layout, loading, order_of_axes, suggestions
-from parity.pairs.untested import constants, gradients, not_run, unnamed
+from parity.pairs.untested import constants, gradients, not_run, note_batch_sizes, note_counterparts, unnamed
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
 from parity.runtime import resources
@@ -56,6 +56,7 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         add_sources(result, survey.read(Path(place(folder, "keras"))), prepared.context)
         result.not_compared += unnamed(survey.read(Path(prepared.context.survey)))
         vary(result, file, backends, folder, prepared.context, given_only=not varied)
+        note_batch_sizes(result, varied)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
     return result
 
@@ -81,6 +82,7 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
     if matching:
         result.matched = summary(matching, traces.alone)
         result.not_compared += matching.not_compared
+    note_counterparts(result, mapping, matching, reference)
     name_pair_causes(result, mapping, reference, candidate)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
     permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}

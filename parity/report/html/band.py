@@ -1,0 +1,113 @@
+"""The noise-band plot: by how much the two sides differ, against the rounding of their low runs.
+
+Each tensor stands at its place in execution order. The difference of the float64 runs (dots) and the noise of the low
+runs (upper line) are fractions of the tensor's largest value, in powers of two. The lower line is the noise less the
+bits that a match needs: what lies above it is more than rounding explains.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from parity.details import Compared, Details
+from parity.report.html import svg
+
+WIDTH, HEIGHT = 960.0, 320.0
+LEFT, RIGHT, TOP, BOTTOM = 64.0, 948.0, 16.0, 268.0
+LOWEST = -60.0  # log2 of the smallest fraction that is drawn; equal tensors are drawn below it
+EQUAL = 288.0  # y of the tensors that are equal
+APART = 40.0  # least distance between the names of two steps
+
+
+class _Place(NamedTuple):
+    """A tensor in the plot: its x, and the logarithms of difference and noise; None where these are 0."""
+
+    x: float
+    row: Compared
+    difference: float | None
+    noise: float | None
+
+
+def plot(details: Details, listed: Collection[int]) -> Markup:
+    """Return the plot; of the tensors in `listed`, by their number, the names are shown. Empty without numbers."""
+    places = _places(details.tensors)
+    if not any(place.noise is not None for place in places):
+        return Markup("")
+    top = max((max(place.difference or LOWEST, place.noise or LOWEST) for place in places), default=0.0)
+    scale = _scale(math.ceil(top / 10) * 10)
+    parts = [
+        *_axis(scale, math.ceil(top / 10) * 10),
+        *_steps(places),
+        *_band(places, details.needed, scale),
+        *_points(places, listed, scale),
+    ]
+    return svg.figure(WIDTH, HEIGHT, f"Noise band of {len(places)} tensors in execution order", parts, "band")
+
+
+def _places(rows: Sequence[Compared]) -> list[_Place]:
+    width = (RIGHT - LEFT) / max(len(rows), 1)
+    return [
+        _Place(LEFT + (number + 0.5) * width, row, _relative(row.difference, row), _relative(row.noise, row))
+        for number, row in enumerate(rows)
+    ]
+
+
+def _relative(value: float | None, row: Compared) -> float | None:
+    """Return log2 of a value as a fraction of the tensor's largest, not below the lowest that is drawn."""
+    if not value or not row.scale:
+        return None
+    return max(math.log2(value) - math.log2(row.scale), LOWEST)
+
+
+def _scale(top: float) -> Callable[[float], float]:
+    """Return the function from a logarithm to y."""
+    return lambda value: TOP + (top - max(value, LOWEST)) / (top - LOWEST) * (BOTTOM - TOP)
+
+
+def _axis(scale: Callable[[float], float], top: float) -> Iterator[Markup]:
+    for power in range(int(LOWEST), int(top) + 1, 10):
+        yield svg.line((LEFT, scale(power)), (RIGHT, scale(power)), "grid")
+        yield svg.text(LEFT - 8, scale(power) + 4, f"2^{power}".replace("-", "\N{MINUS SIGN}"), "tick", "end")
+    yield svg.text(LEFT - 8, EQUAL + 4, "equal", "tick", "end")
+
+
+def _steps(places: Sequence[_Place]) -> Iterator[Markup]:
+    """Yield a line where each step begins, and its name where there is room."""
+    before = -APART
+    for step, within in itertools.groupby(places, key=lambda place: place.row.step):
+        x = next(within).x
+        yield svg.line((x, TOP), (x, EQUAL + 8), "step")
+        if x - before >= APART:
+            yield svg.text(x + 2, HEIGHT - 6, "start" if step is None else f"step {step}", "tick")
+            before = x
+
+
+def _band(places: Sequence[_Place], needed: float, scale: Callable[[float], float]) -> Iterator[Markup]:
+    noisy = [(place.x, place.noise) for place in places if place.noise is not None]
+    upper = [(x, scale(noise)) for x, noise in noisy]
+    lower = [(x, scale(noise - needed)) for x, noise in noisy]
+    yield svg.path([*upper, *reversed(lower)], "between", closed=True)
+    yield svg.path(upper, "noise")
+    yield svg.path(lower, "limit")
+
+
+def _points(places: Sequence[_Place], listed: Collection[int], scale: Callable[[float], float]) -> Iterator[Markup]:
+    points = [(place.x, EQUAL if place.difference is None else scale(place.difference)) for place in places]
+    yield svg.dots([point for point, place in zip(points, places, strict=True) if _is_match(place.row)], "same")
+    for number, (point, place) in enumerate(zip(points, places, strict=True)):
+        if number in listed:
+            failed = not _is_match(place.row)
+            yield svg.marked(*point, "apart" if failed else "name", _title(place.row), cross=failed)
+
+
+def _is_match(row: Compared) -> bool:
+    return row.verdict == "match"
+
+
+def _title(row: Compared) -> str:
+    step = "start" if row.step is None else f"step {row.step}"
+    bits = "" if row.bits is None else f", {row.bits:.1f} bits"
+    return f"{step}, {row.kind} {row.name}: {row.verdict}{bits}"
