@@ -96,7 +96,7 @@ def _shorten(result: CaseResult, args: argparse.Namespace) -> None:
 def _write(args: argparse.Namespace, report: Report) -> None:
     """Write all files that the flags name. Raises UsageError."""
     makers = {
-        "html": lambda: comparison.page(report),
+        "html": lambda: comparison.render(report),
         "junit": lambda: junit.document("parity.compare", junit.of_cases(report, args.strict)),
         "sarif": lambda: sarif.document(sarif.of_causes(report)),
         "markdown": lambda: markdown.comparison(report),

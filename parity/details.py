@@ -42,8 +42,8 @@ class Compared(Result):
     """One compared tensor, with the largest differences of its elements.
 
     `difference`: between the float64 runs of the two sides. `noise`: of the low runs, among themselves and against the
-    float64 runs. `alone`: the only side that has this tensor. The numbers are null for integers and booleans, and for
-    tensors that could not be compared element by element.
+    float64 runs, and at least one rounding of `scale`, the largest value. `alone`: the only side that has this tensor.
+    The numbers are null for integers and booleans, and for tensors that could not be compared element by element.
     """
 
     step: int | None

@@ -67,9 +67,8 @@ def note_batch_sizes(result: CaseResult, varied: bool) -> None:
 
 def note_counterparts(result: CaseResult, mapping: Mapping, matching: Matching | None, reference: Trace) -> None:
     """Note in a pair's result how each weight and tensor was matched, and which of them stand alone on a side."""
-    alone = (
-        {"torch": list(result.matched.torch_alone), "keras": list(result.matched.keras_alone)} if result.matched else {}
-    )
+    matched = result.matched or Matched()
+    alone = {"torch": matched.torch_alone, "keras": matched.keras_alone}
     if result.extent:
         result.extent.alone = _with_weights(alone, mapping, reference)
     if result.details:

@@ -22,15 +22,10 @@ def line(report: Report) -> str:
     return "; ".join(parts)
 
 
-def percent(extent: Extent, of: str) -> float | None:
-    """Return the percentage of the parameters or activations that was compared."""
-    found: float | None = getattr(extent, of).percent
-    return found
-
-
 def _least(of: str, report: Report) -> str:
     """Return the smallest share of any case, with the case's name where it is not all."""
-    shares = [(share, case.case) for case in report.cases if case.extent and (share := percent(case.extent, of)) is not None]
+    known = [(getattr(case.extent, of).percent, case.case) for case in report.cases if case.extent]
+    shares = [(share, case) for share, case in known if share is not None]
     if not shares:
         return f"no {of}"
     least, case = min(shares)
@@ -62,7 +57,7 @@ def sentences(case: CaseResult) -> list[str]:
     extent = case.extent
     if extent is None:
         return [f"nothing was compared: {case.reason}"]
-    found = [f"{mode} was not run: {reason}" for mode, reason in extent.not_run.items()]
+    found = [f"not run: {mode} ({reason})" for mode, reason in extent.not_run.items()]
     for side, names in extent.not_promoted.items():
         found.append(f"{side} computed less than float64 in its high run in {', '.join(names)}")
     return [*found, *case.not_compared]

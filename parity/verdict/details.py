@@ -7,11 +7,12 @@ import numpy as np
 from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.arrays import Array
+from parity.core.precision import ROUNDOFF
 from parity.details import BATCHES, EVALUATION, TRAINING, Compared, Details, Extent, Share, share
 from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.verdict.kernel import Spread
-from parity.verdict.rule import TensorVerdict
+from parity.verdict.rule import Rule, TensorVerdict
 from parity.verdict.steps import Step, is_whole
 
 LOSS = keys.key("loss", "loss")
@@ -22,9 +23,9 @@ ONE_BATCH = "a built-in case has one batch size"
 class Collector:
     """Collects the compared tensors, the losses, and the tensors of the high runs that are not float64."""
 
-    def __init__(self, names: tuple[str, str], needed: float) -> None:
-        self.names = names
-        self.details = Details(needed=needed, losses={name: [] for name in names})
+    def __init__(self, names: tuple[str, str], rule: Rule) -> None:
+        self.names, self._roundoff = names, ROUNDOFF[rule.low]
+        self.details = Details(needed=rule.needed, losses={name: [] for name in names})
         self._not_promoted: dict[str, dict[str, None]] = {}
 
     def tensor(
@@ -34,7 +35,8 @@ class Collector:
         kind, name = keys.split(key)
         row = Compared(step=step, replica=replica, kind=kind, name=name, verdict=verdict.verdict, bits=verdict.bits)
         if spread:
-            row.scale, row.difference, row.noise = map(_finite, (spread.scale, spread.difference, spread.noise))
+            noise = max(spread.noise, self._roundoff * spread.scale)
+            row.scale, row.difference, row.noise = map(_finite, (spread.scale, spread.difference, noise))
         elif kind != keys.UPDATE:
             has = [side for side, file in zip(self.names, files.highs, strict=True) if key in file]
             row.alone = has[0] if len(has) == 1 else ""

@@ -125,7 +125,7 @@ class _Comparison:
         self.names = names
         self.rule = Rule(case.precision)
         self.evidence = Evidence(names, case)
-        self.collector = Collector(names, self.rule.needed)
+        self.collector = Collector(names, self.rule)
         self.low_runs = LowRuns(names, self.rule)
         self._judges_low_runs = low_runs
         self.checks: dict[str, Check] = {}

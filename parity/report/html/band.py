@@ -19,7 +19,7 @@ WIDTH, HEIGHT = 960.0, 320.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 948.0, 16.0, 268.0
 LOWEST = -60.0  # log2 of the smallest fraction that is drawn; equal tensors are drawn below it
 EQUAL = 288.0  # y of the tensors that are equal
-APART = 40.0  # least distance between the names of two steps
+APART = 36.0  # least distance between the names of two steps
 
 
 class _Place(NamedTuple):
@@ -70,7 +70,7 @@ def _scale(top: float) -> Callable[[float], float]:
 def _axis(scale: Callable[[float], float], top: float) -> Iterator[Markup]:
     for power in range(int(LOWEST), int(top) + 1, 10):
         yield svg.line((LEFT, scale(power)), (RIGHT, scale(power)), "grid")
-        yield svg.text(LEFT - 8, scale(power) + 4, f"2^{power}".replace("-", "\N{MINUS SIGN}"), "tick", "end")
+        yield svg.text(LEFT - 8, scale(power) + 4, svg.power_of_two(power), "tick", "end")
     yield svg.text(LEFT - 8, EQUAL + 4, "equal", "tick", "end")
 
 

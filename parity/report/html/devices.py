@@ -11,7 +11,7 @@ from parity.trace.layout import Layout
 BOX, GAP, EDGE = 200.0, 24.0, 8.0
 LINE, LANE = 17.0, 34.0  # heights of a line of text in a box, and of an arrow with its text
 MOST_MODULES, MOST_ARROWS = 8, 10
-LONGEST = 27  # characters that fit into a box
+LONGEST = 25  # characters that fit into a box
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -22,7 +22,10 @@ def drawing(side: str, layout: Layout) -> Markup:
     bottom = EDGE + LINE * (max(map(len, boxes), default=0) + 1)
     width = 2 * EDGE + len(boxes) * BOX + (len(boxes) - 1) * GAP
     height = bottom + LANE * len(lanes) + EDGE
-    parts = [*(part for number, lines in enumerate(boxes) for part in _box(number, lines, bottom)), *_lanes(lanes, bottom)]
+    parts = [
+        *(part for number, lines in enumerate(boxes) for part in _box(number, lines, bottom)),
+        *_lanes(lanes, bottom),
+    ]
     return svg.figure(width, height, f"Devices of {side}: {', '.join(layout.devices)}", parts, "layout")
 
 

@@ -73,8 +73,8 @@ def _difference(curves: Sequence[Curve]) -> Iterator[Markup]:
     """Yield a bar for each step: the difference as a fraction of the loss, in powers of two from -60 to 0."""
     yield svg.line((LEFT, BOTTOM), (RIGHT, BOTTOM), "grid")
     yield svg.line((LEFT, BELOW), (RIGHT, BELOW), "grid")
-    yield svg.text(LEFT - 8, BELOW + 4, "apart 2^0", "tick", "end")
-    yield svg.text(LEFT - 8, BOTTOM + 4, "2^\N{MINUS SIGN}60", "tick", "end")
+    yield svg.text(LEFT - 8, BELOW + 4, f"apart {svg.power_of_two(0)}", "tick", "end")
+    yield svg.text(LEFT - 8, BOTTOM + 4, svg.power_of_two(-60), "tick", "end")
     for step, (one, other) in enumerate(zip(*curves, strict=False)):
         if one is None or other is None or one == other:
             continue

@@ -35,8 +35,10 @@ class Group(NamedTuple):
 
 
 def listed(tensors: Sequence[Compared]) -> list[int]:
-    """Return the numbers of the tensors to show: those that are no match with their neighbours, and of each module
-    the one with the fewest bits."""
+    """Return the numbers of the tensors to show.
+
+    They are those that are no match, with their neighbours, and of each module the one with the fewest bits.
+    """
     unequal = [number for number, each in enumerate(tensors) if each.verdict != "match"][:MOST]
     near = {place for number in unequal for place in range(number - AROUND, number + AROUND + 1)}
     worst: dict[str, int] = {}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from markupsafe import Markup
 
 Point = tuple[float, float]
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def figure(width: float, height: float, label: str, parts: Iterable[Markup], kind: str = "") -> Markup:
@@ -66,6 +67,11 @@ def arrow(start: Point, end: Point, style: str = "arrow", both: bool = False) ->
     direction = math.copysign(1, end[0] - start[0])
     heads = [_head(end, direction), *([_head(start, -direction)] if both else [])]
     return Markup("").join([line(start, end, style), *heads])
+
+
+def power_of_two(exponent: int) -> str:
+    """Return 2 with an exponent."""
+    return "2" + str(exponent).translate(SUPERSCRIPTS)
 
 
 def number(value: float) -> str:
