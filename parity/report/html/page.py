@@ -69,6 +69,7 @@ def _environment() -> jinja2.Environment:
         "exact": _exact,
         "short": _short,
         "readable": _readable,
+        "seconds": _seconds,
     }
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("parity.report.html"),
@@ -107,3 +108,7 @@ def _short(value: float | None) -> str:
 
 def _readable(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def _seconds(value: float | None) -> str:
+    return NONE if value is None else f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
