@@ -93,14 +93,12 @@ def _remarks(findings: Sequence[Finding]) -> list[sarif.Remark]:
 
 
 def _markdown(examination: Examination) -> str:
-    rows = (
-        [
-            f"{MARKS[each.severity]} {each.severity}",
-            *map(markdown.escaped, (each.id, each.source, each.message, each.fix)),
-        ]
-        for each in examination.findings
-    )
-    found = (
-        markdown.table(("severity", "finding", "line", "what was seen", "fix"), rows) if examination.findings else []
-    )
-    return markdown.document(headline(examination), found, map(markdown.escaped, examination.errors))
+    headings = ("severity", "finding", "line", "what was seen", "fix")
+    rows = [_cells(finding) for finding in examination.findings]
+    errors = map(markdown.escaped, examination.errors)
+    return markdown.document(headline(examination), markdown.table(headings, rows) if rows else [], errors)
+
+
+def _cells(finding: Finding) -> list[str]:
+    texts = (finding.id, finding.source, finding.message, finding.fix)
+    return [f"{MARKS[finding.severity]} {finding.severity}", *map(markdown.escaped, texts)]

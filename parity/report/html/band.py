@@ -7,7 +7,7 @@ bits that a match needs: what lies above it is more than rounding explains.
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -17,7 +17,7 @@ from parity.report.html import svg
 
 WIDTH, HEIGHT = 960.0, 320.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 948.0, 16.0, 268.0
-LOWEST = -60.0  # log2 of the smallest fraction that is drawn; equal tensors are drawn below it
+LOWEST, HIGHEST = -60.0, 10.0  # log2 of the fractions that are drawn; equal tensors are drawn below
 EQUAL = 288.0  # y of the tensors that are equal
 APART = 36.0  # least distance between the names of two steps
 
@@ -36,14 +36,7 @@ def plot(details: Details, listed: Collection[int]) -> Markup:
     places = _places(details.tensors)
     if not any(place.noise is not None for place in places):
         return Markup("")
-    top = max((max(place.difference or LOWEST, place.noise or LOWEST) for place in places), default=0.0)
-    scale = _scale(math.ceil(top / 10) * 10)
-    parts = [
-        *_axis(scale, math.ceil(top / 10) * 10),
-        *_steps(places),
-        *_band(places, details.needed, scale),
-        *_points(places, listed, scale),
-    ]
+    parts = [*_axis(), *_steps(places), *_band(places, details.needed), *_points(places, listed)]
     return svg.figure(WIDTH, HEIGHT, f"Noise band of {len(places)} tensors in execution order", parts, "band")
 
 
@@ -56,21 +49,19 @@ def _places(rows: Sequence[Compared]) -> list[_Place]:
 
 
 def _relative(value: float | None, row: Compared) -> float | None:
-    """Return log2 of a value as a fraction of the tensor's largest, not below the lowest that is drawn."""
-    if not value or not row.scale:
-        return None
-    return max(math.log2(value) - math.log2(row.scale), LOWEST)
+    """Return log2 of a value as a fraction of the tensor's largest; None where it is 0."""
+    return math.log2(value) - math.log2(row.scale) if value and row.scale else None
 
 
-def _scale(top: float) -> Callable[[float], float]:
-    """Return the function from a logarithm to y."""
-    return lambda value: TOP + (top - max(value, LOWEST)) / (top - LOWEST) * (BOTTOM - TOP)
+def _y(power: float) -> float:
+    """Return the y of a logarithm; what is off the scale is drawn at its end."""
+    return TOP + (HIGHEST - min(max(power, LOWEST), HIGHEST)) / (HIGHEST - LOWEST) * (BOTTOM - TOP)
 
 
-def _axis(scale: Callable[[float], float], top: float) -> Iterator[Markup]:
-    for power in range(int(LOWEST), int(top) + 1, 10):
-        yield svg.line((LEFT, scale(power)), (RIGHT, scale(power)), "grid")
-        yield svg.text(LEFT - 8, scale(power) + 4, svg.power_of_two(power), "tick", "end")
+def _axis() -> Iterator[Markup]:
+    for power in range(int(LOWEST), int(HIGHEST) + 1, 10):
+        yield svg.line((LEFT, _y(power)), (RIGHT, _y(power)), "grid")
+        yield svg.text(LEFT - 8, _y(power) + 4, svg.power_of_two(power), "tick", "end")
     yield svg.text(LEFT - 8, EQUAL + 4, "equal", "tick", "end")
 
 
@@ -85,17 +76,17 @@ def _steps(places: Sequence[_Place]) -> Iterator[Markup]:
             before = x
 
 
-def _band(places: Sequence[_Place], needed: float, scale: Callable[[float], float]) -> Iterator[Markup]:
+def _band(places: Sequence[_Place], needed: float) -> Iterator[Markup]:
     noisy = [(place.x, place.noise) for place in places if place.noise is not None]
-    upper = [(x, scale(noise)) for x, noise in noisy]
-    lower = [(x, scale(noise - needed)) for x, noise in noisy]
+    upper = [(x, _y(noise)) for x, noise in noisy]
+    lower = [(x, _y(noise - needed)) for x, noise in noisy]
     yield svg.path([*upper, *reversed(lower)], "between", closed=True)
     yield svg.path(upper, "noise")
     yield svg.path(lower, "limit")
 
 
-def _points(places: Sequence[_Place], listed: Collection[int], scale: Callable[[float], float]) -> Iterator[Markup]:
-    points = [(place.x, EQUAL if place.difference is None else scale(place.difference)) for place in places]
+def _points(places: Sequence[_Place], listed: Collection[int]) -> Iterator[Markup]:
+    points = [(place.x, EQUAL if place.difference is None else _y(place.difference)) for place in places]
     yield svg.dots([point for point, place in zip(points, places, strict=True) if _is_match(place.row)], "same")
     for number, (point, place) in enumerate(zip(points, places, strict=True)):
         if number in listed:

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from parity.core.names import MODEL
 from parity.details import Compared, Counterpart, Details
 
 AROUND = 2  # tensors before and after one that is no match
 MOST = 300  # tensors of one case that are shown because they are no match
-PARTS = 2  # parts of a module's path by which rows are folded
+FEW = 40  # rows that stand in one list
+MOST_GROUPS = 16  # groups into which more rows are folded, by as many parts of the modules' paths as give no more
 State = Literal["diverged", "matched", "alone"]
 
 
@@ -51,10 +51,13 @@ def listed(tensors: Sequence[Compared]) -> list[int]:
 
 def groups(details: Details, numbers: Iterable[int]) -> list[Group]:
     """Return the tensors of these numbers and those that stand alone on a side, by module, in execution order."""
-    found: dict[str, list[Row]] = {}
-    for row in [*_rows(details, numbers), *_alone(details.counterparts)]:
-        found.setdefault(_fold(row), []).append(row)
-    return [Group(name, rows) for name, rows in found.items()]
+    rows = [*_rows(details, numbers), *_alone(details.counterparts)]
+    if len(rows) <= FEW:
+        return [Group("all modules", rows)] if rows else []
+    deepest = max(map(len, map(_path, rows)))
+    return next(
+        found for parts in range(deepest, 0, -1) if len(found := _folded(rows, parts)) <= MOST_GROUPS or parts == 1
+    )
 
 
 def module(tensor: Compared) -> str:
@@ -62,8 +65,8 @@ def module(tensor: Compared) -> str:
     name = tensor.name.partition("#")[0].partition("@")[0]
     if tensor.kind in ("activation", "input", "sample", "loss"):
         return name
-    owner = name.rpartition(".")[0] if tensor.kind == "optimizer_state" else name
-    return owner.rpartition(".")[0] or owner
+    weight = name.rpartition(".")[0] if tensor.kind == "optimizer_state" else name
+    return weight.rpartition(".")[0] or weight or name
 
 
 def _rows(details: Details, numbers: Iterable[int]) -> Iterator[Row]:
@@ -90,10 +93,18 @@ def _alone(counterparts: Iterable[Counterpart]) -> Iterator[Row]:
             yield Row("alone", each.torch, each.keras, "", None)
 
 
-def _fold(row: Row) -> str:
+def _folded(rows: Sequence[Row], parts: int) -> list[Group]:
+    """Return the rows by the first parts of their modules' paths."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(".".join(_path(row)[:parts]), []).append(row)
+    return [Group(name, each) for name, each in found.items()]
+
+
+def _path(row: Row) -> list[str]:
+    """Return the parts of the path of a row's module; Keras's are separated by slashes."""
     name = module(row.tensor) if row.tensor else (row.torch or row.keras).partition("#")[0]
-    separator = "/" if not row.torch and "/" in name else "."
-    return separator.join(name.split(separator)[:PARTS]) if name != MODEL else name
+    return name.replace("/", ".").split(".")
 
 
 def _bits(tensor: Compared) -> float:
