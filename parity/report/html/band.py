@@ -77,12 +77,25 @@ def _steps(places: Sequence[_Place]) -> Iterator[Markup]:
 
 
 def _band(places: Sequence[_Place], needed: float) -> Iterator[Markup]:
-    noisy = [(place.x, place.noise) for place in places if place.noise is not None]
+    noisy = _thinned([(place.x, place.noise) for place in places if place.noise is not None])
     upper = [(x, _y(noise)) for x, noise in noisy]
     lower = [(x, _y(noise - needed)) for x, noise in noisy]
     yield svg.path([*upper, *reversed(lower)], "between", closed=True)
     yield svg.path(upper, "noise")
     yield svg.path(lower, "limit")
+
+
+def _thinned(points: Sequence[svg.Point]) -> list[svg.Point]:
+    """Return the lowest and the highest of the points that share a column, in their order."""
+    columns: dict[int, list[svg.Point]] = {}
+    for point in points:
+        columns.setdefault(round(point[0]), []).append(point)
+    ends = ((min(column, key=_height), max(column, key=_height)) for column in columns.values())
+    return [point for pair in ends for point in dict.fromkeys(sorted(pair))]
+
+
+def _height(point: svg.Point) -> float:
+    return point[1]
 
 
 def _points(places: Sequence[_Place], listed: Collection[int]) -> Iterator[Markup]:

@@ -39,16 +39,16 @@ def line(start: Point, end: Point, style: str) -> Markup:
 
 
 def path(points: Sequence[Point], style: str, closed: bool = False) -> Markup:
-    """Return a line through all points, or the area within it."""
+    """Return a line through all points, or the area within it; whole units keep it short."""
     if not points:
         return Markup("")
-    steps = "L".join(f"{number(x)} {number(y)}" for x, y in points)
+    steps = "L".join(dict.fromkeys(f"{x:.0f} {y:.0f}" for x, y in points))
     return Markup('<path d="M{}{}" class="{}"/>').format(steps, "Z" if closed else "", style)
 
 
 def dots(points: Iterable[Point], style: str) -> Markup:
     """Return dots as one path of lines without length, whose round ends are drawn: few bytes for many dots."""
-    steps = "".join(f"M{number(x)} {number(y)}h0" for x, y in points)
+    steps = "".join(dict.fromkeys(f"M{x:.0f} {y:.0f}h0" for x, y in points))
     return Markup('<path d="{}" class="{}"/>').format(steps, style) if steps else Markup("")
 
 
