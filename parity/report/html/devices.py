@@ -60,7 +60,9 @@ def _lines(number: int, layout: Layout) -> list[str]:
     computed = [name for name, devices in layout.compute.items() if number in devices]
     leaves = [name for name in computed if not any(other.startswith(f"{name}.") for other in computed)]
     title = f"{number}: {layout.devices[number]}"
-    holds = f"{held} parameters" + (f", {slots} slots" if slots else "")
+    holds = f"{held} parameter{'' if held == 1 else 's'}" + (
+        f", {slots} slot{'' if slots == 1 else 's'}" if slots else ""
+    )
     return [title, holds, *folded(leaves, MOST_MODULES)]
 
 

@@ -1,0 +1,317 @@
+"""The HTML report as text: it loads nothing, holds everything, and names in it stay text."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+from doctor_evidence import evidence, finding
+from report_samples import HOSTILE, TWO, compared, hostile, sample
+from synthetic import small_case
+
+from parity.details import Compared, Counterpart, Details
+from parity.doctor import documents as doctor
+from parity.report import as_json
+from parity.report.html import band, comparison, devices, losses, matrix, page, rows, svg
+from parity.results import CaseResult, Report
+from parity.selftest import documents as selftest
+from parity.selftest.outcome import Outcome
+
+MOST = 10_000_000  # bytes of a page
+OF_MATRIX = 67, 1000, 100  # cases of the default comparison; more tensors and modules than its cases have on average
+
+
+class Parsed(HTMLParser):
+    """The elements of a page with their attributes, and its visible text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if not {"style", "script"} & set(self.open):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def doctors() -> str:
+    found = finding("error", HOSTILE[0], f"{HOSTILE[1]}:3", HOSTILE[0], HOSTILE[1], at=HOSTILE[2])
+    examined = doctor.Examination([found], [evidence(gpus=1)], [HOSTILE[1]], HOSTILE[0])
+    return doctor.makers(examined)["html"]()
+
+
+def selftests() -> str:
+    outcomes = [Outcome(small_case(), None, CaseResult(case=HOSTILE[0], verdict="diverged", reason=HOSTILE[1]), [])]
+    tested = selftest.Selftest(outcomes, {HOSTILE[0]: [True]}, HOSTILE[0], error=HOSTILE[1])
+    return selftest.makers(tested)["html"]()
+
+
+PAGES = {"compare": lambda: comparison.render(hostile()), "doctor": doctors, "selftest": selftests}
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def hostile_page(request: pytest.FixtureRequest) -> str:
+    text: str = PAGES[request.param]()
+    return text
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return sample(tmp_path_factory.mktemp("sample"))
+
+
+# It loads nothing
+
+
+def test_nothing_is_loaded_and_only_the_own_script_may_run(hostile_page: str) -> None:
+    parsed = Parsed(hostile_page)
+    (policy,) = [each["content"] or "" for each in parsed.of("meta") if each.get("http-equiv")]
+    assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
+    for tag in ("style", "script"):
+        (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", hostile_page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    for tag, attributes in parsed.elements:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base")
+        assert not any(name.startswith("on") or name in ("src", "style", "srcset") for name in attributes), tag
+        assert (attributes.get("href") or "#").startswith(("#", "data:application/gzip;base64,"))
+
+
+def test_names_with_markup_stay_text(hostile_page: str) -> None:
+    parsed = Parsed(hostile_page)
+    for name in HOSTILE[:2]:
+        assert name in parsed.text
+    assert "49" not in parsed.text  # a template in a name is not rendered
+    assert len(parsed.of("script")) == 1
+
+
+# It holds everything
+
+
+def embedded(text: str) -> dict[str, object]:
+    (data,) = re.findall(r'href="data:application/gzip;base64,([^"]*)"', text)
+    found: dict[str, object] = json.loads(gzip.decompress(base64.b64decode(data)))
+    return found
+
+
+def test_the_json_report_is_in_the_page(report: Report, tmp_path: Path) -> None:
+    as_json.write(report, str(tmp_path / "report.json"))
+    assert embedded(comparison.render(report)) == json.loads((tmp_path / "report.json").read_text())
+
+
+def test_the_first_screen(report: Report) -> None:
+    text = Parsed(comparison.render(report)).text
+    parts = [
+        "PyTorch and Keras do not compute the same in 1 of 2 cases.",
+        "First to look at: pair/mine",
+        "Step 0, gradient linear1.bias",
+        "torch",
+        "keras",
+        "layer_norm.epsilon at norm",
+        "Next Change the port's layer norm epsilon in my models/port.py:12: 1e-05 instead of 0.001.",
+        "Run it again python -m parity.compare --pair=mine.toml",
+        "All cases",
+        "What was not compared",
+    ]
+    place = 0
+    for part in parts:  # in this order
+        place = text.index(part, place)
+    first = report.cases[1].first_divergence
+    assert first
+    assert all(f"{side.value:.17g}" in text for side in first.sides.values())
+
+
+def test_every_case_says_what_was_not_compared_and_with_what_it_ran(report: Report) -> None:
+    text = Parsed(comparison.render(report)).text
+    assert "nothing was compared: it needs 4 devices, not 2" in text
+    assert "not run: other batch sizes (a built-in case has one batch size)" in text
+    assert "100% of parameters, 100% of activations compared" in text
+    assert report.cases[0].data["sha256"] in text and '"kind": "sgd", "learning_rate": ' in text
+    assert "≈ declared transfers: by design" in text
+    assert re.search(r"python 3\.11 3\.12 ≠ differs", text)
+    assert "activation 2.0 KiB" in text and "all_reduce 800 B" in text
+
+
+def test_a_run_that_ended_early_says_so() -> None:
+    report = Report(error="stopped by Ctrl-C", command="python -m parity.compare")
+    report.add(CaseResult(case="a/b", verdict="match"))
+    text = Parsed(comparison.render(report)).text
+    assert "The run ended early: stopped by Ctrl-C. The page shows what was finished." in text and "a/b" in text
+
+
+def test_a_page_without_cases_is_a_page() -> None:
+    assert "Nothing was compared." in Parsed(comparison.render(Report())).text
+
+
+def test_the_default_matrix_fits(report: Report) -> None:
+    cases, tensors, modules = OF_MATRIX
+    names = [f"transformer.encoder.layers.{number}.self_attention" for number in range(modules)]
+    base = [row for row in report.cases[0].details.tensors if row.scale]  # type: ignore[union-attr]
+    assert base
+    made = [
+        msgspec.structs.replace(base[number % len(base)], name=f"{names[number % modules]}.weight", kind="gradient",
+                                difference=1e-16 * (number % 997), noise=1e-8 * (1 + number % 89))
+        for number in range(tensors)
+    ]  # fmt: skip
+    whole = Report(environment=report.environment)
+    details = Details(needed=20, tensors=made, losses=report.cases[0].details.losses)  # type: ignore[union-attr]
+    for _ in range(cases):
+        whole.add(msgspec.structs.replace(report.cases[0], details=details))
+    text = comparison.render(whole)
+    assert len(text.encode()) < MOST
+    assert text.count('class="case match"') == cases
+
+
+# The parts
+
+
+def tensor(name: str, verdict: str = "match", kind: str = "activation", **fields: object) -> Compared:
+    return Compared(step=0, replica=0, kind=kind, name=name, verdict=verdict, **fields)  # type: ignore[arg-type]
+
+
+def test_the_rows_are_the_unequal_ones_with_their_neighbours_and_the_worst_of_each_module() -> None:
+    tensors = [tensor(f"m{number // 5}", bits=20.0 + number % 5) for number in range(30)]
+    tensors[17].verdict = "diverged"
+    assert rows.listed(tensors) == [0, 5, 10, 15, 16, 17, 18, 19, 20, 25]
+
+
+def test_a_weight_s_tensors_belong_to_its_module() -> None:
+    named = {"gradient": "a.b.weight@local", "optimizer_state": "a.b.weight.exp_avg", "activation": "a.b#1"}
+    assert {rows.module(tensor(name, kind=kind)) for kind, name in named.items()} == {"a.b"}
+    assert rows.module(tensor("learning_rate", kind="optimizer_state")) == "learning_rate"
+
+
+def test_rows_have_both_names_and_how_they_were_matched() -> None:
+    counterparts = [
+        Counterpart(what="weight", torch="a.weight", keras="dense/kernel", by="shape"),
+        Counterpart(what="activation", torch="a", keras="dense", by="value"),
+        Counterpart(what="activation", torch="", keras="extra", by=""),
+    ]
+    tensors = [tensor("a"), tensor("a.weight", kind="gradient"), tensor("a.weight.m", kind="optimizer_state"),
+               tensor("b", "diverged", alone="torch"), tensor("c", "diverged")]  # fmt: skip
+    (group,) = rows.groups(Details(needed=20, tensors=tensors, counterparts=counterparts), range(5))
+    assert [row[:4] for row in group.rows] == [
+        ("matched", "a", "dense", "value"),
+        ("matched", "a.weight", "dense/kernel", "shape"),
+        ("matched", "a.weight.m", "dense/kernel", "shape"),
+        ("alone", "b", "", "name"),
+        ("diverged", "c", "c", "name"),
+        ("alone", "", "extra", ""),
+    ]
+
+
+def test_many_rows_are_folded_by_module() -> None:
+    tensors = [tensor(f"model.layers.{layer}.part{part}") for layer in range(8) for part in range(9)]
+    found = rows.groups(Details(needed=20, tensors=tensors), range(len(tensors)))
+    assert [(group.name, len(group.rows)) for group in found] == [(f"model.layers.{layer}", 9) for layer in range(8)]
+
+
+def test_the_matrix_has_a_cell_for_each_case() -> None:
+    names = ["m/ddp", "m/single", "m/single@adam", "n/ddp", "pair/mine", "m/single (torch)", "m/own"]
+    made = matrix.matrix([CaseResult(case=name, verdict="match") for name in names])
+    assert made.strategies == ["single", "ddp", "own"]
+    assert [entry.variant for entry in made.models["m"]["single"]] == ["", "adam"]
+    assert [entry.name for entry in made.others] == ["pair/mine", "m/single (torch)"]
+
+
+def y_of(drawing: str, style: str) -> list[float]:
+    (path,) = re.findall(rf'<path d="([^"]*)" class="{style}"', drawing)
+    return [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", path)]
+
+
+def test_the_band_shows_noise_verdict_and_difference() -> None:
+    low, exact = (
+        tensor("a", scale=2.0, difference=2.0**-49, noise=2.0**-19, bits=30.0),
+        tensor("b", scale=1.0, noise=2.0**-20),
+    )
+    bad = tensor("c", "diverged", scale=1.0, difference=2.0**-10, noise=2.0**-20, bits=-10.0)
+    drawing = str(band.plot(Details(needed=20, tensors=[low, exact, bad]), [2]))
+    noise, limit, same = y_of(drawing, "noise"), y_of(drawing, "limit"), y_of(drawing, "same")
+    per_bit = (band.BOTTOM - band.TOP) / (band.HIGHEST - band.LOWEST)
+    assert noise[0] == noise[1] == noise[2] == round(band.TOP + 30 * per_bit)  # all are 2^-20 of the largest value
+    assert limit[0] == round(band.TOP + 50 * per_bit)
+    assert same == [round(band.TOP + 60 * per_bit), band.EQUAL]
+    assert re.search(r'<g class="apart">.*<title>step 0, activation c: diverged, -10.0 bits</title>', drawing)
+
+
+def test_the_band_of_many_tensors_keeps_its_peaks() -> None:
+    tensors = [tensor(str(n), scale=1.0, difference=1e-16, noise=1e-7 if n != 5000 else 1.0) for n in range(10_000)]
+    drawing = str(band.plot(Details(needed=20, tensors=tensors), []))
+    assert min(y_of(drawing, "noise")) == round(band.TOP + 10 / 70 * (band.BOTTOM - band.TOP))
+    assert len(drawing) < 100_000
+
+
+def test_there_is_no_band_without_numbers() -> None:
+    assert band.plot(Details(needed=20, tensors=[tensor("ids")]), [0]) == ""
+    assert band.plot(Details(needed=20), []) == ""
+
+
+def test_the_losses_and_their_difference() -> None:
+    curves: dict[str, list[float | None]] = {"torch": [2.0, 1.0, 0.5], "keras": [2.0, 1.5, None]}
+    drawing = str(losses.plot(curves))
+    assert len(y_of(drawing, "reference")) == 3 and len(y_of(drawing, "candidate")) == 2
+    assert drawing.count('class="bar"') == 1 and "<title>step 1, keras: 1.5</title>" in drawing
+    assert losses.largest_difference(curves) == pytest.approx(1 / 3)
+    assert losses.plot({"torch": [1.0], "keras": [1.0]}) == ""
+    assert losses.plot({"torch": [None, None], "keras": [None, None]}) == ""
+
+
+def test_the_devices_and_what_moves_between_them() -> None:
+    drawing = str(devices.drawing("torch", TWO))
+    texts = re.findall(r">([^<]+)</text>", drawing)
+    assert texts == [
+        "0: CPU (virtual)", "1 parameter", "linear1", "relu", "1: CPU (virtual)", "1 parameter", "linear2",
+        "activation 2.0 KiB", "all_reduce 800 B",
+    ]  # fmt: skip
+    assert drawing.count('class="head"') == 3  # one of the copy, two of the collective
+
+
+def test_many_modules_are_counted_by_their_beginnings() -> None:
+    names = [f"encoder.layers.{layer}.{part}" for layer in range(3) for part in "abcd"]
+    assert devices.folded(names, 8) == [f"encoder.layers.{layer} (4)" for layer in range(3)]
+    assert devices.folded(["a", "b.c"], 8) == ["a", "b.c"]
+    assert devices.folded(list("abcdefghij"), 8) == [*"abcdefg", "and 3 more"]
+    assert devices.folded([], 8) == []
+
+
+def test_texts_in_drawings_are_escaped() -> None:
+    drawing = svg.figure(1, 1, HOSTILE[1], [svg.text(0, 0, HOSTILE[0]), svg.marked(0, 0, "x", HOSTILE[1])])
+    assert "<script" not in drawing and "<img" not in drawing
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB")])
+def test_sizes(count: int, said: str) -> None:
+    assert devices.size(count) == said
+
+
+def test_a_section_of_another_command_is_escaped_too() -> None:
+    sections = [page.Section("own", HOSTILE[0], page.part("environment", facts={"sides": [], "facts": []}))]
+    text = page.render("T", page.Banner("match", "✓", HOSTILE[1], ""), sections, {})
+    assert HOSTILE[0] in Parsed(text).text and len(Parsed(text).of("script")) == 1
+
+
+def test_a_fault_s_case_is_compared(tmp_path: Path) -> None:
+    """What the sample holds is what it is said to be."""
+    assert (compared(tmp_path / "1").verdict, compared(tmp_path / "2", 1.5).verdict) == ("match", "diverged")
