@@ -56,7 +56,8 @@ def sentences(case: CaseResult) -> list[str]:
     """Return what was not compared of one case, in sentences, each with its reason."""
     extent = case.extent
     if extent is None:
-        return [f"nothing was compared: {case.reason}"]
+        nothing = case.verdict in ("error", "skipped")
+        return [f"nothing was compared: {case.reason}"] if nothing else case.not_compared
     found = [f"not run: {mode} ({reason})" for mode, reason in extent.not_run.items()]
     for side, names in extent.not_promoted.items():
         found.append(f"{side} computed less than float64 in its high run in {', '.join(names)}")

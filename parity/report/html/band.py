@@ -19,7 +19,7 @@ WIDTH, HEIGHT = 960.0, 320.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 948.0, 16.0, 268.0
 LOWEST, HIGHEST = -60.0, 10.0  # log2 of the fractions that are drawn; equal tensors are drawn below
 EQUAL = 288.0  # y of the tensors that are equal
-APART = 36.0  # least distance between the names of two steps
+CHARACTER = 5.8  # width of a character of a step's name
 
 
 class _Place(NamedTuple):
@@ -67,13 +67,13 @@ def _axis() -> Iterator[Markup]:
 
 def _steps(places: Sequence[_Place]) -> Iterator[Markup]:
     """Yield a line where each step begins, and its name where there is room."""
-    before = -APART
+    free = LEFT
     for step, within in itertools.groupby(places, key=lambda place: place.row.step):
-        x = next(within).x
+        x, name = next(within).x, "start" if step is None else f"step {step}"
         yield svg.line((x, TOP), (x, EQUAL + 8), "step")
-        if x - before >= APART:
-            yield svg.text(x + 2, HEIGHT - 6, "start" if step is None else f"step {step}", "tick")
-            before = x
+        if x >= free:
+            yield svg.text(x + 2, HEIGHT - 6, name, "tick")
+            free = x + 4 + CHARACTER * len(name)
 
 
 def _band(places: Sequence[_Place], needed: float) -> Iterator[Markup]:
