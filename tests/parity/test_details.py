@@ -1,6 +1,7 @@
 """What a result says of how much was compared, and what the page draws of it."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,9 +9,12 @@ from synthetic import Seen, by_hand, record, small_case, whole
 from verdicts import ACTIVATION, SIGNS, judged, one, pair, tensors, times
 
 from parity.core.arrays import Array
-from parity.details import BATCHES, EVALUATION, Share, share
+from parity.details import BATCHES, EVALUATION, Extent, Share, share
+from parity.pairs.untested import note_batch_sizes, note_counterparts
 from parity.report import extent
-from parity.results import CaseResult, Report
+from parity.results import CaseResult, Matched, Report, Variation
+from parity.trace.manifest import Trace
+from parity.trace.mapping import Entry, Mapping, Match, Matching, Unplaced
 from parity.verdict.traces import compare
 
 
@@ -127,3 +131,55 @@ def test_a_tensor_without_numbers_has_none(tmp_path: Path) -> None:
     assert result.details
     (row,) = result.details.tensors
     assert (row.scale, row.difference, row.noise, row.alone, row.verdict) == (None, None, None, "", "match")
+
+
+# Pairs
+
+
+def mapped(tmp_path: Path, **alone: list[str]) -> CaseResult:
+    """The result of a comparison whose weights and tensors were mapped as those of a pair."""
+    result = pair(tmp_path)
+    entry = Entry(torch=["linear1.weight"], keras=["dense/kernel"], by="shape")
+    lonely = Unplaced(side="keras", name="dense/scale", shape=(3,))
+    mapping = Mapping(entries=[entry], unplaced=[lonely], ignored=["linear2.bias", "other/kernel"])
+    matching = Matching(matches=[Match(torch="relu", keras="dense", axes=[0, 1], by="value")])
+    result.matched = Matched(torch_alone=alone.get("torch", []), keras_alone=alone.get("keras", []))
+    note_counterparts(result, mapping, matching, Trace(tmp_path / "torch"))
+    return result
+
+
+def test_a_pair_s_counterparts_and_what_stands_alone(tmp_path: Path) -> None:
+    result = mapped(tmp_path, torch=["dropped"], keras=["extra"])
+    assert result.details and result.extent
+    assert [(each.what, each.torch, each.keras, each.by) for each in result.details.counterparts] == [
+        ("weight", "linear1.weight", "dense/kernel", "shape"),
+        ("activation", "relu", "dense", "value"),
+        ("activation", "dropped", "", ""),
+        ("activation", "", "extra", ""),
+    ]
+    assert result.extent.alone == {
+        "torch": ["dropped", "linear2.bias"],
+        "keras": ["extra", "dense/scale", "other/kernel"],
+    }
+
+
+def batch(verdict: Any, skipped: str = "", name: str = "batch size 3") -> Variation:
+    return Variation(name=name, verdict=verdict, skipped=skipped)
+
+
+@pytest.mark.parametrize(("variations", "varied", "reason"), [
+    ([batch("match")], True, None),
+    ([batch("skipped", "both fail"), batch("diverged")], True, None),
+    ([batch("skipped", "both fail")], True, "both fail"),
+    ([batch("skipped", "keras crashed", name="all")], True, "keras crashed"),
+    ([batch("match", name="zeros")], True, "the inputs have no batch in common"),
+    ([], True, "inputs are varied only where those given match"),
+    ([], False, "--no-vary"),
+])  # fmt: skip
+def test_why_a_pair_was_not_run_on_other_batch_sizes(
+    variations: list[Variation], varied: bool, reason: str | None
+) -> None:
+    extent_of_pair = Extent(parameters=share(1, 1), activations=share(1, 1))
+    result = CaseResult(case="pair/a", verdict="match", variations=variations, extent=extent_of_pair)
+    note_batch_sizes(result, varied)
+    assert extent_of_pair.not_run.get(BATCHES) == reason
