@@ -8,7 +8,6 @@ from parity.details import Verdict
 from parity.report import terminal
 from parity.results import CaseResult, Report
 
-NAMES = {"torch": "PyTorch", "keras": "Keras"}
 MARKS: dict[str, str] = {
     "match": "✓",
     "subprecision": "≈",
@@ -37,7 +36,8 @@ def headline(report: Report) -> str:
     if counts.get("error"):
         return f"{_cases(counts['error'])} could not be run, so the question is open there."
     if counts.get("inconclusive"):
-        return f"Whether {sides} compute the same could not be decided in {_of(counts['inconclusive'], compared)}."
+        where = _of(counts["inconclusive"], compared)
+        return f"Whether {sides.replace('The', 'the')} compute the same could not be decided in {where}."
     if not compared:
         return "Nothing was compared."
     if small := counts.get("subprecision"):
@@ -49,8 +49,7 @@ def headline(report: Report) -> str:
 
 def both(report: Report) -> str:
     """Return the names of both sides."""
-    names = list(report.environment) or ["torch", "keras"]
-    return " and ".join(NAMES.get(name, name) for name in names[:2])
+    return "PyTorch and Keras" if set(report.environment) <= {"torch", "keras"} else "The two sides"
 
 
 def main_case(cases: Sequence[CaseResult]) -> CaseResult | None:

@@ -189,7 +189,9 @@ class _Recordings:
         if failed := [answer.message for answer in answers if answer.status != "done"]:
             return Outcome(case, fault, CaseResult(case=case.name, verdict="error", reason=failed[0]), [])
         torch, keras = (Trace(self._folder(side)) for side in _sides(number, fault))
-        return Outcome(case, fault, explained(torch, keras), outputs(torch, keras))
+        result = explained(torch, keras)
+        result.details = None  # of hundreds of runs, they would fill the memory
+        return Outcome(case, fault, result, outputs(torch, keras))
 
 
 def _sides(case: int, fault: Fault | None) -> list[Recording]:

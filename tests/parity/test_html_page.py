@@ -21,6 +21,7 @@ from parity.report.html import band, comparison, devices, losses, matrix, page, 
 from parity.results import CaseResult, Report
 from parity.selftest import documents as selftest
 from parity.selftest.outcome import Outcome
+from parity.trace.layout import Layout
 
 MOST = 10_000_000  # bytes of a page
 OF_MATRIX = 67, 1000, 100  # cases of the default comparison; more tensors and modules than its cases have on average
@@ -286,6 +287,14 @@ def test_the_devices_and_what_moves_between_them() -> None:
         "activation 2.0 KiB", "all_reduce 800 B",
     ]  # fmt: skip
     assert drawing.count('class="head"') == 3  # one of the copy, two of the collective
+
+
+def test_a_long_text_of_an_arrow_stays_within_the_drawing() -> None:
+    one = Layout(devices=["CPU"], parameters={}, collectives={"all_reduce_of_everything_in_one_bucket_" * 3: 1})
+    drawing = str(devices.drawing("torch", one))
+    (width,) = map(float, re.findall(r'viewBox="0 0 ([\d.]+)', drawing))
+    (middle,) = map(float, re.findall(r'<text x="([\d.]+)"[^>]*text-anchor="middle"', drawing))
+    assert width > 700 and middle == pytest.approx(width / 2, abs=1)
 
 
 def test_many_modules_are_counted_by_their_beginnings() -> None:

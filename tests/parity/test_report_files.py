@@ -203,6 +203,14 @@ def test_the_headline(counts: dict[str, int], sentence: str) -> None:
     assert words.headline(counted(**counts)) == sentence
 
 
+def test_sides_that_are_no_two_frameworks_have_no_names() -> None:
+    report = counted(match=1)
+    report.environment = {"torch golden": {}, "torch": {}}
+    assert words.headline(report) == "The two sides compute the same in the one case that was compared."
+    report.summary.update(inconclusive=1)
+    assert words.headline(report).startswith("Whether the two sides compute the same")
+
+
 @pytest.mark.parametrize(("case", "step"), [
     (CaseResult(case="pair/a", verdict="error"), "Mend what the message says, then run the case again."),
     (CaseResult(case="a/b", verdict="diverged", causes=[{"id": "unknown", "where": "x", "evidence": ""}]),

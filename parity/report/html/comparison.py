@@ -90,7 +90,7 @@ def _case(case: CaseResult) -> dict[str, Any]:
         "names": list(case.devices) or ["torch", "keras"],
         "layout": layout,
         "drawings": {side: devices.drawing(side, layout) for side, layout in sides.items()},
-        "not_compared": extent.sentences(case),
+        "not_compared": extent.sentences(case) if case.extent else case.not_compared,
         "remarks": list(pairs.lines(case)),
     }
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -10,6 +11,7 @@ from parity.trace.layout import Layout
 
 BOX, GAP, EDGE = 200.0, 24.0, 8.0
 LINE, LANE = 17.0, 34.0  # heights of a line of text in a box, and of an arrow with its text
+CHARACTER = 6.4  # width of a character of an arrow's text
 MOST_MODULES, MOST_ARROWS = 8, 10
 LONGEST = 25  # characters that fit into a box
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -20,11 +22,12 @@ def drawing(side: str, layout: Layout) -> Markup:
     boxes = [_lines(number, layout) for number in range(len(layout.devices))]
     lanes = _arrows(layout)
     bottom = EDGE + LINE * (max(map(len, boxes), default=0) + 1)
-    width = 2 * EDGE + len(boxes) * BOX + (len(boxes) - 1) * GAP
+    longest = max((len(lane.words) for lane in lanes), default=0)
+    width = max(2 * EDGE + len(boxes) * BOX + (len(boxes) - 1) * GAP, 2 * EDGE + CHARACTER * longest)
     height = bottom + LANE * len(lanes) + EDGE
     parts = [
         *(part for number, lines in enumerate(boxes) for part in _box(number, lines, bottom)),
-        *_lanes(lanes, bottom),
+        *_lanes(lanes, bottom, width),
     ]
     return svg.figure(width, height, f"Devices of {side}: {', '.join(layout.devices)}", parts, "layout")
 
@@ -49,8 +52,13 @@ def folded(names: Sequence[str], most: int) -> list[str]:
     return [*shown, f"and {len(beginnings) - len(shown)} more"] if beginnings else []
 
 
-class _Arrow(tuple[int, int, str, bool]):
-    """Source, target, text, and whether it has a head at both ends."""
+class _Arrow(NamedTuple):
+    """What moves from one device to another; `both`: the arrow has a head at each end."""
+
+    source: int
+    target: int
+    words: str
+    both: bool
 
 
 def _lines(number: int, layout: Layout) -> list[str]:
@@ -71,12 +79,12 @@ def _arrows(layout: Layout) -> list[_Arrow]:
     copies: dict[tuple[int, int], list[str]] = {}
     for each in layout.transfers:
         copies.setdefault((each.source, each.target), []).append(f"{each.what} {size(each.bytes)}")
-    arrows = [_Arrow((*route, ", ".join(texts), False)) for route, texts in copies.items()]
+    arrows = [_Arrow(*route, ", ".join(texts), both=False) for route, texts in copies.items()]
     last = len(layout.devices) - 1
-    arrows += [_Arrow((0, last, f"{name} {size(count)}", True)) for name, count in layout.collectives.items()]
+    arrows += [_Arrow(0, last, f"{name} {size(count)}", both=True) for name, count in layout.collectives.items()]
     if len(arrows) > MOST_ARROWS:
         more = f"and {len(arrows) - MOST_ARROWS + 1} more"
-        return [*arrows[: MOST_ARROWS - 1], _Arrow((0, last, more, True))]
+        return [*arrows[: MOST_ARROWS - 1], _Arrow(0, last, more, both=True)]
     return arrows
 
 
@@ -88,14 +96,15 @@ def _box(number: int, lines: Sequence[str], bottom: float) -> Iterator[Markup]:
         yield svg.text(x + 10, EDGE + LINE * (place + 1), _fitted(words), style)
 
 
-def _lanes(arrows: Sequence[_Arrow], top: float) -> Iterator[Markup]:
+def _lanes(arrows: Sequence[_Arrow], top: float, width: float) -> Iterator[Markup]:
     for number, (source, target, words, both) in enumerate(arrows):
         y = top + LANE * (number + 1) - 8
         start, end = (EDGE + device * (BOX + GAP) + BOX / 2 for device in (source, target))
         if source == target:
             start, end = start - BOX / 3, end + BOX / 3
         yield svg.arrow((start, y), (end, y), "collective" if both else "arrow", both)
-        yield svg.text((start + end) / 2, y - 6, words, "tick", "middle")
+        half = EDGE + CHARACTER * len(words) / 2
+        yield svg.text(min(max((start + end) / 2, half), width - half), y - 6, words, "tick", "middle")
 
 
 def _fitted(words: str) -> str:
