@@ -198,6 +198,16 @@ def test_the_rows_are_the_unequal_ones_with_their_neighbours_and_the_worst_of_ea
     assert rows.listed(tensors) == [0, 5, 10, 15, 16, 17, 18, 19, 20, 25]
 
 
+def test_too_many_rows_are_counted(report: Report) -> None:
+    tensors = [tensor("m", "diverged", bits=0.0) for _ in range(rows.MOST + 7)]
+    case = msgspec.structs.replace(report.cases[1], details=Details(needed=20, tensors=tensors))
+    whole = Report(environment=report.environment)
+    whole.add(case)
+    assert len(rows.listed(tensors)) <= rows.MOST + rows.AROUND
+    assert "7 more that are no match are left out." in Parsed(comparison.render(whole)).text
+    assert "are left out" not in Parsed(comparison.render(report)).text
+
+
 def test_a_weight_s_tensors_belong_to_its_module() -> None:
     named = {"gradient": "a.b.weight@local", "optimizer_state": "a.b.weight.exp_avg", "activation": "a.b#1"}
     assert {rows.module(tensor(name, kind=kind)) for kind, name in named.items()} == {"a.b"}

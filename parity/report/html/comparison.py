@@ -87,6 +87,7 @@ def _case(case: CaseResult) -> dict[str, Any]:
         "apart": losses.largest_difference(details.losses) if details else None,
         "groups": rows.groups(details, numbers) if details else [],
         "shown": len(numbers),
+        "left_out": rows.left_out(details.tensors) if details else 0,
         "names": list(case.devices) or ["torch", "keras"],
         "layout": layout,
         "drawings": {side: devices.drawing(side, layout) for side, layout in sides.items()},

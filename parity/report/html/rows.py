@@ -49,6 +49,11 @@ def listed(tensors: Sequence[Compared]) -> list[int]:
     return sorted({*worst.values(), *(place for place in near if 0 <= place < len(tensors))})
 
 
+def left_out(tensors: Sequence[Compared]) -> int:
+    """Return how many tensors are no match and yet may not be shown, because they are too many."""
+    return max(sum(each.verdict != "match" for each in tensors) - MOST, 0)
+
+
 def groups(details: Details, numbers: Iterable[int]) -> list[Group]:
     """Return the tensors of these numbers and those that stand alone on a side, by module, in execution order."""
     rows = [*_rows(details, numbers), *_alone(details.counterparts)]
