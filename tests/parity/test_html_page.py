@@ -274,6 +274,16 @@ def test_the_band_of_many_tensors_keeps_its_peaks() -> None:
     assert len(drawing) < 100_000
 
 
+@pytest.mark.parametrize("steps", [3, 12, 400])
+def test_the_names_of_steps_stand_apart(steps: int) -> None:
+    tensors = [msgspec.structs.replace(tensor("a", scale=1.0, noise=1e-7), step=step) for step in range(steps)]
+    drawing = str(band.plot(Details(needed=20, tensors=tensors), []))
+    names = [(float(x), name) for x, name in re.findall(r'<text x="([\d.]+)"[^>]*>(step \d+)<', drawing)]
+    assert drawing.count('class="step"') == steps and names[0][1] == "step 0" and len(names) > 2
+    ends = [x + band.CHARACTER * len(name) for x, name in names]
+    assert all(end <= x for end, (x, _) in zip(ends, names[1:], strict=False))
+
+
 def test_there_is_no_band_without_numbers() -> None:
     assert band.plot(Details(needed=20, tensors=[tensor("ids")]), [0]) == ""
     assert band.plot(Details(needed=20), []) == ""

@@ -87,8 +87,9 @@ def test_the_layouts_are_printed_only_where_that_was_asked_for(traces: list[Path
 def test_a_file_that_cannot_be_written_ends_before_the_work(name: str, tmp_path: Path) -> None:
     main, argv = PROGRAMS[name]
     path = tmp_path / "none" / "report.html"
-    with mock.patch(WORK[name], side_effect=AssertionError("the work began")):
+    with mock.patch(WORK[name], side_effect=AssertionError("the work began")) as work:
         status, out, err = ended(main, *argv, f"--html={path}")
+    assert not work.called
     assert (status, out) == (2, "")
     assert err == f"parity: --html={path}: cannot be written: [Errno 2] No such file or directory: '{path}'\n"
 
