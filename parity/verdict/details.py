@@ -6,17 +6,16 @@ import numpy as np
 
 from parity.config.pair import Pair
 from parity.config.schema import Case
-from parity.core.arrays import Array
 from parity.core.precision import ROUNDOFF
 from parity.details import BATCHES, EVALUATION, TRAINING, Compared, Details, Extent, Share, share
 from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.verdict.kernel import Spread
+from parity.verdict.promotion import not_promoted
 from parity.verdict.rule import Rule, TensorVerdict
-from parity.verdict.steps import Step, is_whole
+from parity.verdict.steps import Step
 
 LOSS = keys.key("loss", "loss")
-WHOLE = 8  # bytes of a float64
 ONE_BATCH = "a built-in case has one batch size"
 
 
@@ -41,8 +40,12 @@ class Collector:
             has = [side for side, file in zip(self.names, files.highs, strict=True) if key in file]
             row.alone = has[0] if len(has) == 1 else ""
         self.details.tensors.append(row)
-        for side, file in zip(self.names, files.highs, strict=True):
-            if kind == "activation" and key in file and _is_narrow(file[key]):
+        if kind == "activation" and step == 0:
+            self._note_promotion(name, files)
+
+    def _note_promotion(self, name: str, files: Step) -> None:
+        for side, is_narrow in zip(self.names, not_promoted(name, files), strict=True):
+            if is_narrow:
                 self._not_promoted.setdefault(side, {})[name] = None
 
     def losses(self, replicas: list[Step]) -> None:
@@ -107,11 +110,6 @@ def _not_run(case: Case, reference: Trace) -> dict[str, str]:
 
 def _has_loss(replica: Step) -> bool:
     return all(LOSS in file for file in replica.highs)
-
-
-def _is_narrow(array: Array) -> bool:
-    """Return whether an array holds floats of less than 64 bits."""
-    return not is_whole(array) and array.dtype.itemsize < WHOLE
 
 
 def _finite(number: float) -> float | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import Seen, by_hand, record, small_case, whole
+from synthetic import Fault, Seen, by_hand, record, small_case, whole
 from verdicts import ACTIVATION, SIGNS, judged, one, pair, tensors, times
 
 from parity.core.arrays import Array
@@ -57,16 +57,51 @@ def test_a_tensor_of_one_side_is_told(tmp_path: Path) -> None:
     assert result.extent.activations.percent == 50
 
 
-def test_a_high_run_that_is_not_float64_is_told(tmp_path: Path) -> None:
-    def stuck(seen: Seen) -> Array:
-        return seen.value.astype(np.float32) if (seen.kind, seen.name) == ("activation", "relu") else seen.value
+def rounding(name: str, back: bool) -> Fault:
+    """A fault: the activation of a module is rounded to float32, and brought back to its own dtype if `back`."""
 
-    result = pair(tmp_path, stuck)
+    def fault(seen: Seen) -> Array:
+        if (seen.kind, seen.name) != ("activation", name):
+            return seen.value
+        rounded = seen.value.astype(np.float32)
+        return rounded.astype(seen.value.dtype) if back else rounded
+
+    return fault
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_high_run_that_is_not_float64_is_told(back: bool, tmp_path: Path) -> None:
+    result = pair(tmp_path, rounding("relu", back))
     assert result.extent and result.extent.not_promoted == {"keras": ["relu"]}
     report = Report()
     report.add(result)
     assert "1 module of keras not in float64" in extent.line(report)
     assert "keras computed less than float64 in its high run in relu" in extent.sentences(result)
+
+
+def test_a_module_that_rounds_on_both_sides_is_told(tmp_path: Path) -> None:
+    case, fault = small_case(), rounding("relu", back=True)
+    reference = record(tmp_path / "torch", "torch", case, fault=fault)
+    result = compare(reference, record(tmp_path / "keras", "keras", case, backwards=True, fault=fault))
+    assert result.extent and result.extent.not_promoted == {"torch": ["relu"], "keras": ["relu"]}
+
+
+FINE = np.random.default_rng(0).normal(size=64)
+COARSE = FINE.astype(np.float32).astype(np.float64)
+STORED: dict[str, dict[str, Array]] = {
+    "inputs that pass through": {"input/layer": COARSE, "activation/layer": COARSE},
+    "initial weights": {"input/layer": FINE, "activation/layer": COARSE},  # but those of the witness are moved
+    "whole numbers": {"input/layer": FINE, "activation/layer": np.round(FINE)},
+    "few numbers": {"input/layer": FINE, "activation/layer": COARSE[:3]},
+}
+
+
+@pytest.mark.parametrize("what", STORED)
+def test_values_that_were_not_computed_are_not_called_so(what: str, tmp_path: Path) -> None:
+    both = tensors(STORED[what])
+    moved = {key: np.nextafter(value, 9) if what == "initial weights" else value for key, value in STORED[what].items()}
+    result = judged(tmp_path, {**both, "witness": {"step-000000": moved}}, both)
+    assert result.extent and result.extent.not_promoted == {}
 
 
 def test_the_losses_of_every_step(tmp_path: Path) -> None:
