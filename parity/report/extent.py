@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from parity.core.names import STAY_ROUNDED
 from parity.details import Extent
 from parity.results import CaseResult, Report
 
@@ -61,4 +62,5 @@ def sentences(case: CaseResult) -> list[str]:
     found = [f"not run: {mode} ({reason})" for mode, reason in extent.not_run.items()]
     for side, names in extent.not_promoted.items():
         found.append(f"{side} computed less than float64 in its high run in {', '.join(names)}")
+    found += [f"not promoted to float64: {note}" for note in case.lifted if STAY_ROUNDED in note]
     return [*found, *case.not_compared]

@@ -77,6 +77,9 @@ def test_a_high_run_that_is_not_float64_is_told(back: bool, tmp_path: Path) -> N
     report.add(result)
     assert "1 module of keras not in float64" in extent.line(report)
     assert "keras computed less than float64 in its high run in relu" in extent.sentences(result)
+    result.lifted = ["torch: 1: torch.from_numpy, of values that stay rounded to float32", "torch: 2: Tensor.float"]
+    told = [line for line in extent.sentences(result) if line.startswith("not promoted to float64: ")]
+    assert told == [f"not promoted to float64: {result.lifted[0]}"]
 
 
 def test_a_module_that_rounds_on_both_sides_is_told(tmp_path: Path) -> None:
