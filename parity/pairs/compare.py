@@ -14,12 +14,13 @@ from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
 from parity.pairs.expect import apply_expected
 from parity.pairs.experiment import Experiment
+from parity.pairs.extent import note_batch_sizes, note_counterparts
 from parity.pairs.file import PairFile
 from parity.pairs.pair_causes import name_layout, name_pair_causes, question_unfilled
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
 from parity.pairs.sources import add_sources
 from parity.pairs.suggest import layout, loading, order_of_axes, suggestions
-from parity.pairs.untested import constants, gradients, not_run, note_batch_sizes, note_counterparts, unnamed
+from parity.pairs.untested import constants, gradients, not_run, unnamed
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
 from parity.runtime import resources

@@ -10,7 +10,7 @@ from verdicts import ACTIVATION, SIGNS, judged, one, pair, tensors, times
 
 from parity.core.arrays import Array
 from parity.details import BATCHES, EVALUATION, Extent, Share, share
-from parity.pairs.untested import note_batch_sizes, note_counterparts
+from parity.pairs.extent import note_batch_sizes, note_counterparts
 from parity.report import extent
 from parity.results import CaseResult, Matched, Report, Variation
 from parity.trace.manifest import Trace
