@@ -28,7 +28,9 @@ def note_counterparts(result: CaseResult, mapping: Mapping, matching: Matching |
     matched = result.matched or Matched()
     alone = {"torch": matched.torch_alone, "keras": matched.keras_alone}
     if result.extent:
-        result.extent.alone = _with_weights(alone, mapping, reference)
+        recorded = result.extent.alone
+        known = {side: [*recorded.get(side, ()), *alone[side]] for side in SIDES}
+        result.extent.alone = _with_weights(known, mapping, reference)
     if result.details:
         result.details.counterparts = list(_counterparts(alone, mapping, matching))
 
@@ -38,8 +40,8 @@ def _with_weights(alone: Named[str, list[str]], mapping: Mapping, reference: Tra
     of_torch = {keys.split(key)[1] for key in reference.manifest.files.get(f"high/rank-0/{keys.INITIAL}", [])}
     weights = [(weight.side, weight.name) for weight in mapping.unplaced]
     weights += [("torch" if name in of_torch else "keras", name) for name in mapping.ignored]
-    sides = {side: [*alone.get(side, ()), *(name for owner, name in weights if owner == side)] for side in SIDES}
-    return {side: names for side, names in sides.items() if names}
+    sides = {side: [*alone[side], *(name for owner, name in weights if owner == side)] for side in SIDES}
+    return {side: list(dict.fromkeys(names)) for side, names in sides.items() if names}
 
 
 def _counterparts(alone: Named[str, list[str]], mapping: Mapping, matching: Matching | None) -> Iterator[Counterpart]:

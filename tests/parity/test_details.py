@@ -181,6 +181,8 @@ def mapped(tmp_path: Path, **alone: list[str]) -> CaseResult:
     lonely = Unplaced(side="keras", name="dense/scale", shape=(3,))
     mapping = Mapping(entries=[entry], unplaced=[lonely], ignored=["linear2.bias", "other/kernel"])
     matching = Matching(matches=[Match(torch="relu", keras="dense", axes=[0, 1], by="value")])
+    assert result.extent
+    result.extent.alone = {"torch": ["recorded", "dropped"]}  # of the two traces
     result.matched = Matched(torch_alone=alone.get("torch", []), keras_alone=alone.get("keras", []))
     note_counterparts(result, mapping, matching, Trace(tmp_path / "torch"))
     return result
@@ -196,7 +198,7 @@ def test_a_pair_s_counterparts_and_what_stands_alone(tmp_path: Path) -> None:
         ("activation", "", "extra", ""),
     ]
     assert result.extent.alone == {
-        "torch": ["dropped", "linear2.bias"],
+        "torch": ["recorded", "dropped", "linear2.bias"],
         "keras": ["extra", "dense/scale", "other/kernel"],
     }
 
