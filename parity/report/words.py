@@ -68,6 +68,8 @@ def next_step(case: CaseResult | None, report: Report) -> str:
         )
     if case.verdict == "error":
         return "Mend what the message says, then run the case again."
+    if case.verdict == "subprecision" and case.suggestions:
+        return f"{case.suggestions[0].why}. Accept the difference with --accept; it fails only with --strict."
     cause = _first_named(case.causes)
     if cause is not None:
         return f"{_change(cause)}{_or_accept(case)}"

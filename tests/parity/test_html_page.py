@@ -237,6 +237,15 @@ def test_many_rows_are_folded_by_module() -> None:
     tensors = [tensor(f"model.layers.{layer}.part{part}") for layer in range(8) for part in range(9)]
     found = rows.groups(Details(needed=20, tensors=tensors), range(len(tensors)))
     assert [(group.name, len(group.rows)) for group in found] == [(f"model.layers.{layer}", 9) for layer in range(8)]
+    assert not any(group.is_open for group in found)
+    for number in (30, 50):
+        tensors[number].verdict = "diverged"
+    found = rows.groups(Details(needed=20, tensors=tensors), range(len(tensors)))
+    assert [(group.name, group.unequal) for group in found if group.unequal] == [
+        ("model.layers.3", 1),
+        ("model.layers.5", 1),
+    ]
+    assert [group.name for group in found if group.is_open] == ["model.layers.3"]
 
 
 def test_the_matrix_has_a_cell_for_each_case() -> None:

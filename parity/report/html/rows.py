@@ -8,7 +8,7 @@ from parity.details import Compared, Counterpart, Details
 AROUND = 2  # tensors before and after one that is no match
 MOST = 300  # tensors of one case that are shown because they are no match
 FEW = 40  # rows that stand in one list
-MOST_GROUPS = 16  # groups into which more rows are folded, by as many parts of the modules' paths as give no more
+MOST_GROUPS = 24  # groups into which more rows are folded, by as many parts of the modules' paths as give no more
 State = Literal["diverged", "matched", "alone"]
 
 
@@ -23,15 +23,16 @@ class Row(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The rows of one module, folded together; it is open where one of them is no match."""
+    """The rows of one module, folded together; of several groups the first with a row that is no match is open."""
 
     name: str
     rows: list[Row]
+    is_open: bool = True
 
     @property
-    def is_open(self) -> bool:
-        """Return whether a row is not a match."""
-        return any(row.state == "diverged" for row in self.rows)
+    def unequal(self) -> int:
+        """Return how many rows are no match."""
+        return sum(row.state == "diverged" for row in self.rows)
 
 
 def listed(tensors: Sequence[Compared]) -> list[int]:
@@ -60,9 +61,10 @@ def groups(details: Details, numbers: Iterable[int]) -> list[Group]:
     if len(rows) <= FEW:
         return [Group("all modules", rows)] if rows else []
     deepest = max(map(len, map(_path, rows)))
-    return next(
-        found for parts in range(deepest, 0, -1) if len(found := _folded(rows, parts)) <= MOST_GROUPS or parts == 1
-    )
+    depths = (_folded(rows, parts) for parts in range(deepest, 0, -1))
+    found = next((each for each in depths if len(each) <= MOST_GROUPS), _folded(rows, 1))
+    first = next((group for group in found if group.unequal), None)
+    return [group._replace(is_open=group is first) for group in found]
 
 
 def module(tensor: Compared) -> str:
