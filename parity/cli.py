@@ -157,6 +157,18 @@ def training_flags(args: argparse.Namespace) -> list[str]:
     return words + [f"--set {shlex.quote(change)}" for change in args.set]
 
 
+def command_line(program: str, argv: Sequence[str]) -> str:
+    """Return the command line that calls a program, quoted for a shell."""
+    called = f"python -m {program}" if "." in program else program
+    return " ".join([called, *map(shlex.quote, argv)])
+
+
+def compared_by(flags: str, args: argparse.Namespace) -> str:
+    """Return the command that compares one case or pair again; `flags` choose it and are quoted for a shell."""
+    pythons_given = [f"--{side}-python={shlex.quote(python)}" for side, python in pythons(args).items() if python]
+    return " ".join(["python -m parity.compare", flags, *pythons_given])
+
+
 def make_folder(flag: str, folder: Path) -> None:
     """Create the folder that `flag` names for results. Raises UsageError if it cannot be written to."""
     try:

@@ -25,7 +25,8 @@ from parity.core import inputs
 from parity.core.errors import UsageError
 from parity.pairs.accept import accept
 from parity.repair import flags
-from parity.report import as_json, progress, terminal
+from parity.report import junit, markdown, output, progress, sarif, terminal
+from parity.report.html import comparison
 from parity.results import CaseResult, LayoutCheck, Report, failed
 from parity.runtime import resources
 from parity.runtime.backend import Backend
@@ -51,21 +52,19 @@ def main(argv: Sequence[str], program: str = "parity.compare") -> int:
     if args.list:
         print("\n".join(names()))
         return 0
-    report = Report()
-    printed = terminal.Printed(sys.stderr if args.json == "-" else sys.stdout)
+    report = Report(command=cli.command_line(program, argv))
+    printed = terminal.Printed(sys.stderr if args.json == "-" else sys.stdout, layouts=args.layout)
     try:
         _collect(args, report, printed)
     except BaseException as error:  # by a signal too: the results so far are not lost
         report.error = str(error) or type(error).__name__
-        if args.json is not None:
-            as_json.write(report, args.json)
+        _write(args, report)
         raise
     if args.update_golden:
         golden.show_skipped(report)
         return report.status(args.strict) if report.summary.get("error") else 0
     try:
-        if args.json is not None:  # first: printing may fail, e.g. when the output pipe is closed
-            as_json.write(report, args.json)
+        _write(args, report)  # first: printing may fail, e.g. when the output pipe is closed
     finally:
         if not args.quiet:
             printed.end(report)
@@ -79,13 +78,30 @@ def _collect(args: argparse.Namespace, report: Report, printed: terminal.Printed
     """
     with contextlib.closing(_results(args, report, printed)) as results:
         for result in results:
-            layout = result.checks.get("layout")
-            if isinstance(layout, LayoutCheck) and not args.layout:
-                layout.sides = {}
-            result.mapping = result.mapping if args.mapping else None
+            _shorten(result, args)
             report.add(result)
             if not args.quiet and not args.update_golden:
                 printed.add(result)
+
+
+def _shorten(result: CaseResult, args: argparse.Namespace) -> None:
+    """Take out of a result the parts of which a report has many, unless a flag needs them."""
+    layout = result.checks.get("layout")
+    if isinstance(layout, LayoutCheck) and not (args.layout or args.html):
+        layout.sides = {}
+    result.mapping = result.mapping if args.mapping else None
+    result.details = result.details if args.html else None
+
+
+def _write(args: argparse.Namespace, report: Report) -> None:
+    """Write all files that the flags name. Raises UsageError."""
+    makers = {
+        "html": lambda: comparison.render(report),
+        "junit": lambda: junit.document("parity.compare", junit.of_cases(report, args.strict)),
+        "sarif": lambda: sarif.document(sarif.of_causes(report)),
+        "markdown": lambda: markdown.comparison(report),
+    }
+    output.write(args, report, makers)
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
@@ -114,7 +130,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     vary = argparse.BooleanOptionalAction
     add("--vary", action=vary, default=True, help="compare a pair also on variations of its inputs (default)")
     add("--strict", action="store_true", help="fail also on findings, and on differences that float32 cannot see")
-    add("--json", metavar="FILE", help="write the report to FILE; - is stdout (the table then goes to stderr)")
+    output.add_flags(parser, "the report", "html", "junit", "sarif")
     add("--layout", action="store_true", help="print both device layouts side by side")
     add("--keep", type=Path, metavar="DIR", help="keep the recorded traces in DIR")
     golden.add_flags(parser)
@@ -124,8 +140,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     _check(parser, args)
     golden.check(parser, args)
     flags.check(parser, args)
-    if args.json is not None:
-        as_json.check(args.json)
+    output.check(args)
     if args.keep is not None:
         cli.make_folder("--keep", args.keep)
     return args
@@ -177,7 +192,9 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
             return
 
         def compared(subject: S) -> tuple[S, CaseResult]:
-            return subject, not_run.get(subject.case.name) or subject.compared(runner.sides, plan, report)
+            result = not_run.get(subject.case.name) or subject.compared(runner.sides, plan, report)
+            result.command = cli.compared_by(subject.again, args)
+            return subject, result
 
         subjects = [*builtin, *own]
         printed.expect([subject.case.name for subject in subjects])

@@ -6,18 +6,16 @@ from typing import Any, Literal
 import msgspec
 
 from parity.core.errors import BackendError, UsageError
+from parity.details import Details, Extent
+from parity.details import Result as Result
+from parity.details import Verdict as Verdict
 from parity.runtime.job import Answer
 from parity.trace.layout import Layout
 from parity.trace.mapping import MappedError, Mapping, UnmappedError
 
-Verdict = Literal["match", "subprecision", "inconclusive", "diverged", "error", "skipped"]
 ErrorKind = Literal["", "usage", "backend"]
 SCHEMA = 1
 RANKING: tuple[Verdict, ...] = ("match", "subprecision", "inconclusive", "diverged")
-
-
-class Result(msgspec.Struct, kw_only=True):
-    """Base class of all parts of a report."""
 
 
 class Side(Result):
@@ -186,6 +184,8 @@ class CaseResult(Result):
     """The result of one case or pair.
 
     `error`: for the verdict "error", whether the user's input ("usage") or a backend ("backend") was at fault.
+    `command`: compares this case again. `resolved`, `data`: the case with all its settings, and digests of its data.
+    `extent`: how much was compared. `details`: what the HTML report draws, if --html is given.
     `expected`: differences that the pair file accepts. `not_compared`: sentences on what was left out.
     `lifted`: float32 computations that were promoted to float64 in the high runs. `reproduced`: what the scripts of
     --reproduce have printed.
@@ -216,13 +216,22 @@ class CaseResult(Result):
     changed: dict[str, list[str]] = msgspec.field(default_factory=dict)  # versions etc.: [in the golden trace, now]
     reproduced: list[str] = msgspec.field(default_factory=list)
     repair: Repair | None = None
+    command: str = ""
+    resolved: dict[str, Any] = msgspec.field(default_factory=dict)
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+    extent: Extent | None = None
+    details: Details | None = None
 
 
 class Report(Result):
-    """The report on all cases; `error` is the message that ended the comparison early, or ""."""
+    """The report on all cases; `error` is the message that ended the comparison early, or "".
+
+    `command`: the command line that was run.
+    """
 
     schema: int = SCHEMA
     error: str = ""
+    command: str = ""
     environment: dict[str, Any] = msgspec.field(default_factory=dict)
     summary: dict[str, int] = msgspec.field(default_factory=dict)
     cases: list[CaseResult] = msgspec.field(default_factory=list)

@@ -6,3 +6,6 @@ MODEL = "(model)"
 
 # The gradient of an input is "(input).NAME".
 INPUT = "(input)"
+
+# In the note on a float32 computation (`lifted`): its values were rounded before they came back to float64.
+STAY_ROUNDED = "of values that stay rounded to"

@@ -23,11 +23,10 @@ from parity.config import cases
 from parity.config.devices import obstacle, parse
 from parity.core import inputs
 from parity.core.errors import BackendError, MissingError, UsageError, nearest
-from parity.doctor import report, rules
-from parity.doctor.evidence import Evidence
+from parity.doctor import documents, report, rules
+from parity.doctor.documents import Examination
 from parity.doctor.examine import ExaminedProgram, examine
-from parity.doctor.finding import Finding
-from parity.report import as_json
+from parity.report import output
 from parity.runtime.hardware import available, gpus
 from parity.runtime.job import DoctorJob
 
@@ -41,35 +40,46 @@ PATIENCE = 60.0  # seconds without progress after which a program counts as hung
 def main(argv: Sequence[str], program: str = "parity.doctor") -> int:
     """Run the command, called as `program`, and return its exit status."""
     args = _parse(argv, program)
-    all_findings: list[Finding] = []
-    all_evidence: list[Evidence] = []
-    errors: list[str] = []
-    for examined in list(_programs(args)):  # a list, so that all flags are checked before anything runs
-        try:
-            findings, evidence = examine(examined, args.patience)
-        except (
-            BackendError,
-            MissingError,
-        ) as error:  # reported at the end, so that the other programs are still examined
-            errors.append(str(error))
-            continue
-        all_findings += [finding for finding in findings if finding.id not in args.ignore]
-        all_evidence += evidence
-    if all_evidence or not errors:
-        _report(args, all_findings, all_evidence)
-    if errors:
-        raise BackendError("\n".join(dict.fromkeys(errors)))  # the same may be missing for each
-    return int(any(finding.severity != "note" for finding in all_findings))
-
-
-def _report(args: argparse.Namespace, findings: list[Finding], evidence: list[Evidence]) -> None:
-    """Write the JSON file and print the text, as the flags ask for."""
+    examination = Examination([], [], [], cli.command_line(program, argv))
+    programs = list(_programs(args))  # a list, so that all flags are checked before anything runs
     try:
-        if args.json is not None:  # first, so that it is not lost if printing the text fails
-            as_json.write(report.document(findings, evidence), args.json)
+        for examined in programs:
+            _examine(examined, args, examination)
+    except BaseException as error:  # by a signal too: what was found so far is not lost
+        examination.errors.append(str(error) or type(error).__name__)
+        _write(args, examination)
+        raise
+    _report(args, examination)
+    if examination.errors:
+        raise BackendError("\n".join(dict.fromkeys(examination.errors)))  # the same may be missing for each
+    return int(any(finding.severity != "note" for finding in examination.findings))
+
+
+def _examine(examined: ExaminedProgram, args: argparse.Namespace, examination: Examination) -> None:
+    """Add what is found in one program, or why it cannot be run, so that the other programs are still examined."""
+    try:
+        findings, evidence = examine(examined, args.patience)
+    except (BackendError, MissingError) as error:
+        examination.errors.append(str(error))
+        return
+    examination.findings.extend(finding for finding in findings if finding.id not in args.ignore)
+    examination.evidence.extend(evidence)
+
+
+def _report(args: argparse.Namespace, examination: Examination) -> None:
+    """Write the files and print the text, as the flags ask for."""
+    findings, evidence = examination.findings, examination.evidence
+    try:
+        _write(args, examination)  # first, so that they are not lost if printing the text fails
     finally:
-        if not args.quiet:
+        if not args.quiet and (evidence or not examination.errors):
             report.show(findings, evidence, sys.stderr if args.json == "-" else sys.stdout)
+
+
+def _write(args: argparse.Namespace, examination: Examination) -> None:
+    """Write all files that the flags name. Raises UsageError."""
+    document = report.document(examination.findings, examination.evidence)
+    output.write(args, document, documents.makers(examination))
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
@@ -96,7 +106,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     )
     add("--ignore", action="append", default=[], metavar="ID", help="id of findings to leave out (repeatable)")
     add("--profile", type=Path, metavar="DIR", help="write the framework's own profile of one step to this folder")
-    add("--json", metavar="FILE", help="write the findings to this file; - for stdout (the text then goes to stderr)")
+    output.add_flags(parser, "the findings", "html", "junit", "sarif")
     add("--quiet", action="store_true", help="print no text")
     cli.add_pythons(parser)
     args = parser.parse_args(argv)
@@ -116,8 +126,7 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(f"expected the inputs of the program by --input, e.g. {inputs.EXAMPLE}")
     if unknown := [name for name in args.ignore if name not in rules.IDS]:
         raise UsageError(f"--ignore={unknown[0]}: there is no finding with this id{nearest(unknown[0], rules.IDS)}")
-    if args.json is not None:
-        as_json.check(args.json)
+    output.check(args)
     if args.profile is not None:
         cli.make_folder("--profile", args.profile)
 

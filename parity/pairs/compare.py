@@ -14,6 +14,7 @@ from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
 from parity.pairs.expect import apply_expected
 from parity.pairs.experiment import Experiment
+from parity.pairs.extent import note_batch_sizes, note_counterparts
 from parity.pairs.file import PairFile
 from parity.pairs.pair_causes import name_layout, name_pair_causes, question_unfilled
 from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
@@ -56,6 +57,7 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         add_sources(result, survey.read(Path(place(folder, "keras"))), prepared.context)
         result.not_compared += unnamed(survey.read(Path(prepared.context.survey)))
         vary(result, file, backends, folder, prepared.context, given_only=not varied)
+        note_batch_sizes(result, varied)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
     return result
 
@@ -81,6 +83,7 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
     if matching:
         result.matched = summary(matching, traces.alone)
         result.not_compared += matching.not_compared
+    note_counterparts(result, mapping, matching, reference)
     name_pair_causes(result, mapping, reference, candidate)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
     permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}

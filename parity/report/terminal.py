@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from rich.table import Table
 from rich.text import Text
 
-from parity.report import layouts, pairs, repairs
+from parity.report import extent, layouts, pairs, repairs
 from parity.report.console import Console
 from parity.results import RANKING, CaseResult, Check, Divergence, LayoutCheck, Report, Side
 
@@ -56,10 +56,12 @@ class Printed:
 
     `names` are those of the cases, which the first column must hold. If the output cannot be written (a pipe whose
     reader has left, a full device), the cases are still run, so that nothing finished is lost: `end` raises the error.
+    `layouts`: whether to print the device layouts.
     """
 
-    def __init__(self, file: TextIO, names: Sequence[str] = ()) -> None:
+    def __init__(self, file: TextIO, names: Sequence[str] = (), layouts: bool = True) -> None:
         self.console = Console(file, PIPE_WIDTH)
+        self._layouts = layouts
         self._names = names
         self._widths: list[int] = []
         self._error: OSError | None = None
@@ -90,7 +92,7 @@ class Printed:
             _explain(case, console)
             pairs.show(case, console)
             layout = case.checks.get("layout")
-            if isinstance(layout, LayoutCheck) and layout.sides:
+            if isinstance(layout, LayoutCheck) and layout.sides and self._layouts:
                 layouts.show(case.case, layout.sides, console)
         counts = ", ".join(f"{count} {verdict}" for verdict, count in report.summary.items() if count)
         nothing = "" if any(report.summary.get(verdict) for verdict in RANKING) else "; nothing was compared"
@@ -100,7 +102,7 @@ class Printed:
         for name, facts in report.environment.items():
             environment = ", ".join(f"{key} {value}" for key, value in facts.items())
             console.print(f"{name}: {environment}; {_devices(report, name)}", style="dim")
-        for line in (*LEGEND, *_excused(report)):
+        for line in (*LEGEND, *_excused(report), *filter(None, [extent.line(report)])):
             console.print(line, style="dim")
         for line, count in _declared(report).items():
             console.print(f"declared in {count} {'case' if count == 1 else 'cases'}: {line}", style="dim")

@@ -9,6 +9,7 @@ from parity.core import signals
 if __name__ == "__main__":
     signals.end_at_once("parity.selftest")  # the imports below take long
 
+import argparse
 import contextlib
 import fnmatch
 import shutil
@@ -20,7 +21,7 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import msgspec
 
@@ -29,13 +30,14 @@ from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError, nearest
 from parity.core.threads import begun, ended
 from parity.diagnose.diagnosis import explained
-from parity.report import progress
+from parity.report import output, progress
 from parity.results import CaseResult
 from parity.runtime.backend import Backend
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Runner, Side, in_order
-from parity.selftest import other_checks, report
+from parity.selftest import documents, other_checks, report
 from parity.selftest.catalogue import ALL, resolve
+from parity.selftest.documents import Selftest
 from parity.selftest.fault import Fault
 from parity.selftest.outcome import Outcome, outputs
 from parity.trace.manifest import Trace
@@ -63,21 +65,46 @@ def main(argv: Sequence[str], program: str = "parity.selftest") -> int:
     add("--seed", type=cli.whole, default=0, help="seed of the random clean runs (default 0)")
     cli.add_pythons(parser)
     cli.add_timeout(parser)
+    output.add_flags(parser, "the outcomes", "html", "junit")
     args = parser.parse_args(argv)
+    output.check(args)
     faults, clean = _chosen(args.fault), _clean(args.clean, args.seed)
+    outcomes: list[Outcome] = []
+    tested = Selftest(outcomes, {}, cli.command_line(program, argv))
+    try:
+        _collect(args, faults, clean, outcomes)
+        objections = other_checks.say([outcome.outputs for outcome in outcomes], args.torch_python)
+    except BaseException as error:  # by a signal too: the outcomes so far are not lost
+        _write(args, tested._replace(error=str(error) or type(error).__name__))
+        if isinstance(error, BackendError) and outcomes:
+            report.show(outcomes, {}, _file(args))
+        raise
+    try:
+        _write(args, tested._replace(objections=objections))
+    finally:
+        report.show(outcomes, objections, _file(args))
+    return report.status(outcomes)
+
+
+def _collect(args: argparse.Namespace, faults: list[Fault], clean: list[Case], outcomes: list[Outcome]) -> None:
+    """Run the faults and the clean cases, and add each outcome as soon as it is known."""
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
         pythons = cli.pythons(args).items()
         backends = [Backend(name, python, Path(scratch), patience=args.timeout) for name, python in pythons]
-        tested = _Selftest(faults, clean, Path(scratch))
-        with Runner(backends) as runner, contextlib.closing(tested.outcomes(runner)) as outcomes_so_far:
-            outcomes = list(_shown(outcomes_so_far, len(faults) + len(tested.cases), runner))
-    try:
-        objections = other_checks.say([outcome.outputs for outcome in outcomes], args.torch_python)
-    except BackendError:
-        report.show(outcomes, {}, sys.stdout)
-        raise
-    report.show(outcomes, objections, sys.stdout)
-    return report.status(outcomes)
+        recordings = _Recordings(faults, clean, Path(scratch))
+        with Runner(backends) as runner, contextlib.closing(recordings.outcomes(runner)) as outcomes_so_far:
+            for outcome in _shown(outcomes_so_far, len(faults) + len(recordings.cases), runner):
+                outcomes.append(outcome)  # one at a time: those that are known are kept where the run is stopped
+
+
+def _write(args: argparse.Namespace, tested: Selftest) -> None:
+    """Write all files that the flags name. Raises UsageError."""
+    output.write(args, documents.document(tested), documents.makers(tested))
+
+
+def _file(args: argparse.Namespace) -> TextIO:
+    """Return the stream for the table: stdout, unless that is for the JSON."""
+    return sys.stderr if args.json == "-" else sys.stdout
 
 
 def _chosen(patterns: Sequence[str]) -> list[Fault]:
@@ -110,7 +137,7 @@ def _clean(count: int, seed: int) -> list[Case]:
     return random_cases(count, seed)
 
 
-class _Selftest:
+class _Recordings:
     """The recordings that are needed, and the outcomes that follow from them.
 
     `cases` holds first those that faults are planted on, then the clean ones; `faults` holds the faults of each case.
@@ -162,7 +189,9 @@ class _Selftest:
         if failed := [answer.message for answer in answers if answer.status != "done"]:
             return Outcome(case, fault, CaseResult(case=case.name, verdict="error", reason=failed[0]), [])
         torch, keras = (Trace(self._folder(side)) for side in _sides(number, fault))
-        return Outcome(case, fault, explained(torch, keras), outputs(torch, keras))
+        result = explained(torch, keras)
+        result.details = None  # of hundreds of runs, they would fill the memory
+        return Outcome(case, fault, result, outputs(torch, keras))
 
 
 def _sides(case: int, fault: Fault | None) -> list[Recording]:

@@ -25,7 +25,7 @@ def status(outcomes: Sequence[Outcome]) -> int:
     faults = [outcome for outcome in outcomes if outcome.fault]
     all_caught = all(outcome.caught and outcome.placed for outcome in faults)
     enough_named = sum(outcome.named for outcome in faults) >= NAMED * len(faults)
-    return 0 if all_caught and enough_named and not _alarms(outcomes) else 1
+    return 0 if all_caught and enough_named and not false_alarms(outcomes) else 1
 
 
 def show(outcomes: Sequence[Outcome], objections: dict[str, list[bool]], file: TextIO) -> None:
@@ -38,19 +38,19 @@ def show(outcomes: Sequence[Outcome], objections: dict[str, list[bool]], file: T
     for heading in ("fault", "caught", "placed", "named", *objections):
         table.add_column(heading, no_wrap=heading != "fault", overflow="fold")
     faults = sorted(
-        (number for number, outcome in enumerate(outcomes) if outcome.fault), key=lambda n: _name(outcomes[n])
+        (number for number, outcome in enumerate(outcomes) if outcome.fault), key=lambda n: label(outcomes[n])
     )
     for number in faults:
         outcome = outcomes[number]
         marks = (outcome.caught, outcome.placed, outcome.named, *(check[number] for check in objections.values()))
-        table.add_row(_name(outcome), *map(_mark, marks))
+        table.add_row(label(outcome), *map(_mark, marks))
     console.print(table)
     for number in faults:
         _complain(outcomes[number], console)
     for outcome in outcomes:
         if outcome.result.verdict == "error":
-            console.print(f"failed: {_name(outcome)}: {outcome.result.reason}", style="red")
-    for outcome in _alarms(outcomes):
+            console.print(f"failed: {label(outcome)}: {outcome.result.reason}", style="red")
+    for outcome in false_alarms(outcomes):
         config = msgspec.json.encode(outcome.case).decode()
         console.print(f"false alarm: {outcome.result.verdict}: {outcome.result.reason}\n  {config}", style="red")
     _sums(outcomes, objections, faults, console)
@@ -67,17 +67,19 @@ def _sums(
     counts = {name: sum(getattr(outcomes[n], name) for n in faults) for name in ("caught", "placed", "named")}
     summary = ", ".join(f"{count} {name}" for name, count in counts.items())
     console.print(f"{len(faults)} faults: {summary}")
-    console.print(f"{len(clean)} clean runs: {len(_alarms(outcomes))} false alarms")
+    console.print(f"{len(clean)} clean runs: {len(false_alarms(outcomes))} false alarms")
     for name, objections in objections_by_check.items():
         caught, alarms = (sum(objections[n] for n in numbers) for numbers in (faults, clean))
         console.print(f"{name} on the outputs: {caught} caught, {alarms} false alarms", style="dim")
 
 
-def _alarms(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def false_alarms(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the clean runs that are no match."""
     return [outcome for outcome in outcomes if not outcome.fault and outcome.caught]
 
 
-def _name(outcome: Outcome) -> str:
+def label(outcome: Outcome) -> str:
+    """Return the name of an outcome's fault, or of its case."""
     return f"{outcome.fault.side}:{outcome.fault.name}" if outcome.fault else outcome.case.name
 
 
@@ -92,11 +94,11 @@ def _complain(outcome: Outcome, console: Console) -> None:
     if result.verdict == "error":
         return
     if not outcome.caught:
-        console.print(f"{_name(outcome)}: not caught on {outcome.case.name}: {result.verdict} {result.reason}")
+        console.print(f"{label(outcome)}: not caught on {outcome.case.name}: {result.verdict} {result.reason}")
         return
     if not outcome.placed:
         places = "; ".join(f"step {step}, {kind}, {name}" for step, kind, name in outcome.places)
-        console.print(f"{_name(outcome)}: planted at step {fault.step}, {fault.kind}, {fault.place}; found at {places}")
+        console.print(f"{label(outcome)}: planted at step {fault.step}, {fault.kind}, {fault.place}; found at {places}")
     if not outcome.named:
         expected, named = fault.cause or "none in the catalogue", ", ".join(sorted(outcome.causes)) or "none"
-        console.print(f"{_name(outcome)}: expected the cause {expected}; named: {named}")
+        console.print(f"{label(outcome)}: expected the cause {expected}; named: {named}")

@@ -27,7 +27,7 @@ class BuiltIn(Subject):
     def __init__(self, case: Case, changes: Sequence[str] = ()) -> None:
         self.case = case
         self.flags = [f"--case={case.name}"]
-        self._again = " ".join([*map(shlex.quote, self.flags), *changes])
+        self.again = " ".join([*map(shlex.quote, self.flags), *changes])
 
     def compared(self, sides: Sequence[Worker], plan: Plan, report: Report) -> CaseResult:
         """Record and compare the case, and compare each side's distributed training with that on a single device."""
@@ -44,7 +44,7 @@ class BuiltIn(Subject):
     def _failure(self, answers: Mapping[str, Answer]) -> CaseResult | None:
         """Return the result where a side could not be recorded, with the command that records it again."""
         messages = [
-            f"{answer.message}\n    again: python -m parity.record --backend={name} {self._again} --out=traces"
+            f"{answer.message}\n    again: python -m parity.record --backend={name} {self.again} --out=traces"
             for name, answer in answers.items()
             if answer.status != "done"
         ]

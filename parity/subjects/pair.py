@@ -1,5 +1,6 @@
 """A pair of a user's models, as a subject."""
 
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ class UserPair(Subject):
 
     def __init__(self, file: PairFile, varied: bool = True, follow_up: FollowUp | None = None) -> None:
         self.file, self.case, self.flags = file, file.case, file.flags
+        self.again = " ".join(map(shlex.quote, file.flags))
         self._varied, self._follow_up = varied, follow_up
 
     def compared(self, sides: Sequence[Worker], plan: Plan, report: Report) -> CaseResult:

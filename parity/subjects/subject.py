@@ -20,12 +20,14 @@ S = TypeVar("S", bound=Worker)
 class Subject(ABC):
     """A built-in case or a pair.
 
-    `case`: its settings. `flags`: what chooses it on a command line. `keras_needs_torch`: whether Keras's recording
+    `case`: its settings. `flags`: what chooses it on a command line; `again`: with what changes how it is trained,
+    quoted for a shell. `keras_needs_torch`: whether Keras's recording
     reads torch's.
     """
 
     case: Case
     flags: Sequence[str]
+    again: str
     keras_needs_torch: bool
 
     def able(self, sides: Sequence[S]) -> list[S]:

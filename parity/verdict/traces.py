@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from parity.config.schema import Case
@@ -12,6 +13,7 @@ from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.trace.pages import equal
 from parity.verdict import kernel
+from parity.verdict.details import Collector
 from parity.verdict.evidence import Evidence
 from parity.verdict.kernel import Runs, Spread
 from parity.verdict.low_runs import LowRuns
@@ -102,6 +104,10 @@ def _result(comparison: "_Comparison", reference: Trace, candidate: Trace) -> Ca
         lifted=[f"{name}: {place}" for name, trace in traces.items() for place in trace.manifest.lifted],
         devices={name: trace.manifest.layout.devices for name, trace in traces.items()},
         casts={name: _casts(trace) for name, trace in traces.items() if trace.mixed},
+        resolved=msgspec.to_builtins(reference.case),
+        data=reference.manifest.data,
+        extent=comparison.collector.extent(reference),
+        details=comparison.collector.details,
     )
 
 
@@ -119,6 +125,7 @@ class _Comparison:
         self.names = names
         self.rule = Rule(case.precision)
         self.evidence = Evidence(names, case)
+        self.collector = Collector(names, self.rule)
         self.low_runs = LowRuns(names, self.rule)
         self._judges_low_runs = low_runs
         self.checks: dict[str, Check] = {}
@@ -131,6 +138,7 @@ class _Comparison:
     def step(self, step: int | None, replicas: list[Step]) -> None:
         """Compare all tensors of a step, those of all replicas in execution order."""
         self._drift = None
+        self.collector.losses(replicas)
         order = [(replica, key) for replica, files in enumerate(replicas) for key in files.in_order()]
         if len(replicas) > 1:
             order.sort(key=lambda place: keys.place(place[1]))
@@ -179,7 +187,7 @@ class _Comparison:
             verdict, reason = verdict._replace(verdict="inconclusive"), self.evidence.low_exploded
         if verdict.verdict != "match" and not reason:
             reason = self.rule.reason(spread, verdict)
-        self._note(step, kind, name, verdict, reason, files)
+        self._note(step, kind, name, verdict, reason, files, spread)
 
     def _parted(self, spread: Spread, files: Step) -> bool:
         """Return whether the two trainings have drifted apart by rounding alone, as far as this tensor differs.
@@ -200,7 +208,17 @@ class _Comparison:
                 reason = f"whole numbers differ, of the {run} runs"
         self._note(step, kind, name, DIVERGED if reason else MATCH, reason, files)
 
-    def _note(self, step: int | None, kind: str, name: str, verdict: TensorVerdict, reason: str, files: Step) -> None:
+    def _note(
+        self,
+        step: int | None,
+        kind: str,
+        name: str,
+        verdict: TensorVerdict,
+        reason: str,
+        files: Step,
+        spread: Spread | None = None,
+    ) -> None:
+        self.collector.tensor(step, self._replica, keys.key(kind, name), verdict, spread, files)
         check = self.checks.setdefault(kind, Check())
         check.compared += 1
         check.verdict = worst([check.verdict, verdict.verdict])

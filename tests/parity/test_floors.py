@@ -13,6 +13,7 @@ FLOORS = (
     ("config",),
     ("data", "trace"),
     ("runtime",),
+    ("details",),
     ("results",),
     ("layout",),
     ("verdict",),

@@ -17,7 +17,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from parity.core.names import MODEL
+from parity.core.names import MODEL, STAY_ROUNDED
 from torch_impl.record import calls, tree
 
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
@@ -125,7 +125,7 @@ def _unseen(note: Callable[[str], None]) -> dict[str, Callable[..., Any]]:
         tensor = function(*args, **kwargs)
         if tensor.dtype not in WIDER:
             return tensor
-        note(f"torch.{name}, of values that stay rounded to {_text(tensor.dtype)}")
+        note(f"torch.{name}, {STAY_ROUNDED} {_text(tensor.dtype)}")
         return tensor.to(WIDER[tensor.dtype])
 
     makers = {name: getattr(torch, name) for name in ("from_numpy", "frombuffer", "from_dlpack")}
@@ -159,7 +159,7 @@ class _PromotionMode(TorchFunctionMode):
         """
         if not isinstance(result, torch.Tensor) or result.dtype not in WIDER or _inherited(args, kwargs):
             return result
-        self.note(f"{_function(func, name)}, of values that stay rounded to {_text(result.dtype)}")
+        self.note(f"{_function(func, name)}, {STAY_ROUNDED} {_text(result.dtype)}")
         return result.to(WIDER[result.dtype])
 
 

@@ -18,6 +18,7 @@ from parity.data.pairs import PairData
 GIVEN = "inputs given"
 SECOND_CALL = "second call"
 TRAINING = "training mode"
+BATCH_SIZE = "batch size"  # followed by the size
 BATCH_SIZES = (1, 3)
 SCALES = (0.01, 100.0)
 MOST_SIZES = 3  # at most so many sizes of dimensions are varied
@@ -109,7 +110,7 @@ def _batches(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Varia
     first = {array.shape[0] for array in given.values() if array.ndim}
     for size in BATCH_SIZES if len(first) == 1 else ():
         shapes = {name: (size, *array.shape[1:]) for name, array in given.items() if array.ndim}
-        yield Variation(f"batch size {size}", _reshaped(case, search, given, shapes))
+        yield Variation(f"{BATCH_SIZE} {size}", _reshaped(case, search, given, shapes))
 
 
 def _lengths(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variation]:

@@ -1,0 +1,117 @@
+"""The noise-band plot: by how much the two sides differ, against the rounding of their low runs.
+
+Each tensor stands at its place in execution order. The difference of the float64 runs (dots) and the noise of the low
+runs (upper line) are fractions of the tensor's largest value, in powers of two. The lower line is the noise less the
+bits that a match needs: what lies above it is more than rounding explains.
+"""
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from parity.details import Compared, Details
+from parity.report.html import svg
+
+WIDTH, HEIGHT = 960.0, 320.0
+LEFT, RIGHT, TOP, BOTTOM = 64.0, 948.0, 16.0, 268.0
+LOWEST, HIGHEST = -60.0, 10.0  # log2 of the fractions that are drawn; equal tensors are drawn below
+EQUAL = 288.0  # y of the tensors that are equal
+CHARACTER = 5.8  # width of a character of a step's name
+
+
+class _Place(NamedTuple):
+    """A tensor in the plot: its x, and the logarithms of difference and noise; None where these are 0."""
+
+    x: float
+    row: Compared
+    difference: float | None
+    noise: float | None
+
+
+def plot(details: Details, listed: Collection[int]) -> Markup:
+    """Return the plot; of the tensors in `listed`, by their number, the names are shown. Empty without numbers."""
+    places = _places(details.tensors)
+    if not any(place.noise is not None for place in places):
+        return Markup("")
+    parts = [*_axis(), *_steps(places), *_band(places, details.needed), *_points(places, listed)]
+    return svg.figure(WIDTH, HEIGHT, f"Noise band of {len(places)} tensors in execution order", parts, "band")
+
+
+def _places(rows: Sequence[Compared]) -> list[_Place]:
+    width = (RIGHT - LEFT) / max(len(rows), 1)
+    return [
+        _Place(LEFT + (number + 0.5) * width, row, _relative(row.difference, row), _relative(row.noise, row))
+        for number, row in enumerate(rows)
+    ]
+
+
+def _relative(value: float | None, row: Compared) -> float | None:
+    """Return log2 of a value as a fraction of the tensor's largest; None where it is 0."""
+    return math.log2(value) - math.log2(row.scale) if value and row.scale else None
+
+
+def _y(power: float) -> float:
+    """Return the y of a logarithm; what is off the scale is drawn at its end."""
+    return TOP + (HIGHEST - min(max(power, LOWEST), HIGHEST)) / (HIGHEST - LOWEST) * (BOTTOM - TOP)
+
+
+def _axis() -> Iterator[Markup]:
+    for power in range(int(LOWEST), int(HIGHEST) + 1, 10):
+        yield svg.line((LEFT, _y(power)), (RIGHT, _y(power)), "grid")
+        yield svg.text(LEFT - 8, _y(power) + 4, svg.power_of_two(power), "tick", "end")
+    yield svg.text(LEFT - 8, EQUAL + 4, "equal", "tick", "end")
+
+
+def _steps(places: Sequence[_Place]) -> Iterator[Markup]:
+    """Yield a line where each step begins, and its name where there is room."""
+    free = LEFT
+    for step, within in itertools.groupby(places, key=lambda place: place.row.step):
+        x, name = next(within).x, "start" if step is None else f"step {step}"
+        yield svg.line((x, TOP), (x, EQUAL + 8), "step")
+        if x >= free:
+            yield svg.text(x + 2, HEIGHT - 6, name, "tick")
+            free = x + 4 + CHARACTER * len(name)
+
+
+def _band(places: Sequence[_Place], needed: float) -> Iterator[Markup]:
+    noisy = _thinned([(place.x, place.noise) for place in places if place.noise is not None])
+    upper = [(x, _y(noise)) for x, noise in noisy]
+    lower = [(x, _y(noise - needed)) for x, noise in noisy]
+    yield svg.path([*upper, *reversed(lower)], "between", closed=True)
+    yield svg.path(upper, "noise")
+    yield svg.path(lower, "limit")
+
+
+def _thinned(points: Sequence[svg.Point]) -> list[svg.Point]:
+    """Return the lowest and the highest of the points that share a column, in their order."""
+    columns: dict[int, list[svg.Point]] = {}
+    for point in points:
+        columns.setdefault(round(point[0]), []).append(point)
+    ends = ((min(column, key=_height), max(column, key=_height)) for column in columns.values())
+    return [point for pair in ends for point in dict.fromkeys(sorted(pair))]
+
+
+def _height(point: svg.Point) -> float:
+    return point[1]
+
+
+def _points(places: Sequence[_Place], listed: Collection[int]) -> Iterator[Markup]:
+    points = [(place.x, EQUAL if place.difference is None else _y(place.difference)) for place in places]
+    yield svg.dots([point for point, place in zip(points, places, strict=True) if _is_match(place.row)], "same")
+    for number, (point, place) in enumerate(zip(points, places, strict=True)):
+        if number in listed:
+            failed = not _is_match(place.row)
+            yield svg.marked(*point, "apart" if failed else "name", _title(place.row), cross=failed)
+
+
+def _is_match(row: Compared) -> bool:
+    return row.verdict == "match"
+
+
+def _title(row: Compared) -> str:
+    step = "start" if row.step is None else f"step {row.step}"
+    bits = "" if row.bits is None else f", {row.bits:.1f} bits"
+    return f"{step}, {row.kind} {row.name}: {row.verdict}{bits}"

@@ -1,0 +1,115 @@
+"""The page of a comparison: the first screen, what was not compared, each case, and the environment."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from parity.report import extent, pairs, words
+from parity.report.html import band, devices, losses, matrix, page, rows
+from parity.results import CaseResult, Check, LayoutCheck, Report
+
+
+def render(report: Report) -> str:
+    """Return the page of a report whose cases have their details."""
+    banner = page.Banner(_verdict(report), words.MARKS[_verdict(report)], words.headline(report), report.command)
+    sections = [
+        page.Section("overview", "Overview", _overview(report)),
+        page.Section("not-compared", "What was not compared", _not_compared(report)),
+        page.Section("cases", "Cases", Markup("").join(_cases(report))),
+        page.Section("environment", "Environment", page.part("environment", facts=_facts(report))),
+    ]
+    return page.render("Parity report", banner, sections, report)
+
+
+def _verdict(report: Report) -> str:
+    """Return the verdict that stands for the whole report: the one that most needs a reader."""
+    if report.error:
+        return "error"
+    shown = [verdict for verdict in words.WORST if report.summary.get(verdict)]
+    return shown[0] if shown else "match" if report.summary.get("match") else "skipped"
+
+
+def _overview(report: Report) -> Markup:
+    case = words.main_case(report.cases)
+    return page.part(
+        "overview",
+        error=report.error,
+        case=case,
+        number=report.cases.index(case) + 1 if case else 0,
+        cause=next(iter(case.causes), None) if case else None,
+        sides_of=words.sides_of,
+        step=words.next_step(case, report),
+        command=(case.command if case else "") or report.command,
+        matrix=matrix.matrix(report.cases),
+        summary=report.summary,
+        marks=words.MARKS,
+        meanings=words.MEANINGS,
+    )
+
+
+def _not_compared(report: Report) -> Markup:
+    """Return what was not compared, with the cases for each reason."""
+    reasons: dict[str, list[tuple[int, str]]] = {}
+    for number, case in enumerate(report.cases, start=1):
+        for sentence in extent.sentences(case):
+            reasons.setdefault(sentence, []).append((number, case.case))
+    alone = [(number, case.case, case.extent.alone) for number, case in enumerate(report.cases, 1) if case.extent]
+    return page.part(
+        "not_compared",
+        line=extent.line(report),
+        reasons=reasons,
+        alone=[each for each in alone if each[2]],
+    )
+
+
+def _cases(report: Report) -> Iterator[Markup]:
+    """Yield the section of each case; of the built-in ones those that need no reader are folded."""
+    first = words.main_case(report.cases)
+    for number, case in enumerate(report.cases, start=1):
+        yield page.part("case", number=number, is_open=case is first or len(report.cases) == 1, **_case(case))
+
+
+def _case(case: CaseResult) -> dict[str, Any]:
+    """Return what the template of a case shows."""
+    layout = case.checks.get("layout")
+    sides = layout.sides if isinstance(layout, LayoutCheck) else {}
+    details = case.details
+    numbers = rows.listed(details.tensors) if details else []
+    return {
+        "case": case,
+        "mark": words.MARKS[case.verdict],
+        "marks": words.MARKS,
+        "sides_of": words.sides_of,
+        "checks": {kind: check for kind, check in case.checks.items() if isinstance(check, Check)},
+        "band": band.plot(details, numbers) if details else "",
+        "losses": losses.plot(details.losses) if details else "",
+        "apart": losses.largest_difference(details.losses) if details else None,
+        "groups": rows.groups(details, numbers) if details else [],
+        "shown": len(numbers),
+        "left_out": rows.left_out(details.tensors) if details else 0,
+        "names": list(case.devices) or ["torch", "keras"],
+        "layout": layout,
+        "drawings": {side: devices.drawing(side, layout) for side, layout in sides.items()},
+        "not_compared": extent.sentences(case) if case.extent else case.not_compared,
+        "remarks": list(pairs.lines(case)),
+    }
+
+
+class Fact(NamedTuple):
+    """A fact of the environment, with its value on each side ("" if it has none)."""
+
+    name: str
+    values: list[str]
+
+    @property
+    def differs(self) -> bool:
+        """Return whether both sides have the fact, with different values."""
+        return all(self.values) and len(set(self.values)) > 1
+
+
+def _facts(report: Report) -> dict[str, Any]:
+    sides = report.environment
+    names = dict.fromkeys(name for facts in sides.values() for name in facts)
+    facts = [Fact(name, [str(side.get(name, "")) for side in sides.values()]) for name in names]
+    return {"sides": list(sides), "facts": facts}

@@ -1,0 +1,89 @@
+"""The loss curves of both sides, and their difference."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from markupsafe import Markup
+
+from parity.report.html import svg
+
+WIDTH, HEIGHT = 960.0, 300.0
+LEFT, RIGHT, TOP = 84.0, 940.0, 24.0
+MIDDLE, BELOW, BOTTOM = 170.0, 200.0, 268.0  # the curves are above, their difference is below
+STYLES = "reference", "candidate"
+Curve = Sequence[float | None]
+
+
+def plot(losses: dict[str, list[float | None]]) -> Markup:
+    """Return the plot of two curves; empty where there are not two steps of finite losses."""
+    known = [value for curve in losses.values() for value in curve if value is not None]
+    if len(losses) != 2 or min(map(len, losses.values())) < 2 or not known:
+        return Markup("")
+    low, high = min(known), max(known)
+    names, curves = list(losses), list(losses.values())
+    parts = [
+        *_axis(low, high),
+        *(_curve(curve, low, high, style) for curve, style in zip(curves, STYLES, strict=True)),
+        *_points(names, curves, low, high),
+        *_difference(curves),
+        *_ticks(len(curves[0])),
+    ]
+    return svg.figure(WIDTH, HEIGHT, f"Loss of {names[0]} and {names[1]} in {len(curves[0])} steps", parts, "losses")
+
+
+def largest_difference(losses: dict[str, list[float | None]]) -> float | None:
+    """Return the largest difference of the two curves, as a fraction of the loss there; None if unknown."""
+    apart = [
+        abs(one - other) / (max(abs(one), abs(other)) or 1.0)
+        for one, other in zip(*losses.values(), strict=False)
+        if one is not None and other is not None
+    ]
+    return max(apart, default=None)
+
+
+def _x(step: int, steps: int) -> float:
+    return LEFT + step / max(steps - 1, 1) * (RIGHT - LEFT)
+
+
+def _y(value: float, low: float, high: float) -> float:
+    return MIDDLE - (value - low) / ((high - low) or 1.0) * (MIDDLE - TOP)
+
+
+def _axis(low: float, high: float) -> Iterator[Markup]:
+    for value in dict.fromkeys((low, (low + high) / 2, high)):
+        y = _y(value, low, high)
+        yield svg.line((LEFT, y), (RIGHT, y), "grid")
+        yield svg.text(LEFT - 8, y + 4, f"{value:.4g}", "tick", "end")
+
+
+def _curve(curve: Curve, low: float, high: float, style: str) -> Markup:
+    points = [(_x(step, len(curve)), _y(value, low, high)) for step, value in enumerate(curve) if value is not None]
+    return svg.path(points, style)
+
+
+def _points(names: Sequence[str], curves: Sequence[Curve], low: float, high: float) -> Iterator[Markup]:
+    for name, curve in zip(names, curves, strict=True):
+        for step, value in enumerate(curve):
+            if value is not None:
+                title = f"step {step}, {name}: {value:.17g}"
+                yield svg.marked(_x(step, len(curve)), _y(value, low, high), "name", title)
+
+
+def _difference(curves: Sequence[Curve]) -> Iterator[Markup]:
+    """Yield a bar for each step: the difference as a fraction of the loss, in powers of two from -60 to 0."""
+    yield svg.line((LEFT, BOTTOM), (RIGHT, BOTTOM), "grid")
+    yield svg.line((LEFT, BELOW), (RIGHT, BELOW), "grid")
+    yield svg.text(LEFT - 8, BELOW + 4, f"apart {svg.power_of_two(0)}", "tick", "end")
+    yield svg.text(LEFT - 8, BOTTOM + 4, svg.power_of_two(-60), "tick", "end")
+    for step, (one, other) in enumerate(zip(*curves, strict=False)):
+        if one is None or other is None or one == other:
+            continue
+        apart = math.log2(abs(one - other)) - math.log2(max(abs(one), abs(other)))
+        height = max(apart + 60, 0) / 60 * (BOTTOM - BELOW)
+        yield svg.rectangle(_x(step, len(curves[0])) - 3, BOTTOM - height, 6, max(height, 1), "bar")
+
+
+def _ticks(steps: int) -> Iterator[Markup]:
+    every = max(1, math.ceil(steps / 12))
+    for step in range(0, steps, every):
+        yield svg.text(_x(step, steps), HEIGHT - 8, f"step {step}" if step == 0 else str(step), "tick", "middle")

@@ -1,0 +1,158 @@
+"""The parts of the HTML report: its drawings, its lists of tensors, the table of cases."""
+
+import re
+
+import msgspec
+import pytest
+from report_samples import HOSTILE, TWO
+
+from parity.details import Compared, Counterpart, Details
+from parity.report.html import band, devices, losses, matrix, rows, svg
+from parity.results import CaseResult
+from parity.trace.layout import Layout
+
+
+def tensor(name: str, verdict: str = "match", kind: str = "activation", **fields: object) -> Compared:
+    return Compared(step=0, replica=0, kind=kind, name=name, verdict=verdict, **fields)  # type: ignore[arg-type]
+
+
+def test_the_rows_are_the_unequal_ones_with_their_neighbours_and_the_worst_of_each_module() -> None:
+    tensors = [tensor(f"m{number // 5}", bits=20.0 + number % 5) for number in range(30)]
+    tensors[17].verdict = "diverged"
+    assert rows.listed(tensors) == [0, 5, 10, 15, 16, 17, 18, 19, 20, 25]
+
+
+def test_a_weight_s_tensors_belong_to_its_module() -> None:
+    named = {"gradient": "a.b.weight@local", "optimizer_state": "a.b.weight.exp_avg", "activation": "a.b#1"}
+    assert {rows.module(tensor(name, kind=kind)) for kind, name in named.items()} == {"a.b"}
+    assert rows.module(tensor("learning_rate", kind="optimizer_state")) == "learning_rate"
+
+
+def test_rows_have_both_names_and_how_they_were_matched() -> None:
+    counterparts = [
+        Counterpart(what="weight", torch="a.weight", keras="dense/kernel", by="shape"),
+        Counterpart(what="activation", torch="a", keras="dense", by="value"),
+        Counterpart(what="activation", torch="", keras="extra", by=""),
+    ]
+    tensors = [tensor("a"), tensor("a.weight", kind="gradient"), tensor("a.weight.m", kind="optimizer_state"),
+               tensor("b", "diverged", alone="torch"), tensor("c", "diverged")]  # fmt: skip
+    (group,) = rows.groups(Details(needed=20, tensors=tensors, counterparts=counterparts), range(5))
+    assert [row[:4] for row in group.rows] == [
+        ("matched", "a", "dense", "value"),
+        ("matched", "a.weight", "dense/kernel", "shape"),
+        ("matched", "a.weight.m", "dense/kernel", "shape"),
+        ("alone", "b", "", "name"),
+        ("diverged", "c", "c", "name"),
+        ("alone", "", "extra", ""),
+    ]
+
+
+def test_many_rows_are_folded_by_module() -> None:
+    tensors = [tensor(f"model.layers.{layer}.part{part}") for layer in range(8) for part in range(9)]
+    found = rows.groups(Details(needed=20, tensors=tensors), range(len(tensors)))
+    assert [(group.name, len(group.rows)) for group in found] == [(f"model.layers.{layer}", 9) for layer in range(8)]
+    assert not any(group.is_open for group in found)
+    for number in (30, 50):
+        tensors[number].verdict = "diverged"
+    found = rows.groups(Details(needed=20, tensors=tensors), range(len(tensors)))
+    assert [(group.name, group.unequal) for group in found if group.unequal] == [
+        ("model.layers.3", 1),
+        ("model.layers.5", 1),
+    ]
+    assert [group.name for group in found if group.is_open] == ["model.layers.3"]
+
+
+def test_the_matrix_has_a_cell_for_each_case() -> None:
+    names = ["m/ddp", "m/single", "m/single@adam", "n/ddp", "pair/mine", "m/single (torch)", "m/own"]
+    made = matrix.matrix([CaseResult(case=name, verdict="match") for name in names])
+    assert made.strategies == ["single", "ddp", "own"]
+    assert [entry.variant for entry in made.models["m"]["single"]] == ["", "adam"]
+    assert [entry.name for entry in made.others] == ["pair/mine", "m/single (torch)"]
+
+
+def y_of(drawing: str, style: str) -> list[float]:
+    (path,) = re.findall(rf'<path d="([^"]*)" class="{style}"', drawing)
+    return [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", path)]
+
+
+def test_the_band_shows_noise_verdict_and_difference() -> None:
+    low, exact = (
+        tensor("a", scale=2.0, difference=2.0**-49, noise=2.0**-19, bits=30.0),
+        tensor("b", scale=1.0, noise=2.0**-20),
+    )
+    bad = tensor("c", "diverged", scale=1.0, difference=2.0**-10, noise=2.0**-20, bits=-10.0)
+    drawing = str(band.plot(Details(needed=20, tensors=[low, exact, bad]), [2]))
+    noise, limit, same = y_of(drawing, "noise"), y_of(drawing, "limit"), y_of(drawing, "same")
+    per_bit = (band.BOTTOM - band.TOP) / (band.HIGHEST - band.LOWEST)
+    assert noise[0] == noise[1] == noise[2] == round(band.TOP + 30 * per_bit)  # all are 2^-20 of the largest value
+    assert limit[0] == round(band.TOP + 50 * per_bit)
+    assert same == [round(band.TOP + 60 * per_bit), band.EQUAL]
+    assert re.search(r'<g class="apart">.*<title>step 0, activation c: diverged, -10.0 bits</title>', drawing)
+
+
+def test_the_band_of_many_tensors_keeps_its_peaks() -> None:
+    tensors = [tensor(str(n), scale=1.0, difference=1e-16, noise=1e-7 if n != 5000 else 1.0) for n in range(10_000)]
+    drawing = str(band.plot(Details(needed=20, tensors=tensors), []))
+    assert min(y_of(drawing, "noise")) == round(band.TOP + 10 / 70 * (band.BOTTOM - band.TOP))
+    assert len(drawing) < 100_000
+
+
+@pytest.mark.parametrize("steps", [3, 12, 400])
+def test_the_names_of_steps_stand_apart(steps: int) -> None:
+    tensors = [msgspec.structs.replace(tensor("a", scale=1.0, noise=1e-7), step=step) for step in range(steps)]
+    drawing = str(band.plot(Details(needed=20, tensors=tensors), []))
+    names = [(float(x), name) for x, name in re.findall(r'<text x="([\d.]+)"[^>]*>(step \d+)<', drawing)]
+    assert drawing.count('class="step"') == steps and names[0][1] == "step 0" and len(names) > 2
+    ends = [x + band.CHARACTER * len(name) for x, name in names]
+    assert all(end <= x for end, (x, _) in zip(ends, names[1:], strict=False))
+
+
+def test_there_is_no_band_without_numbers() -> None:
+    assert band.plot(Details(needed=20, tensors=[tensor("ids")]), [0]) == ""
+    assert band.plot(Details(needed=20), []) == ""
+
+
+def test_the_losses_and_their_difference() -> None:
+    curves: dict[str, list[float | None]] = {"torch": [2.0, 1.0, 0.5], "keras": [2.0, 1.5, None]}
+    drawing = str(losses.plot(curves))
+    assert len(y_of(drawing, "reference")) == 3 and len(y_of(drawing, "candidate")) == 2
+    assert drawing.count('class="bar"') == 1 and "<title>step 1, keras: 1.5</title>" in drawing
+    assert losses.largest_difference(curves) == pytest.approx(1 / 3)
+    assert losses.plot({"torch": [1.0], "keras": [1.0]}) == ""
+    assert losses.plot({"torch": [None, None], "keras": [None, None]}) == ""
+
+
+def test_the_devices_and_what_moves_between_them() -> None:
+    drawing = str(devices.drawing("torch", TWO))
+    texts = re.findall(r">([^<]+)</text>", drawing)
+    assert texts == [
+        "0: CPU (virtual)", "1 parameter", "linear1", "relu", "1: CPU (virtual)", "1 parameter", "linear2",
+        "activation 2.0 KiB", "all_reduce 800 B",
+    ]  # fmt: skip
+    assert drawing.count('class="head"') == 3  # one of the copy, two of the collective
+
+
+def test_a_long_text_of_an_arrow_stays_within_the_drawing() -> None:
+    one = Layout(devices=["CPU"], parameters={}, collectives={"all_reduce_of_everything_in_one_bucket_" * 3: 1})
+    drawing = str(devices.drawing("torch", one))
+    (width,) = map(float, re.findall(r'viewBox="0 0 ([\d.]+)', drawing))
+    (middle,) = map(float, re.findall(r'<text x="([\d.]+)"[^>]*text-anchor="middle"', drawing))
+    assert width > 700 and middle == pytest.approx(width / 2, abs=1)
+
+
+def test_many_modules_are_counted_by_their_beginnings() -> None:
+    names = [f"encoder.layers.{layer}.{part}" for layer in range(3) for part in "abcd"]
+    assert devices.folded(names, 8) == [f"encoder.layers.{layer} (4)" for layer in range(3)]
+    assert devices.folded(["a", "b.c"], 8) == ["a", "b.c"]
+    assert devices.folded(list("abcdefghij"), 8) == [*"abcdefg", "and 3 more"]
+    assert devices.folded([], 8) == []
+
+
+def test_texts_in_drawings_are_escaped() -> None:
+    drawing = svg.figure(1, 1, HOSTILE[1], [svg.text(0, 0, HOSTILE[0]), svg.marked(0, 0, "x", HOSTILE[1])])
+    assert "<script" not in drawing and "<img" not in drawing
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB")])
+def test_sizes(count: int, said: str) -> None:
+    assert devices.size(count) == said
