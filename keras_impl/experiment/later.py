@@ -5,8 +5,8 @@ by the backward pass of one layer alone, with the arguments and the gradients of
 gives what was recorded; else by that of the whole model. What the forward pass returns must stay the same.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import keras
@@ -24,7 +24,7 @@ from keras_impl.record.weights import array
 from parity.core.arrays import Array
 from parity.core.names import INPUT, MODEL
 from parity.data.pairs import PairData
-from parity.diagnose.experiment.knobs import Knob, Owner, assignment, is_setting
+from parity.diagnose.experiment.knobs import AS_GIVEN, DENSE, SLICES, Knob, Owner, assignment, is_setting
 from parity.diagnose.experiment.pieces import Evidence, Steps, steps, updated
 from parity.doctor.program import load
 from parity.pairs import transfer
@@ -33,6 +33,7 @@ from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import Question
 
 Again = Callable[[], list[tuple[str, Array]]]  # computes a tensor again; with its name
+Pairs = list[tuple[Any, Any]]  # gradients, with their variables
 
 
 class Way(NamedTuple):
@@ -59,17 +60,17 @@ class Later:
         self._data = PairData(job.case, job.pair.search)
         self._layouts = job.pair.matching.layouts if job.pair.matching else {}
         self._masks = built.masks
-        self._step = 0
+        self._kind, self._step, self._has_slices, self._is_dense = "", 0, False, False
         self._state: list[tf.Tensor] = []
         self._first: dict[str, list[Array]] = {}
 
     def ways(self, question: Question, evidence: Evidence) -> list[Way]:
         """Return the ways to compute a question's tensor again, the fastest first; the last one is always right."""
         kind, name = question.tensor.kind, question.tensor.key.partition("/")[2]
+        self._kind = kind
         self._begin(question.tensor.step)
         if kind == "update":
-            own, other = (self._updates(name, given, evidence) for given in steps(question))
-            return [Way(own, other)]
+            return [self._updates(question, evidence)]
         if kind == "loss":
             whole: Again = lambda: [(name, self._loss(evidence))]  # noqa: E731
         elif kind == "buffer":
@@ -92,8 +93,10 @@ class Later:
         ]
 
     def settings(self) -> list[Knob]:
-        """Return what else decides the loss: the losses that layers add, and the arguments of the objects it reads."""
-        knobs = list(added(self._model, self._again)) if self._pair.train is not None else []
+        """Return what else decides the question's tensor: losses that layers add, arguments of loss objects, slices."""
+        if self._kind == "update":
+            return [self._slices()] if self._has_slices else []
+        knobs = list(added(self._model, self._again)) if self._kind == "loss" else []
         for owner in self.owners():
             given, kind = getattr(owner.module, "_fn_kwargs", {}), type(owner.module).__name__
             settings = ((name, value) for name, value in given.items() if is_setting(value))
@@ -108,15 +111,8 @@ class Later:
         self._step = step
         if self._pair.train is not None:
             self._stack.enter_context(self._masks.drawn(tree.named(self._model).items()))
-            variables = self._trained()
-            optimizer = made(self._case, variables, self._search)
-            for number in range(step):
-                with tf.GradientTape() as tape:
-                    loss = self._pass(number).loss
-                found = zip(tape.gradient(loss, variables), variables, strict=True)
-                pairs = [(gradient, variable) for gradient, variable in found if gradient is not None]
-                optimizer.apply(*map(list, zip(*pairs, strict=True)))
-                self._masks.on_step()
+            for _ in self._trained_again(step):
+                pass
         self._state = [tf.identity(held.variable) for held in self._weights.variables]
 
     def _restore(self) -> None:
@@ -214,25 +210,60 @@ class Later:
         """Return a buffer after the forward pass of the step."""
         self._again()
         state = self._weights.state(lambda kind: kind == "parameter")
-        return next(value.parts[0] for _, value in state if value.name == name)
+        return next(value.numpy() for _, value in state if value.name == name)
 
-    def _updates(self, name: str, given: Steps, evidence: Evidence) -> Again:
-        """Return how the optimizer moves the parameters, by these gradients."""
+    def _updates(self, question: Question, evidence: Evidence) -> Way:
+        """Return how the optimizer moves the parameters, by its own gradients and by the other side's.
+
+        A gradient that is a list of rows has been recorded as a dense one. Where there are such, the optimizer is given
+        the other side's gradients only within the change that makes all of them dense.
+        """
+        name, (own, other) = question.tensor.key.partition("/")[2], steps(question)
+        kept = [list(pairs) for pairs in self._trained_again(len(own.gradients))]
+        dense = [list(self._own(gradients)) for gradients in other.gradients]
+        self._has_slices = any(isinstance(gradient, tf.IndexedSlices) for pairs in kept for gradient, _ in pairs)
+        self._is_dense = not self._has_slices
+        return Way(
+            lambda: [(name, self._moved(kept, own, evidence))],
+            lambda: [(name, self._moved(dense if self._is_dense else kept, own, evidence))],
+        )
+
+    def _trained_again(self, count: int) -> Iterator[Pairs]:
+        """Train the model from its beginning, and yield the gradients of each step with their variables."""
+        variables = self._trained()
+        optimizer = made(self._case, variables, self._search)
+        for number in range(count):
+            with tf.GradientTape() as tape:
+                loss = self._pass(number).loss
+            found = zip(tape.gradient(loss, variables), variables, strict=True)
+            pairs = [(gradient, variable) for gradient, variable in found if gradient is not None]
+            yield pairs
+            optimizer.apply(*map(list, zip(*pairs, strict=True)))
+            self._masks.on_step()
+
+    def _moved(self, given: Sequence[Pairs], recorded: Steps, evidence: Evidence) -> Array:
+        """Return how far a new optimizer moves the parameters when it is given these gradients."""
         assert evidence.pieces
-        pieces = evidence.pieces
+        self._restore()
+        optimizer, moved, initial = made(self._case, self._trained(), self._search), {}, self._parameters()
+        for step, pairs in enumerate(given):
+            optimizer.apply(*map(list, zip(*pairs, strict=True)))
+            after = self._parameters() if step in recorded.recorded else {}
+            moved |= {updated(name, step): after[name] - initial[name] for name in after}
+        return evidence.pieces.joined(moved)
 
-        def again() -> list[tuple[str, Array]]:
-            self._restore()
-            initial = self._parameters()
-            optimizer, moved = made(self._case, self._trained(), self._search), {}
-            for step, gradients in enumerate(given.gradients):
-                pairs = list(self._own(gradients))
-                optimizer.apply(*map(list, zip(*pairs, strict=True)))
-                after = self._parameters()
-                moved |= {updated(each, step): after[each] - initial[each] for each in gradients if each in after}
-            return [(name, pieces.joined(moved))]
+    def _slices(self) -> Knob:
+        """Return the knob that makes all gradients dense which are lists of rows."""
 
-        return again
+        @contextmanager
+        def changed(how: Any) -> Iterator[None]:
+            self._is_dense = how == DENSE
+            try:
+                yield
+            finally:
+                self._is_dense = False
+
+        return Knob("gradients", SLICES, "", AS_GIVEN, "argument", changed, (DENSE,), "optimizer")
 
     def _own(self, gradients: dict[str, Array]) -> Iterable[tuple[tf.Tensor, Any]]:
         """Yield the gradients of Keras's variables, with the variables, from those of torch's weights."""
@@ -249,7 +280,7 @@ class Later:
 
     def _parameters(self) -> dict[str, Array]:
         state = self._weights.state(lambda kind: kind == "parameter")
-        return {value.name: np.array(value.parts[0]) for kind, value in state if kind == "parameter"}
+        return {value.name: np.array(value.numpy()) for kind, value in state if kind == "parameter"}
 
 
 def _by_id(variables: Sequence[Any], gradients: Sequence[Any]) -> dict[int, tf.Tensor]:

@@ -4,6 +4,7 @@ import numpy as np
 
 from parity.config.pair import UNKNOWN
 from parity.core.errors import BackendError
+from parity.diagnose import own_optimizers
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.entries import Cause
 from parity.diagnose.experiment import later
@@ -11,6 +12,8 @@ from parity.diagnose.experiment.causes import causes
 from parity.diagnose.experiment.later import Parted
 from parity.diagnose.experiment.later_words import difference
 from parity.pairs.experiment import Experiment
+from parity.pairs.one_sided import has_own_optimizer
+from parity.trace import keys
 from parity.trace.experiment import Question
 
 
@@ -26,8 +29,10 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
             except BackendError as error:
                 reason = f"what comes after the forward pass could not be computed again: {error}"
                 result.not_compared.append(reason)
-        if found:
-            named = [later.as_later(cause, asked.kind, words) for cause in found]
+        named = [later.as_later(cause, asked.kind, words) for cause in found]
+        if not named and asked.kind == keys.UPDATE and has_own_optimizer(experiment.traces[0].case.model):
+            named = own_optimizers.causes(*experiment.traces, asked.name)
+        if named:
             result.causes = later.with_named(result.causes, asked, named, examined.unequal)
         elif words:
             result.causes = [_described(cause, asked, words) for cause in result.causes]
@@ -42,7 +47,8 @@ def _found(experiment: Experiment, asked: Parted) -> list[Cause]:
         both: dict[str, tuple[Question, Question]] = {asked.where: (torch, keras)}
         for outcomes in experiment.outcomes(both).values():
             paths = torch.module, keras.module
-            if found := causes(asked.where, kinds.get(torch.module, ""), *outcomes, paths):
+            likely = [later.likely(outcome) for outcome in outcomes]
+            if found := causes(asked.where, kinds.get(torch.module, ""), likely[0], likely[1], paths):
                 return found
     return []
 

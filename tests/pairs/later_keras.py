@@ -1,6 +1,7 @@
 """The same models in Keras, and what is done otherwise after the forward pass."""
 
 import keras
+import tensorflow as tf
 from keras import layers, ops
 
 
@@ -77,9 +78,9 @@ def focal_loss(outputs, target, gamma=1.5):
 class Own(keras.optimizers.Optimizer):
     """Adam as a tutorial writes it."""
 
-    def __init__(self, learning_rate=0.01, decay=0.0, beta=0.99, inside=False, corrected=True):
+    def __init__(self, learning_rate=0.01, decay=0.0, beta=0.99):
         super().__init__(learning_rate=learning_rate)
-        self.decay, self.beta, self.inside, self.corrected = decay, beta, inside, corrected
+        self.decay, self.beta = decay, beta
 
     def build(self, variables):
         if not self.built:
@@ -89,16 +90,24 @@ class Own(keras.optimizers.Optimizer):
 
     def update_step(self, gradient, variable, learning_rate):
         number, rate = self._get_variable_index(variable), ops.cast(learning_rate, variable.dtype)
-        mean, square = self.means[number], self.squares[number]
-        step = ops.cast(self.iterations + 1, variable.dtype)
+        mean, square, gradient = self.means[number], self.squares[number], tf.convert_to_tensor(gradient)
         mean.assign(0.9 * mean + 0.1 * gradient)
         square.assign(self.beta * square + (1 - self.beta) * gradient**2)
-        first, second = (1 - 0.9**step, 1 - self.beta**step) if self.corrected else (1.0, 1.0)
-        if self.inside:
-            update = (mean / first) / ops.sqrt(square / second + 1e-8)
-        else:
-            update = (mean / first) / (ops.sqrt(square / second) + 1e-8)
+        update = self.direction(mean, square, ops.cast(self.iterations + 1, variable.dtype))
         variable.assign_sub(rate * update + rate * self.decay * variable)
+
+    def direction(self, mean, square, step):
+        return (mean / (1 - 0.9**step)) / (ops.sqrt(square / (1 - self.beta**step)) + 1e-8)
+
+
+class Inside(Own):
+    def direction(self, mean, square, step):
+        return (mean / (1 - 0.9**step)) / ops.sqrt(square / (1 - self.beta**step) + 1e-3)
+
+
+class Uncorrected(Own):
+    def direction(self, mean, square, step):
+        return mean / (ops.sqrt(square) + 1e-8)
 
 
 def own():
@@ -110,11 +119,11 @@ def other_beta():
 
 
 def inside():
-    return Own(inside=True)
+    return Inside()
 
 
 def uncorrected():
-    return Own(corrected=False)
+    return Uncorrected()
 
 
 def decayed():

@@ -219,7 +219,7 @@ class Later:
                     parameter = self._model.get_parameter(each)
                     parameter.grad = torch.from_numpy(np.array(gradient)).to(parameter)
                 optimizer.step()
-                for each in gradients:
+                for each in gradients if step in given.recorded else ():
                     moved[updated(each, step)] = array(self._model.get_parameter(each) - self._state[each])
             self._model.zero_grad()
             return [(name, pieces.joined(moved))]

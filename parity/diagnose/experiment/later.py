@@ -3,20 +3,23 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from parity.config.pair import UNKNOWN
 from parity.core.names import INPUT
 from parity.diagnose.entries import Cause
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.pieces import PARAMETER
 from parity.diagnose.place import around, plain
-from parity.results import CaseResult
+from parity.results import CaseResult, Divergence
 from parity.trace import keys
-from parity.trace.experiment import Question, Tensor
+from parity.trace.experiment import LATER, Outcome, Question, Tensor
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Mapping as Weights
 from parity.trace.mapping import Matching
 from parity.verdict.traces import Unequal
 
+IN_PLACE: Final = {"function", "operator"}  # kinds of changes by which something else is computed
 STATE: Final = ("parameter", keys.UPDATE, "optimizer_state")
 STOPPED, ADDED = "gradient.stopped", "loss.added"
 # Causes that say how a gradient differs, and not by what in the code: an experiment may tell that.
@@ -47,18 +50,18 @@ def parted(result: CaseResult, unequal: Sequence[Unequal]) -> list[Parted]:
     """
     found: dict[str, Parted] = {}
     for cause in result.causes:
-        if cause["id"] in (UNKNOWN, *COARSE) and (one := _parted(str(cause["where"]), result, unequal)):
+        if one := _parted(cause, result.first_divergence, unequal):
             found.setdefault(one.kind, one)
     return list(found.values())
 
 
-def _parted(where: str, result: CaseResult, unequal: Sequence[Unequal]) -> Parted | None:
-    first = result.first_divergence
-    if first and first.name == where and first.step is not None:
+def _parted(cause: Cause, first: Divergence | None, unequal: Sequence[Unequal]) -> Parted | None:
+    where = str(cause["where"])
+    if first and first.step is not None and (cause["id"] in COARSE or (cause["id"], where) == (UNKNOWN, first.name)):
         kind = keys.UPDATE if first.kind in STATE else first.kind
-        return Parted(where, kind, where, first.step) if kind in ("loss", "gradient", "buffer", keys.UPDATE) else None
+        return Parted(first.name, kind, first.name, first.step) if kind in LATER else None
     moved = [tensor for tensor in unequal if tensor.kind in STATE and where in (tensor.name, _of_slot(tensor))]
-    return Parted(where, keys.UPDATE, where, moved[0].step or 0) if moved else None
+    return Parted(where, keys.UPDATE, where, moved[0].step or 0) if cause["id"] == UNKNOWN and moved else None
 
 
 def _of_slot(tensor: Unequal) -> str:
@@ -70,7 +73,8 @@ def questions(
 ) -> Iterator[tuple[Question, Question]]:
     """Yield the questions to both sides, torch's first: about the module of a gradient, those around it, the model."""
     mine, theirs = (str(trace.folder) for trace in traces)
-    tensor = Tensor(key=keys.key(asked.kind, asked.name), module="", kind=asked.kind, step=asked.step)  # type: ignore[arg-type]
+    step = 0 if asked.kind == keys.UPDATE else asked.step  # an optimizer is run from the beginning
+    tensor = Tensor(key=keys.key(asked.kind, asked.name), module="", kind=asked.kind, step=step)  # type: ignore[arg-type]
     for torch, keras in dict.fromkeys(_scopes(asked, matching, weights, traces[0])):
         yield (
             Question(module=torch, tensor=tensor, innocent=[], own=mine, other=theirs),
@@ -106,10 +110,19 @@ def as_later(cause: Cause, kind: str, words: str) -> Cause:
     values = {}
     if kind == "gradient" and change["before"] in STOPS:
         other = "torch" if change["side"] == "keras" else "keras"
-        id_, values = STOPPED, {change["side"]: "stopped", other: "flows"}
+        id_, values = STOPPED, {change["side"]: change["before"], other: f"no {change['before']}"}
     if id_ == ADDED:
         values = {"torch": "adds none", "keras": change["owner"]}
     return {**cause, "id": id_, **values, "evidence": f"{words}; {cause['evidence']}" if words else cause["evidence"]}
+
+
+def likely(outcome: Outcome) -> Outcome:
+    """Return an outcome without other functions and operators where a number explains as much.
+
+    The product of numbers near zero is as good as nothing, and so is a term whose factor is 0.
+    """
+    numbers = [found for found in outcome.found if not {change.kind for change in found.changes} & IN_PLACE]
+    return replace(outcome, found=numbers or outcome.found)
 
 
 def with_named(
@@ -123,7 +136,7 @@ def with_named(
     names = {name for tensor in unequal if tensor.kind in kinds for name in (tensor.name, _of_slot(tensor))}
     replaced = [cause["id"] in (UNKNOWN, *COARSE) and cause["where"] in (asked.where, *names) for cause in causes]
     kept = [cause for cause, is_replaced in zip(causes, replaced, strict=True) if not is_replaced]
-    place = replaced.index(True)
+    place = replaced.index(True) if True in replaced else len(kept)
     return [*kept[:place], *named, *kept[place:]]
 
 

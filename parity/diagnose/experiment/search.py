@@ -90,22 +90,24 @@ class Search:
         self._longest = LONGEST_CALL + SLOWER * (time.monotonic() - start)
         self.before = bits_of(target, self._left)
 
-    def found(self, *groups: Sequence[Knob]) -> list[Found]:
+    def found(self, *groups: Sequence[Knob], most: int = 2, least: int = LEAST) -> list[Found]:
         """Return the sets of changes of the smallest size that reproduce the other side, none if there are none.
 
         Args:
             groups: settings, the likeliest first: the second group is tried where none of the first does it, and so on.
                 Where no single one does, two are tried, of which the first is among those that come nearest; of a
                 single group only single ones are tried.
+            most: how many settings are changed at once.
+            least: how many calls are made in the first part, however long they take.
         """
         effective: list[tuple[float, Trial]] = []
         for group in groups:
-            self._begin(LEAST if group is groups[0] and len(groups) > 1 else FEWER)
+            self._begin(least if group is groups[0] and len(groups) > 1 else min(least, FEWER))
             if found := [self._found(trials) for trials in self._singles(group, (), effective)]:
                 return found
-        if len(groups) == 1:
+        if len(groups) == 1 or most == 1:
             return []
-        self._begin(FEWER)
+        self._begin(min(least, FEWER))
         effective.sort(key=lambda entry: entry[0])
         for _, first in effective[:FIRST]:
             others = [knob for group in groups for knob in group if knob is not first[0]]

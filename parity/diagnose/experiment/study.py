@@ -16,17 +16,22 @@ from parity.data.pairs import PairData
 from parity.diagnose.experiment import code, knobs, ops, probes
 from parity.diagnose.experiment.candidates import STOPS, alternatives, candidates
 from parity.diagnose.experiment.executed import Executed, executed
-from parity.diagnose.experiment.knobs import Knob, Owner
+from parity.diagnose.experiment.knobs import SLICES, Knob, Owner
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence, evidence
 from parity.diagnose.experiment.probes import Responses
 from parity.diagnose.experiment.search import Found, Search
+from parity.diagnose.formula import NEEDED
 from parity.runtime.job import ExperimentJob
 from parity.trace import experiment, survey
-from parity.trace.experiment import Change, Outcome, Question
+from parity.trace.experiment import LATER, Change, Outcome, Question
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
 SECONDS: Final = 3.0
+SECONDS_LATER: Final = 6.0  # for what comes after the forward pass, where a call takes longer
+FEW: Final = 24  # calls that are made in each part then, however long they take
+# With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
+SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
 
 
 class Live(Protocol):
@@ -114,11 +119,17 @@ def _answer(question: Question, live: Live) -> Outcome:
             *_switched_off(knob, question.tensor.kind),
             *_values(knob, question.settings or [], [*words, *knob.words, *around], live.functions),
         ],
-        SECONDS,
+        SECONDS_LATER if question.tensor.kind in LATER else SECONDS,
     )
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
+    if question.tensor.kind in LATER and search.before >= NEEDED:
+        return Outcome(settings=settings, problem="this side does what the other does, given what the other was given")
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
-        groups = [[knob for knob in in_code if knob.name in STOPS], *groups]
+        groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
+    if question.tensor.kind in LATER:
+        most = 2 if any(knob.owner == SLICES for knob in named) else 1
+        told = [_told(each) for each in search.found(*groups, most=most, least=FEW)]
+        return Outcome(settings=settings, found=told, tried=len(all_knobs))
     found = [_told(each) for each in search.found(*groups)]
     return Outcome(settings=settings, found=found, tried=len(all_knobs))
 
@@ -165,9 +176,9 @@ def _values(
     return candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
 
 
-def _switched_off(knob: Knob, kind: str) -> list[None]:
-    """Return None for an integer that only a gradient depends on, such as an embedding's padding_idx."""
-    return [None] if kind == "gradient" and type(knob.value) is int else []
+def _switched_off(knob: Knob, kind: str) -> Sequence[Any]:
+    """Return the values with which a term of a loss, a gradient or an update is left out."""
+    return SWITCHED_OFF.get(type(knob.value), ()) if kind in LATER else ()
 
 
 def _told(found: Found) -> experiment.Found:

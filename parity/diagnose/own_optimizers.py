@@ -1,0 +1,52 @@
+"""Causes in an optimizer of the user's own: the conventions of SGD and Adam in which the two sides' updates differ.
+
+What such an optimizer is configured with is not known, nor what its state is called. So its updates alone are explained,
+by the formula of either, and all parameters must follow from the same settings.
+"""
+
+import msgspec
+
+from parity.config import schema
+from parity.diagnose import entries, explain
+from parity.diagnose.entries import Cause
+from parity.diagnose.optimizers import FORMULAS
+from parity.diagnose.question import Question
+from parity.diagnose.replayed import explains
+from parity.diagnose.sides import Side
+from parity.diagnose.updates import Updates, observe
+from parity.trace import keys
+from parity.trace.manifest import Trace
+
+OTHERS = 2  # parameters besides the first that must follow from the same settings
+
+
+def causes(reference: Trace, candidate: Trace, name: str) -> list[Cause]:
+    """Return in what the updates of a parameter differ, none if no formula explains both sides.
+
+    Args:
+        reference: the reference's trace.
+        candidate: the candidate's.
+        name: a parameter whose updates differ.
+    """
+    sides = Side("torch", reference), Side("keras", candidate)
+    first, *others = [name, *(other for other in sides[0].parameters if other != name)]
+    for optimizer in (schema.Adam(), schema.SGD()):
+        asked = [ask for each in (first, *others) if (ask := _asked(sides, each, optimizer))]
+        answer = explain.compare(asked[0].formula, asked[0].reference, asked[0].candidate) if asked else None
+        if answer and answer.changes and (settings := answer.settings):
+            moving = [ask for ask in asked[1:] if any(gradient.any() for gradient in ask.reference.gradients)]
+            if all(explains(ask, settings) for ask in moving[:OTHERS]):
+                return [entries.cause(asked[0], change, ("torch", "keras")) for change in answer.changes]
+    return []
+
+
+def _asked(sides: tuple[Side, Side], name: str, optimizer: schema.Optimizer) -> Question | None:
+    """Return the question about a parameter's updates, without the optimizer's state; None where a side lacks them."""
+    both = [_alone(observed, optimizer) for side in sides if (observed := observe(side, name))]
+    formula = FORMULAS[type(optimizer).__name__.lower()]
+    return Question.of(keys.UPDATE, name, formula, both) if len(both) == len(sides) else None
+
+
+def _alone(updates: Updates, optimizer: schema.Optimizer) -> Updates:
+    seen = {name: value for name, value in updates.seen.items() if name.startswith(keys.UPDATE)}
+    return updates._replace(seen=seen, case=msgspec.structs.replace(updates.case, optimizer=optimizer))
