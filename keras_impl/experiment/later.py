@@ -5,6 +5,7 @@ by the backward pass of one layer alone, with the arguments and the gradients of
 gives what was recorded; else by that of the whole model. What the forward pass returns must stay the same.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from parity.core.arrays import Array
 from parity.core.names import INPUT, MODEL
 from parity.data.pairs import PairData
 from parity.diagnose.experiment.knobs import AS_GIVEN, DENSE, SLICES, Knob, Owner, assignment, is_setting
-from parity.diagnose.experiment.pieces import Evidence, Steps, steps, updated
+from parity.diagnose.experiment.pieces import Evidence, Steps, steps, updated, updated_names
 from parity.doctor.program import load
 from parity.pairs import transfer
 from parity.pairs.vary.record import reproduced
@@ -70,7 +71,7 @@ class Later:
         self._kind = kind
         self._begin(question.tensor.step)
         if kind == "update":
-            return [self._updates(question, evidence)]
+            return self._updates(question, evidence)
         if kind == "loss":
             whole: Again = lambda: [(name, self._loss(evidence))]  # noqa: E731
         elif kind == "buffer":
@@ -212,8 +213,8 @@ class Later:
         state = self._weights.state(lambda kind: kind == "parameter")
         return next(value.numpy() for _, value in state if value.name == name)
 
-    def _updates(self, question: Question, evidence: Evidence) -> Way:
-        """Return how the optimizer moves the parameters, by its own gradients and by the other side's.
+    def _updates(self, question: Question, evidence: Evidence) -> list[Way]:
+        """Return how the optimizer moves a few parameters or all of them, by its own and the other side's gradients.
 
         A gradient that is a list of rows has been recorded as a dense one. Where there are such, the optimizer is given
         the other side's gradients only within the change that makes all of them dense.
@@ -223,10 +224,13 @@ class Later:
         dense = [list(self._own(gradients)) for gradients in other.gradients]
         self._has_slices = any(isinstance(gradient, tf.IndexedSlices) for pairs in kept for gradient, _ in pairs)
         self._is_dense = not self._has_slices
-        return Way(
-            lambda: [(name, self._moved(kept, own, evidence))],
-            lambda: [(name, self._moved(dense if self._is_dense else kept, own, evidence))],
-        )
+
+        def way(names: list[str]) -> Way:
+            placed = [each for each in self._weights.placed if set(each.entry.torch) & set(names)]
+            moved = functools.partial(self._moved, recorded=own, evidence=evidence, placed=placed)
+            return Way(lambda: [(name, moved(kept))], lambda: [(name, moved(dense if self._is_dense else kept))])
+
+        return [way(updated_names(evidence)), way(list(own.gradients[0]))]
 
     def _trained_again(self, count: int) -> Iterator[Pairs]:
         """Train the model from its beginning, and yield the gradients of each step with their variables."""
@@ -241,14 +245,16 @@ class Later:
             optimizer.apply(*map(list, zip(*pairs, strict=True)))
             self._masks.on_step()
 
-    def _moved(self, given: Sequence[Pairs], recorded: Steps, evidence: Evidence) -> Array:
-        """Return how far a new optimizer moves the parameters when it is given these gradients."""
+    def _moved(self, given: Sequence[Pairs], recorded: Steps, evidence: Evidence, placed: Sequence[Placed]) -> Array:
+        """Return how far a new optimizer moves some parameters when it is given these gradients."""
         assert evidence.pieces
         self._restore()
-        optimizer, moved, initial = made(self._case, self._trained(), self._search), {}, self._parameters()
+        wanted = {id(held.variable): held.variable for each in placed for held in each.held}
+        trained = [variable for variable in self._trained() if id(variable) in wanted]
+        optimizer, moved, initial = made(self._case, trained, self._search), {}, self._parameters(placed)
         for step, pairs in enumerate(given):
-            optimizer.apply(*map(list, zip(*pairs, strict=True)))
-            after = self._parameters() if step in recorded.recorded else {}
+            optimizer.apply(*map(list, zip(*(pair for pair in pairs if id(pair[1]) in wanted), strict=True)))
+            after = self._parameters(placed) if step in recorded.recorded else {}
             moved |= {updated(name, step): after[name] - initial[name] for name in after}
         return evidence.pieces.joined(moved)
 
@@ -278,9 +284,14 @@ class Later:
                 if item.description.trainable:
                     yield tf.constant(values, item.description.dtype), item.variable
 
-    def _parameters(self) -> dict[str, Array]:
-        state = self._weights.state(lambda kind: kind == "parameter")
-        return {value.name: np.array(value.numpy()) for kind, value in state if kind == "parameter"}
+    def _parameters(self, placed: Sequence[Placed]) -> dict[str, Array]:
+        """Return the values of some parameters, by torch's names."""
+        found: dict[str, Array] = {}
+        for entry, held, shapes in placed:
+            start = [self._weights.initial[name] for name in entry.torch] if entry.is_partial else None
+            arrays = [array(item.variable) for item in held]
+            found |= zip(entry.torch, map(np.array, transfer.to_torch(entry, arrays, shapes, start)), strict=True)
+        return found
 
 
 def _by_id(variables: Sequence[Any], gradients: Sequence[Any]) -> dict[int, tf.Tensor]:

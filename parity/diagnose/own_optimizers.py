@@ -1,10 +1,14 @@
 """Causes in an optimizer of the user's own: the conventions of SGD and Adam in which the two sides' updates differ.
 
-What such an optimizer is configured with is not known, nor what its state is called. So its updates alone are explained,
-by the formula of either, and all parameters must follow from the same settings.
+What such an optimizer is configured with is not known, nor what its state is called. So its updates alone are
+explained, by the formula of either, and other parameters must follow from the same settings.
 """
 
+from collections.abc import Iterator
+from typing import Final
+
 import msgspec
+import numpy as np
 
 from parity.config import schema
 from parity.diagnose import entries, explain
@@ -17,7 +21,8 @@ from parity.diagnose.updates import Updates, observe
 from parity.trace import keys
 from parity.trace.manifest import Trace
 
-OTHERS = 2  # parameters besides the first that must follow from the same settings
+BETAS: Final = (0.999, 0.99)  # of Adam's second moment, to begin with
+OTHERS: Final = 2  # parameters besides the first that must follow from the same settings
 
 
 def causes(reference: Trace, candidate: Trace, name: str) -> list[Cause]:
@@ -30,7 +35,7 @@ def causes(reference: Trace, candidate: Trace, name: str) -> list[Cause]:
     """
     sides = Side("torch", reference), Side("keras", candidate)
     first, *others = [name, *(other for other in sides[0].parameters if other != name)]
-    for optimizer in (schema.Adam(), schema.SGD()):
+    for optimizer in _configured(sides, name):
         asked = [ask for each in (first, *others) if (ask := _asked(sides, each, optimizer))]
         answer = explain.compare(asked[0].formula, asked[0].reference, asked[0].candidate) if asked else None
         if answer and answer.changes and (settings := answer.settings):
@@ -38,6 +43,19 @@ def causes(reference: Trace, candidate: Trace, name: str) -> list[Cause]:
             if all(explains(ask, settings) for ask in moving[:OTHERS]):
                 return [entries.cause(asked[0], change, ("torch", "keras")) for change in answer.changes]
     return []
+
+
+def _configured(sides: tuple[Side, Side], name: str) -> Iterator[schema.Optimizer]:
+    """Yield the optimizers to begin with, with the learning rates that were recorded, or that Adam would have."""
+    recorded = (side.tensors(0).get(keys.key("optimizer_state", "learning_rate")) for side in sides)
+    rates = [float(rate) for rate in recorded if rate is not None]
+    if observed := observe(sides[0], name):
+        steps = np.abs(observed.seen[f"{keys.UPDATE}@0"].value)
+        rates += [float(np.median(steps[steps > 0]))] if steps.any() else []
+    for rate in dict.fromkeys(rate for rate in rates if 0 < rate < np.inf):
+        for betas in BETAS:
+            yield schema.Adam(learning_rate=rate, beta2=betas)
+        yield schema.SGD(learning_rate=rate)
 
 
 def _asked(sides: tuple[Side, Side], name: str, optimizer: schema.Optimizer) -> Question | None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parity.config.pair import UNKNOWN
+from parity.config.pair import UNKNOWN, Pair
 from parity.core.errors import BackendError
 from parity.diagnose import own_optimizers
 from parity.diagnose.diagnosis import Examined
@@ -19,19 +19,18 @@ from parity.trace.experiment import Question
 
 def name_causes(experiment: Experiment, examined: Examined) -> None:
     """Replace the unknown causes of what comes after a forward pass, or describe the difference in words."""
-    result = examined.result
+    result, pair = examined.result, experiment.file.case.model
+    assert isinstance(pair, Pair)
     for asked in later.parted(result, examined.unequal):
         with np.errstate(all="ignore"):  # the tensors may hold any numbers
             words = difference(asked.kind, asked.name, *later.both(asked, experiment.traces))
-            found: list[Cause] = []
+            is_own = asked.kind == keys.UPDATE and has_own_optimizer(pair)
+            named = own_optimizers.causes(*experiment.traces, asked.name) if is_own else []
             try:
-                found = _found(experiment, asked)
+                named = named or [later.as_later(cause, asked.kind, words) for cause in _found(experiment, asked)]
             except BackendError as error:
                 reason = f"what comes after the forward pass could not be computed again: {error}"
                 result.not_compared.append(reason)
-        named = [later.as_later(cause, asked.kind, words) for cause in found]
-        if not named and asked.kind == keys.UPDATE and has_own_optimizer(experiment.traces[0].case.model):
-            named = own_optimizers.causes(*experiment.traces, asked.name)
         if named:
             result.causes = later.with_named(result.causes, asked, named, examined.unequal)
         elif words:

@@ -18,7 +18,7 @@ from parity.core.arrays import Array
 from parity.core.names import INPUT
 from parity.data.pairs import PairData
 from parity.diagnose.experiment.knobs import Knob, Owner
-from parity.diagnose.experiment.pieces import Evidence, Steps, steps, updated
+from parity.diagnose.experiment.pieces import Evidence, Steps, steps, updated, updated_names
 from parity.doctor.program import load
 from parity.pairs.vary.record import reproduced
 from parity.runtime.job import ExperimentJob
@@ -69,8 +69,12 @@ class Later:
         kind, name = question.tensor.kind, question.tensor.key.partition("/")[2]
         self._begin(question.tensor.step)
         if kind == "update":
-            own, other = (self._updates(name, given, evidence) for given in steps(question))
-            return [Way(own, other)]
+            few = updated_names(evidence)
+            own, other = steps(question)
+            return [
+                Way(self._updates(name, own, evidence, names), self._updates(name, other, evidence, names))
+                for names in (few, list(own.gradients[0]))
+            ]
         if kind == "loss":
             whole: Again = lambda: [(name, self._loss(evidence))]  # noqa: E731
         elif kind == "buffer":
@@ -206,21 +210,21 @@ class Later:
         self._again()
         return np.array(array(self._model.get_buffer(name)))
 
-    def _updates(self, name: str, given: Steps, evidence: Evidence) -> Again:
-        """Return how the optimizer moves the parameters, by these gradients."""
+    def _updates(self, name: str, given: Steps, evidence: Evidence, names: list[str]) -> Again:
+        """Return how the optimizer moves these parameters, by their gradients."""
         assert evidence.pieces
         pieces = evidence.pieces
 
         def again() -> list[tuple[str, Array]]:
             self._restore()
-            optimizer, moved = made(self._case, self._trained(), self._search), {}
+            parameters, moved = {each: self._model.get_parameter(each) for each in names}, {}
+            optimizer = made(self._case, list(parameters.values()), self._search)
             for step, gradients in enumerate(given.gradients):
-                for each, gradient in gradients.items():
-                    parameter = self._model.get_parameter(each)
-                    parameter.grad = torch.from_numpy(np.array(gradient)).to(parameter)
+                for each, parameter in parameters.items():
+                    parameter.grad = torch.from_numpy(np.array(gradients[each])).to(parameter)
                 optimizer.step()
-                for each in gradients if step in given.recorded else ():
-                    moved[updated(each, step)] = array(self._model.get_parameter(each) - self._state[each])
+                for each, parameter in parameters.items() if step in given.recorded else ():
+                    moved[updated(each, step)] = array(parameter - self._state[each])
             self._model.zero_grad()
             return [(name, pieces.joined(moved))]
 

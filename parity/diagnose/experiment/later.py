@@ -56,12 +56,16 @@ def parted(result: CaseResult, unequal: Sequence[Unequal]) -> list[Parted]:
 
 
 def _parted(cause: Cause, first: Divergence | None, unequal: Sequence[Unequal]) -> Parted | None:
-    where = str(cause["where"])
-    if first and first.step is not None and (cause["id"] in COARSE or (cause["id"], where) == (UNKNOWN, first.name)):
+    where, is_unknown = str(cause["where"]), cause["id"] == UNKNOWN
+    moved = [tensor for tensor in unequal if tensor.kind in STATE and tensor.kind != "optimizer_state"]
+    if first and first.step is not None and (cause["id"] in COARSE or (is_unknown and where == first.name)):
         kind = keys.UPDATE if first.kind in STATE else first.kind
-        return Parted(first.name, kind, first.name, first.step) if kind in LATER else None
-    moved = [tensor for tensor in unequal if tensor.kind in STATE and where in (tensor.name, _of_slot(tensor))]
-    return Parted(where, keys.UPDATE, where, moved[0].step or 0) if cause["id"] == UNKNOWN and moved else None
+        if kind in LATER:
+            return Parted(where if is_unknown else first.name, kind, first.name, first.step)
+        if first.step > 0 and moved:  # what an update made is seen in the forward pass of the next step first
+            return Parted(where, keys.UPDATE, moved[0].name, moved[0].step or 0)
+    own = [tensor for tensor in unequal if tensor.kind in STATE and where in (tensor.name, _of_slot(tensor))]
+    return Parted(where, keys.UPDATE, where, own[0].step or 0) if is_unknown and own else None
 
 
 def _of_slot(tensor: Unequal) -> str:

@@ -4,6 +4,7 @@ A loss is a single number, which a search over all numbers meets by chance. So i
 of its step. The updates of all parameters are taken together as well, because one optimizer makes them.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -62,7 +63,8 @@ def evidence(question: Question) -> Evidence:
     own, other = Trace(Path(question.own)), Trace(Path(question.other))
     tensor, stem = question.tensor, keys.step_file(question.tensor.step)
     if tensor.kind == "update":
-        return _joined(*(dict(_updates(trace, _trained(own, other))) for trace in (own, other)))
+        names = asked(trained(own, other), own)
+        return _joined(*(dict(_updates(trace, names)) for trace in (own, other)))
     if tensor.kind == "loss":
         return _joined(*(dict(_loss(trace, stem)) for trace in (own, other)))
     mine, theirs = (_seen(trace, stem, tensor.key) for trace in (own, other))
@@ -72,8 +74,16 @@ def evidence(question: Question) -> Evidence:
 def steps(question: Question) -> tuple[Steps, Steps]:
     """Return what both sides' optimizers were given, the question's own side first."""
     own, other = Trace(Path(question.own)), Trace(Path(question.other))
-    names = _trained(own, other)
+    names = trained(own, other)
     return _steps(own, names), _steps(other, names)
+
+
+def asked(names: list[str], trace: Trace) -> list[str]:
+    """Return a few of the parameters, of each number of axes the largest: one optimizer moves all of them."""
+    initial = trace.open("high", keys.INITIAL)
+    sizes = {name: initial[PARAMETER + name].shape for name in names}
+    by_axes = {len(shape): name for name, shape in sorted(sizes.items(), key=lambda item: math.prod(item[1]))}
+    return [name for name in names if name in by_axes.values()]
 
 
 def some(array: Array) -> Array:
@@ -85,6 +95,11 @@ def some(array: Array) -> Array:
 def updated(name: str, step: int) -> str:
     """Return the name of a parameter's update: its value after a step minus that before the first."""
     return f"{name}@{step}"
+
+
+def updated_names(evidence: Evidence) -> list[str]:
+    """Return the parameters whose updates are evidence."""
+    return list(dict.fromkeys(name.rpartition("@")[0] for name in evidence.pieces.noise)) if evidence.pieces else []
 
 
 def _joined(own: dict[str, Seen], other: dict[str, Seen]) -> Evidence:
@@ -121,7 +136,7 @@ def _updates(trace: Trace, names: list[str]) -> Iterator[tuple[str, Seen]]:
             yield updated(key.removeprefix(PARAMETER), step), seen(after[key] - high[key], moved, stored)
 
 
-def _trained(own: Trace, other: Trace) -> list[str]:
+def trained(own: Trace, other: Trace) -> list[str]:
     """Return the parameters of which both sides have recorded gradients in the first step that are not zero.
 
     The sides record zeros for a parameter that backward does not reach, and an optimizer passes over it.

@@ -28,7 +28,7 @@ from parity.trace.experiment import LATER, Change, Outcome, Question
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
 SECONDS: Final = 3.0
-SECONDS_LATER: Final = 6.0  # for what comes after the forward pass, where a call takes longer
+SECONDS_LATER: Final = 4.0  # for what comes after the forward pass, where a call takes longer
 FEW: Final = 24  # calls that are made in each part then, however long they take
 # With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
 SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
