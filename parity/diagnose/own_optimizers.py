@@ -4,7 +4,7 @@ What such an optimizer is configured with is not known, nor what its state is ca
 explained, by the formula of either, and other parameters must follow from the same settings.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -13,6 +13,7 @@ import numpy as np
 from parity.config import schema
 from parity.diagnose import entries, explain
 from parity.diagnose.entries import Cause
+from parity.diagnose.explain import Change
 from parity.diagnose.optimizers import FORMULAS
 from parity.diagnose.question import Question
 from parity.diagnose.replayed import explains
@@ -22,6 +23,7 @@ from parity.trace import keys
 from parity.trace.manifest import Trace
 
 BETAS: Final = (0.999, 0.99)  # of Adam's second moment, to begin with
+DECAY: Final = "weight_decay"
 OTHERS: Final = 2  # parameters besides the first that must follow from the same settings
 
 
@@ -41,8 +43,14 @@ def causes(reference: Trace, candidate: Trace, name: str) -> list[Cause]:
         if answer and answer.changes and (settings := answer.settings):
             moving = [ask for ask in asked[1:] if any(gradient.any() for gradient in ask.reference.gradients)]
             if all(explains(ask, settings) for ask in moving[:OTHERS]):
-                return [entries.cause(asked[0], change, ("torch", "keras")) for change in answer.changes]
+                return [entries.cause(asked[0], change, ("torch", "keras")) for change in _telling(answer.changes)]
     return []
+
+
+def _telling(changes: Sequence[Change]) -> list[Change]:
+    """Return the changes without the form of a weight decay that only one side has."""
+    is_one_sided = any(change.trait == DECAY and 0 in (change.reference, change.candidate) for change in changes)
+    return [change for change in changes if not (is_one_sided and change.trait.startswith("decay"))]
 
 
 def _configured(sides: tuple[Side, Side], name: str) -> Iterator[schema.Optimizer]:

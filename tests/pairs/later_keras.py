@@ -70,6 +70,11 @@ def weighted_loss(outputs, target):
     return loss(outputs, target) + 0.05 * ops.mean(ops.square(outputs))
 
 
+def squared_loss(outputs, target):
+    """Another loss altogether."""
+    return ops.mean(ops.square(ops.one_hot(target, 3) - ops.sigmoid(outputs)))
+
+
 def focal_loss(outputs, target, gamma=1.5):
     logs = ops.take_along_axis(ops.log_softmax(outputs, -1), target[..., None], -1)[..., 0]
     return -ops.mean((1 - ops.exp(logs)) ** gamma * logs)
@@ -134,8 +139,13 @@ def adam():
     return keras.optimizers.Adam(0.01)
 
 
-def clipped_adam():
-    return keras.optimizers.Adam(0.01, epsilon=1e-8, clipnorm=0.01)
+def same_adam():
+    """PyTorch's epsilon, but an embedding's gradient is a list of rows, of which each is squared by itself."""
+    return keras.optimizers.Adam(0.01, epsilon=1e-8)
+
+
+def clipped_sgd():
+    return keras.optimizers.SGD(0.01, clipnorm=0.01)
 
 
 def rmsprop():

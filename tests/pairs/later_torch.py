@@ -129,5 +129,9 @@ def adam(parameters):
     return torch.optim.Adam(parameters, lr=0.01)
 
 
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.01)
+
+
 def rmsprop(parameters):
     return torch.optim.RMSprop(parameters, lr=0.01)
