@@ -71,8 +71,8 @@ ROWS = {
     "other_beta": Row(optimizers("own", "other_beta"), "adam.beta2", 0.99, 0.98),
     "uncorrected": Row(optimizers("own", "uncorrected"), "adam.bias_correction", "both", "none"),
     "decayed": Row(optimizers("own", "decayed"), "weight_decay.value", 0.0, 0.05),
-    "sparse": Row(optimizers("adam", "same_adam"), "optimizer.gradients", "dense", "IndexedSlices"),
-    "clipped": Row(optimizers("sgd", "clipped_sgd"), "code.constant", None, 0.01, "later_keras.py"),
+    "sparse": Row(optimizers("rooted", "rooted"), "optimizer.sparse_gradient", "dense", "IndexedSlices"),
+    "clipped": Row(optimizers("sgd", "clipped_sgd"), "code.constant", 0.0, 0.01, "later_keras.py"),
 }
 
 

@@ -216,21 +216,26 @@ class Later:
     def _updates(self, question: Question, evidence: Evidence) -> list[Way]:
         """Return how the optimizer moves a few parameters or all of them, by its own and the other side's gradients.
 
-        A gradient that is a list of rows has been recorded as a dense one. Where there are such, the optimizer is given
-        the other side's gradients only within the change that makes all of them dense.
+        A gradient that is a list of rows is recorded as a dense one. Where that makes a difference, the optimizer is
+        given the other side's gradients only within the change that makes all of them dense.
         """
         name, (own, other) = question.tensor.key.partition("/")[2], steps(question)
-        kept = [list(pairs) for pairs in self._trained_again(len(own.gradients))]
-        dense = [list(self._own(gradients)) for gradients in other.gradients]
-        self._has_slices = any(isinstance(gradient, tf.IndexedSlices) for pairs in kept for gradient, _ in pairs)
-        self._is_dense = not self._has_slices
+        rows = [list(pairs) for pairs in self._trained_again(len(own.gradients))]
+        mine, theirs = ([list(self._own(gradients)) for gradients in side.gradients] for side in (own, other))
 
-        def way(names: list[str]) -> Way:
+        def way(names: list[str], has_slices: bool) -> Way:
             placed = [each for each in self._weights.placed if set(each.entry.torch) & set(names)]
             moved = functools.partial(self._moved, recorded=own, evidence=evidence, placed=placed)
-            return Way(lambda: [(name, moved(kept))], lambda: [(name, moved(dense if self._is_dense else kept))])
 
-        return [way(updated_names(evidence)), way(list(own.gradients[0]))]
+            def recorded() -> list[tuple[str, Array]]:
+                self._has_slices, self._is_dense = has_slices, not has_slices
+                return [(name, moved(rows if has_slices else mine))]
+
+            return Way(recorded, lambda: [(name, moved(theirs if self._is_dense else rows))])
+
+        few, every = updated_names(evidence), list(own.gradients[0])
+        has_slices = any(isinstance(gradient, tf.IndexedSlices) for gradient, _ in rows[0])
+        return [way(names, form) for form in ((False, True) if has_slices else (False,)) for names in (few, every)]
 
     def _trained_again(self, count: int) -> Iterator[Pairs]:
         """Train the model from its beginning, and yield the gradients of each step with their variables."""

@@ -1,11 +1,11 @@
 """Causes in an optimizer of the user's own: the conventions of SGD and Adam in which the two sides' updates differ.
 
 What such an optimizer is configured with is not known, nor what its state is called. So its updates alone are
-explained, by the formula of either, and other parameters must follow from the same settings.
+explained, by the formula of either, and several parameters must follow from the same settings.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ from parity.diagnose.entries import Cause
 from parity.diagnose.explain import Change
 from parity.diagnose.optimizers import FORMULAS
 from parity.diagnose.question import Question
-from parity.diagnose.replayed import explains
+from parity.diagnose.replayed import Both, explains
 from parity.diagnose.sides import Side
 from parity.diagnose.updates import Updates, observe
 from parity.trace import keys
@@ -24,27 +24,40 @@ from parity.trace.manifest import Trace
 
 BETAS: Final = (0.999, 0.99)  # of Adam's second moment, to begin with
 DECAY: Final = "weight_decay"
-OTHERS: Final = 2  # parameters besides the first that must follow from the same settings
+TRIED: Final = 3  # parameters for which an explanation is looked for
+NEEDED: Final = 3  # parameters that must follow from the same settings, if so many differ
 
 
-def causes(reference: Trace, candidate: Trace, name: str) -> list[Cause]:
-    """Return in what the updates of a parameter differ, none if no formula explains both sides.
+class Explained(NamedTuple):
+    """Causes of different updates, and the parameters whose updates follow from them."""
+
+    causes: list[Cause]
+    parameters: frozenset[str]
+
+
+def explained(reference: Trace, candidate: Trace, names: Sequence[str]) -> Explained:
+    """Return in what the updates of parameters differ; no causes if no formula explains both sides.
 
     Args:
         reference: the reference's trace.
         candidate: the candidate's.
-        name: a parameter whose updates differ.
+        names: the parameters whose updates differ.
     """
     sides = Side("torch", reference), Side("keras", candidate)
-    first, *others = [name, *(other for other in sides[0].parameters if other != name)]
-    for optimizer in _configured(sides, name):
-        asked = [ask for each in (first, *others) if (ask := _asked(sides, each, optimizer))]
-        answer = explain.compare(asked[0].formula, asked[0].reference, asked[0].candidate) if asked else None
-        if answer and answer.changes and (settings := answer.settings):
-            moving = [ask for ask in asked[1:] if any(gradient.any() for gradient in ask.reference.gradients)]
-            if all(explains(ask, settings) for ask in moving[:OTHERS]):
-                return [entries.cause(asked[0], change, ("torch", "keras")) for change in _telling(answer.changes)]
-    return []
+    for name in names[:TRIED]:
+        for optimizer in _configured(sides, name):
+            ask = _asked(sides, name, optimizer)
+            answer = explain.compare(ask.formula, ask.reference, ask.candidate) if ask else None
+            if ask and answer and answer.changes and answer.settings:
+                follow = [each for each in names if _follows(_asked(sides, each, optimizer), answer.settings)]
+                if len(follow) >= min(NEEDED, len(names)):
+                    found = [entries.cause(ask, change, ("torch", "keras")) for change in _telling(answer.changes)]
+                    return Explained(found, frozenset(follow))
+    return Explained([], frozenset())
+
+
+def _follows(question: Question | None, settings: Both) -> bool:
+    return question is not None and explains(question, settings)
 
 
 def _telling(changes: Sequence[Change]) -> list[Change]:

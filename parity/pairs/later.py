@@ -25,14 +25,15 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
         with np.errstate(all="ignore"):  # the tensors may hold any numbers
             words = difference(asked.kind, asked.name, *later.both(asked, experiment.traces))
             is_own = asked.kind == keys.UPDATE and has_own_optimizer(pair)
-            named = own_optimizers.causes(*experiment.traces, asked.name) if is_own else []
+            moved = later.moved(asked, examined.unequal)
+            named, followers = own_optimizers.explained(*experiment.traces, moved) if is_own else ([], moved)
             try:
                 named = named or [later.as_later(cause, asked.kind, words) for cause in _found(experiment, asked)]
             except BackendError as error:
                 reason = f"what comes after the forward pass could not be computed again: {error}"
                 result.not_compared.append(reason)
         if named:
-            result.causes = later.with_named(result.causes, asked, named, examined.unequal)
+            result.causes = later.with_named(result.causes, asked, named, followers)
         elif words:
             result.causes = [_described(cause, asked, words) for cause in result.causes]
 

@@ -139,9 +139,22 @@ def adam():
     return keras.optimizers.Adam(0.01)
 
 
-def same_adam():
-    """PyTorch's epsilon, but an embedding's gradient is a list of rows, of which each is squared by itself."""
-    return keras.optimizers.Adam(0.01, epsilon=1e-8)
+class Rooted(keras.optimizers.Optimizer):
+    """Adagrad, which leaves an embedding's gradient a list of rows and squares each by itself."""
+
+    def build(self, variables):
+        if not self.built:
+            super().build(variables)
+            self.sums = [self.add_variable_from_reference(each, "sum") for each in variables]
+
+    def update_step(self, gradient, variable, learning_rate):
+        total, rate = self.sums[self._get_variable_index(variable)], ops.cast(learning_rate, variable.dtype)
+        self.assign_add(total, ops.square(gradient))
+        self.assign_sub(variable, ops.divide(ops.multiply(gradient, rate), ops.sqrt(ops.add(total, 1e-3))))
+
+
+def rooted():
+    return Rooted(0.01)
 
 
 def clipped_sgd():

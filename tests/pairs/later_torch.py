@@ -117,6 +117,26 @@ class Own(torch.optim.Optimizer):
         parameter.sub_(rate * update + rate * group["decay"] * parameter)
 
 
+class Rooted(torch.optim.Optimizer):
+    """Adagrad."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    total = self.state[parameter].get("sum", 0.0) + parameter.grad.square()
+                    self.state[parameter]["sum"] = total
+                    parameter.sub_(group["lr"] * parameter.grad / (total + 1e-3).sqrt())
+
+
+def rooted(parameters):
+    return Rooted(parameters)
+
+
 def own(parameters):
     return Own(parameters)
 

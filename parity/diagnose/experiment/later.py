@@ -1,6 +1,6 @@
 """What is asked about differences after the first forward pass: in a loss, a gradient, a buffer, an update."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -9,6 +9,7 @@ from parity.config.pair import UNKNOWN
 from parity.core.names import INPUT
 from parity.diagnose.entries import Cause
 from parity.diagnose.experiment.candidates import STOPS
+from parity.diagnose.experiment.knobs import DENSE, SLICES
 from parity.diagnose.experiment.pieces import PARAMETER
 from parity.diagnose.place import around, plain
 from parity.results import CaseResult, Divergence
@@ -21,7 +22,7 @@ from parity.verdict.traces import Unequal
 
 IN_PLACE: Final = {"function", "operator"}  # kinds of changes by which something else is computed
 STATE: Final = ("parameter", keys.UPDATE, "optimizer_state")
-STOPPED, ADDED = "gradient.stopped", "loss.added"
+STOPPED, ADDED, SPARSE = "gradient.stopped", "loss.added", "optimizer.sparse_gradient"
 # Causes that say how a gradient differs, and not by what in the code: an experiment may tell that.
 COARSE: Final = (STOPPED, "gradient.missing", "gradient.scale", "gradient.sign", "gradient.transposed")
 # Ids of what arguments of losses and optimizers are called in either framework.
@@ -115,6 +116,8 @@ def as_later(cause: Cause, kind: str, words: str) -> Cause:
     if kind == "gradient" and change["before"] in STOPS:
         other = "torch" if change["side"] == "keras" else "keras"
         id_, values = STOPPED, {change["side"]: change["before"], other: f"no {change['before']}"}
+    if change["owner"] == SLICES:
+        id_, values = SPARSE, {"torch": DENSE, "keras": SLICES}
     if id_ == ADDED:
         values = {"torch": "adds none", "keras": change["owner"]}
     return {**cause, "id": id_, **values, "evidence": f"{words}; {cause['evidence']}" if words else cause["evidence"]}
@@ -129,16 +132,26 @@ def likely(outcome: Outcome) -> Outcome:
     return replace(outcome, found=numbers or outcome.found)
 
 
+def moved(asked: Parted, unequal: Sequence[Unequal]) -> list[str]:
+    """Return the parameters of which the same kind of tensor differs, the one that is asked about first."""
+    kinds = {"gradient": ("gradient",), keys.UPDATE: STATE}.get(asked.kind, ())
+    names = [name for tensor in unequal if tensor.kind in kinds for name in (tensor.name, _of_slot(tensor))]
+    return list(dict.fromkeys([asked.name, *names]))
+
+
 def with_named(
-    causes: Sequence[Cause], asked: Parted, named: Sequence[Cause], unequal: Sequence[Unequal]
+    causes: Sequence[Cause], asked: Parted, named: Sequence[Cause], followers: Collection[str]
 ) -> list[Cause]:
-    """Return the report's causes with those that an experiment has found for what differs.
+    """Return the report's causes with those that were found for what differs.
 
     They take the place of its own cause, and of those of other gradients or updates that follow from it.
     """
-    kinds = {"gradient": ("gradient",), keys.UPDATE: STATE}.get(asked.kind, ())
-    names = {name for tensor in unequal if tensor.kind in kinds for name in (tensor.name, _of_slot(tensor))}
-    replaced = [cause["id"] in (UNKNOWN, *COARSE) and cause["where"] in (asked.where, *names) for cause in causes]
+    is_own = asked.name in followers
+    replaced = [
+        cause["id"] in (UNKNOWN, *COARSE)
+        and (cause["where"] in followers or (is_own and cause["where"] == asked.where))
+        for cause in causes
+    ]
     kept = [cause for cause, is_replaced in zip(causes, replaced, strict=True) if not is_replaced]
     place = replaced.index(True) if True in replaced else len(kept)
     return [*kept[:place], *named, *kept[place:]]

@@ -28,8 +28,7 @@ from parity.trace.experiment import LATER, Change, Outcome, Question
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
 SECONDS: Final = 3.0
-SECONDS_LATER: Final = 4.0  # for what comes after the forward pass, where a call takes longer
-FEW: Final = 24  # calls that are made in each part then, however long they take
+FEW: Final = 24  # calls that are made in each part, however long they take, where they include a backward pass
 # With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
 SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
 
@@ -119,7 +118,7 @@ def _answer(question: Question, live: Live) -> Outcome:
             *_switched_off(knob, question.tensor.kind),
             *_values(knob, question.settings or [], [*words, *knob.words, *around], live.functions),
         ],
-        SECONDS_LATER if question.tensor.kind in LATER else SECONDS,
+        SECONDS,
     )
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
     if question.tensor.kind in LATER and search.before >= NEEDED:
