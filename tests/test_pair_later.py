@@ -71,6 +71,7 @@ ROWS = {
     "other_beta": Row(optimizers("own", "other_beta"), "adam.beta2", 0.99, 0.98),
     "uncorrected": Row(optimizers("own", "uncorrected"), "adam.bias_correction", "both", "none"),
     "decayed": Row(optimizers("own", "decayed"), "weight_decay.value", 0.0, 0.05),
+    "falling": Row(optimizers("own", "falling"), "schedule.factor", 1.0, 0.5),
     "sparse": Row(optimizers("rooted", "rooted"), "optimizer.sparse_gradient", "dense", "IndexedSlices"),
     "clipped": Row(optimizers("sgd", "clipped_sgd"), "code.constant", 0.0, 0.01, "later_keras.py"),
 }

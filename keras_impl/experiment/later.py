@@ -217,7 +217,7 @@ class Later:
         """Return how the optimizer moves a few parameters or all of them, by its own and the other side's gradients.
 
         A gradient that is a list of rows is recorded as a dense one. Where that makes a difference, the optimizer is
-        given the other side's gradients only within the change that makes all of them dense.
+        given its own gradients in the first step, unless a change makes them dense: there the other side's are equal.
         """
         name, (own, other) = question.tensor.key.partition("/")[2], steps(question)
         rows = [list(pairs) for pairs in self._trained_again(len(own.gradients))]
@@ -231,7 +231,7 @@ class Later:
                 self._has_slices, self._is_dense = has_slices, not has_slices
                 return [(name, moved(rows if has_slices else mine))]
 
-            return Way(recorded, lambda: [(name, moved(theirs if self._is_dense else rows))])
+            return Way(recorded, lambda: [(name, moved(theirs if self._is_dense else [rows[0], *theirs[1:]]))])
 
         few, every = updated_names(evidence), list(own.gradients[0])
         has_slices = any(isinstance(gradient, tf.IndexedSlices) for gradient, _ in rows[0])

@@ -23,7 +23,9 @@ from parity.trace import keys
 from parity.trace.manifest import Trace
 
 BETAS: Final = (0.999, 0.99)  # of Adam's second moment, to begin with
+CONSTANT: Final = schema.Schedule(every=1, factor=1.0)  # so that another schedule is looked for
 DECAY: Final = "weight_decay"
+RATE: Final = "learning_rate"  # recorded as state of the optimizer: it follows from the settings as well
 TRIED: Final = 3  # parameters for which an explanation is looked for
 NEEDED: Final = 3  # parameters that must follow from the same settings, if so many differ
 
@@ -52,7 +54,7 @@ def explained(reference: Trace, candidate: Trace, names: Sequence[str]) -> Expla
                 follow = [each for each in names if _follows(_asked(sides, each, optimizer), answer.settings)]
                 if len(follow) >= min(NEEDED, len(names)):
                     found = [entries.cause(ask, change, ("torch", "keras")) for change in _telling(answer.changes)]
-                    return Explained(found, frozenset(follow))
+                    return Explained(found, frozenset([*follow, RATE]))
     return Explained([], frozenset())
 
 
@@ -68,7 +70,7 @@ def _telling(changes: Sequence[Change]) -> list[Change]:
 
 def _configured(sides: tuple[Side, Side], name: str) -> Iterator[schema.Optimizer]:
     """Yield the optimizers to begin with, with the learning rates that were recorded, or that Adam would have."""
-    recorded = (side.tensors(0).get(keys.key("optimizer_state", "learning_rate")) for side in sides)
+    recorded = (side.tensors(0).get(keys.key("optimizer_state", RATE)) for side in sides)
     rates = [float(rate) for rate in recorded if rate is not None]
     if observed := observe(sides[0], name):
         steps = np.abs(observed.seen[f"{keys.UPDATE}@0"].value)
@@ -88,4 +90,6 @@ def _asked(sides: tuple[Side, Side], name: str, optimizer: schema.Optimizer) -> 
 
 def _alone(updates: Updates, optimizer: schema.Optimizer) -> Updates:
     seen = {name: value for name, value in updates.seen.items() if name.startswith(keys.UPDATE)}
-    return updates._replace(seen=seen, case=msgspec.structs.replace(updates.case, optimizer=optimizer))
+    return updates._replace(
+        seen=seen, case=msgspec.structs.replace(updates.case, optimizer=optimizer, schedule=CONSTANT)
+    )

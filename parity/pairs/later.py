@@ -27,6 +27,7 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
             is_own = asked.kind == keys.UPDATE and has_own_optimizer(pair)
             moved = later.moved(asked, examined.unequal)
             named, followers = own_optimizers.explained(*experiment.traces, moved) if is_own else ([], moved)
+            followers = followers if named else moved
             try:
                 named = named or [later.as_later(cause, asked.kind, words) for cause in _found(experiment, asked)]
             except BackendError as error:
@@ -34,7 +35,7 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
                 result.not_compared.append(reason)
         if named:
             result.causes = later.with_named(result.causes, asked, named, followers)
-        elif words:
+        if words:
             result.causes = [_described(cause, asked, words) for cause in result.causes]
 
 

@@ -162,12 +162,8 @@ def clipped_sgd():
 
 
 def rmsprop():
-    return keras.optimizers.RMSprop(0.01, rho=0.99, epsilon=1e-8)
+    return keras.optimizers.RMSprop(0.01, rho=0.9, epsilon=1e-8)
 
 
-def rmsprop_default():
-    return keras.optimizers.RMSprop(0.01)
-
-
-def falling_adam():
-    return keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.01, 1, 0.5), epsilon=1e-8)
+def falling():
+    return Own(keras.optimizers.schedules.ExponentialDecay(0.01, 1, 0.5))
