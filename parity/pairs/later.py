@@ -48,7 +48,7 @@ def _found(experiment: Experiment, asked: Parted) -> list[Cause]:
         both: dict[str, tuple[Question, Question]] = {asked.where: (torch, keras)}
         for outcomes in experiment.outcomes(both).values():
             paths = torch.module, keras.module
-            likely = [later.likely(outcome) for outcome in outcomes]
+            likely = [later.likely(outcome, asked.kind) for outcome in outcomes]
             if found := causes(asked.where, kinds.get(torch.module, ""), likely[0], likely[1], paths):
                 return found
     return []

@@ -14,12 +14,13 @@ from parity.diagnose.experiment.pieces import PARAMETER
 from parity.diagnose.place import around, plain
 from parity.results import CaseResult, Divergence
 from parity.trace import keys
-from parity.trace.experiment import LATER, Outcome, Question, Tensor
+from parity.trace.experiment import LATER, Change, Outcome, Question, Tensor
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Mapping as Weights
 from parity.trace.mapping import Matching
 from parity.verdict.traces import Unequal
 
+DIGITS: Final = 6  # of a number that is written rather than searched for
 IN_PLACE: Final = {"function", "operator"}  # kinds of changes by which something else is computed
 STATE: Final = ("parameter", keys.UPDATE, "optimizer_state")
 STOPPED, ADDED, SPARSE = "gradient.stopped", "loss.added", "optimizer.sparse_gradient"
@@ -123,13 +124,19 @@ def as_later(cause: Cause, kind: str, words: str) -> Cause:
     return {**cause, "id": id_, **values, "evidence": f"{words}; {cause['evidence']}" if words else cause["evidence"]}
 
 
-def likely(outcome: Outcome) -> Outcome:
+def likely(outcome: Outcome, kind: str) -> Outcome:
     """Return an outcome without other functions and operators where a number explains as much.
 
-    The product of numbers near zero is as good as nothing, and so is a term whose factor is 0.
+    The product of numbers near zero is as good as nothing, and so is a term whose factor is 0. A number of many digits
+    explains no loss: where the gradients agree, the loss is the only evidence, and some number always meets it.
     """
-    numbers = [found for found in outcome.found if not {change.kind for change in found.changes} & IN_PLACE]
-    return replace(outcome, found=numbers or outcome.found)
+    found = [each for each in outcome.found if kind != "loss" or not any(map(_is_long, each.changes))]
+    numbers = [each for each in found if not {change.kind for change in each.changes} & IN_PLACE]
+    return replace(outcome, found=numbers or found)
+
+
+def _is_long(change: Change) -> bool:
+    return isinstance(change.after, float) and float(f"{change.after:.{DIGITS}g}") != change.after
 
 
 def moved(asked: Parted, unequal: Sequence[Unequal]) -> list[str]:
