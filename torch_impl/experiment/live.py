@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -155,9 +155,10 @@ class Live:
         self._is_later = True
         for way in self._later.ways(question, evidence):
             self._call = way.recorded
-            if evidence.own is not None and self._is_again(evidence.own):
-                self._call = way.asked
-                return True
+            with suppress(Exception):  # a module that cannot be called alone
+                if evidence.own is not None and self._is_again(evidence.own):
+                    self._call = way.asked
+                    return True
         return False
 
     def _is_again(self, expected: Array) -> bool:
