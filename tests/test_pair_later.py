@@ -77,6 +77,9 @@ ROWS = {
 }
 
 
+QUICK = ("padding", "stopped", "averaged", "penalised", "smooth", "uncorrected")  # the others are run by CI
+
+
 @pytest.fixture(scope="module")
 def judge(backends, tmp_path_factory) -> Judge:
     numbers = itertools.count()
@@ -94,7 +97,9 @@ def test_what_is_the_same_matches(row: str, judge: Judge):
     assert passes_strict(result) and result.causes == [], result
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ROWS]
+)
 def test_the_cause_is_named(name: str, judge: Judge):
     row, result = ROWS[name], judge(ROWS[name].changes)
     assert result.verdict == "diverged"
