@@ -102,7 +102,7 @@ FAULTS = [
     Planted("deconv", {"crop": [0, 1]}, ("decoder.2", "decoder.3"), cause="cropping.cropping"),
     Planted("lstm", {"gates": "hard_sigmoid"}, ("lstm",), cause="lstm.recurrent_activation"),
     Planted("gru", {"backwards": True}, ("rnn",), cause="gru.go_backwards"),
-    Planted("gru", {"padding": 3}, ("embed.weight", "embed"), side="torch"),
+    Planted("gru", {"padding": 3}, ("embed.weight", "embed"), "embedding.padding_idx", side="torch"),
     Planted("bilstm", {"activation": "softsign"}, ("rnn",), cause="activation.kind"),
     Planted("attention", {"causal": True}, ("attn",), "attention.mask"),
     Planted("attention", {"epsilon": 1e-3}, ("norm",), "layer_norm.epsilon"),

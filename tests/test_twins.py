@@ -142,6 +142,7 @@ EXCEPTIONS = {
 }
 # Files that only one side has, outside of instruments/.
 ONE_SIDED = {
+    "experiment/added.py": "Keras's layers can add losses of their own",
     "record/canonical.py": "torch's names and axes are the canonical ones",
     "record/pair/attributes.py": "PyTorch itself names modules by the attributes that hold them",
     "record/pair/counterparts.py": "torch's names and axes are the canonical ones",

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.python.ops import math_ops  # through which TensorFlow's own functions cast their constants
 
 from keras_impl.experiment.behaviour import answered, inputs
+from keras_impl.experiment.later import Later
 from keras_impl.experiment.ops import recorded
 from keras_impl.record import calls, kinds, tree, weights
 from keras_impl.record.calls import Call
@@ -22,12 +23,13 @@ from parity.core.arrays import Array, Floats
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
+from parity.diagnose.experiment.pieces import Evidence
 from parity.diagnose.experiment.probes import Responses
 from parity.doctor import ownership
 from parity.pairs.coverage import Observer
 from parity.pairs.vary.record import reproduced
 from parity.runtime.job import ExperimentJob
-from parity.trace.experiment import Question
+from parity.trace.experiment import LATER, Question
 
 
 class _Made(BaseException):
@@ -39,8 +41,8 @@ def opened(
     job: ExperimentJob, at: str, initial: Mapping[str, Floats], inputs: dict[str, np.ndarray]
 ) -> Iterator["Live"]:
     """Build the model with these weights, as for a recorded run, and yield it."""
-    with instance(job, at, initial, inputs) as built:
-        yield Live(built, inputs, job.case.model.train is not None)
+    with instance(job, at, initial, inputs) as built, ExitStack() as stack:
+        yield Live(built, inputs, job.case.model.train is not None, Later(job, built, stack))
 
 
 def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
@@ -49,17 +51,18 @@ def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
 
 
 class Live:
-    """A built model; `training`: whether its first pass is one of training."""
+    """A built model; `training`: whether its first pass is one of training; `later`: what comes after it."""
 
     functions: Mapping[str, Callable[..., Any]] = {
         name: getattr(keras.activations, name) for name in FUNCTIONS if callable(getattr(keras.activations, name, None))
     } | {"gelu_tanh": gelu_tanh}
     base = keras.layers.Layer
 
-    def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool) -> None:
+    def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool, later: Later) -> None:
         self._built, self._inputs, self._training = built, inputs, training
         self._layers = tree.named(built.model)
         self._observed = tree.inner(built.model)
+        self._later, self._is_later = later, False
         self._innocent: list[str] = []
         self._paused = 0
         self._arguments: dict[str, Any] = {}
@@ -68,14 +71,18 @@ class Live:
         self._calls: list[tuple[Call, int]] = []
         calls.observed(self._observed, self._on_call, self._on_return)
 
-    def take(self, question: Question, expected: Array) -> bool:
+    def take(self, question: Question, evidence: Evidence) -> bool:
         """Keep the call of the question's module that makes the question's tensor, and return whether it was seen.
 
-        Calling it again returns `expected`, unless the module is no function of its arguments.
+        Calling it again returns what was recorded, unless the module is no function of its arguments.
         """
+        expected = evidence.own
+        assert expected is not None
         self._tensor, self._number, self._scope = question.tensor, question.tensor.number, question.module
         self._innocent = question.innocent
         self._called: dict[str, None] = {}
+        if question.tensor.kind in LATER:
+            return self._takes_later(question, evidence)
         if question.module and (taken := self._taken(question)):
             self._call, self._number = taken
             if self._is_again(expected):
@@ -104,7 +111,8 @@ class Live:
             name for name in (*self._called, *unobserved) if name == self._scope or (name and name.startswith(below))
         ]
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
-        return [Owner(name, kinds.kind(self._layers[name]), self._layers[name]) for name in dict.fromkeys(guilty)]
+        own = [Owner(name, kinds.kind(self._layers[name]), self._layers[name]) for name in dict.fromkeys(guilty)]
+        return [*own, *self._later.owners()] if self._is_later else own
 
     def arguments(self) -> tuple[dict[str, Any], Owner]:
         """Return the arguments with which the module is called again, which may be changed, and the module."""
@@ -140,7 +148,8 @@ class Live:
         tf.cast makes a float32 tensor of a Python number before it casts it, so that functions such as tf.nn.gelu
         compute with float32 constants whatever their input is.
         """
-        return [Knob("constants", "tf.cast", "", "float32", "precision", _exact_constants, ("float64",))]
+        constants = Knob("constants", "tf.cast", "", "float32", "precision", _exact_constants, ("float64",))
+        return [*(self._later.settings() if self._is_later else []), constants]
 
     def is_paused(self) -> bool:
         """Return whether a layer that returns the same on both sides is being called."""
@@ -149,6 +158,17 @@ class Live:
     def is_models(self, file: str) -> bool:
         """Return whether a file belongs to the code of models, rather than to a framework, Python or this project."""
         return ownership.is_models(file)
+
+    def _takes_later(self, question: Question, evidence: Evidence) -> bool:
+        """Keep the first way to compute what comes after the forward pass that gives what was recorded."""
+        self._is_later = True
+        for way in self._later.ways(question, evidence):
+            self._call = way.recorded
+            with suppress(Exception):  # a module that cannot be called alone
+                if evidence.own is not None and self._is_again(evidence.own):
+                    self._call = way.asked
+                    return True
+        return False
 
     def _is_again(self, expected: Array) -> bool:
         try:

@@ -154,6 +154,10 @@ class OrderedMasks:
     def on_step(self) -> None:
         """Move on to the next step, which draws other masks; called after each update."""
         self.step += 1
+        self.restart()
+
+    def restart(self) -> None:
+        """Draw the masks of this step again; called before its forward pass is repeated."""
         self._calls.clear()
 
     def _drop(

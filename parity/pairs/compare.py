@@ -9,7 +9,7 @@ import msgspec
 from parity.config.pair import Pair
 from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined, examined
-from parity.pairs import moved, one_sided, slots
+from parity.pairs import later, moved, one_sided, slots
 from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
 from parity.pairs.expect import apply_expected
@@ -89,6 +89,7 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
     permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}
     if experiment and not permuted:
         experiment.name_causes(examination)
+        later.name_causes(experiment, examination)
     result.not_compared += gradients(evidence.outputs())
     apply_expected(examination, pair.expect, evidence)
     question_unfilled(result, mapping)

@@ -86,12 +86,12 @@ class Experiment(NamedTuple):
         """Return the causes that are found, by the place for which they are asked."""
         kinds = self.traces[0].manifest.modules
         named = {}
-        for where, outcomes in self._outcomes(questions).items():
+        for where, outcomes in self.outcomes(questions).items():
             torch, keras = questions[where]
             named[where] = causes(where, kinds.get(plain(where), ""), *outcomes, (torch.module, keras.module))
         return {where: found for where, found in named.items() if found}
 
-    def _outcomes(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, tuple[Outcome, Outcome]]:
+    def outcomes(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, tuple[Outcome, Outcome]]:
         """Ask both sides for their settings first, then for the changes that make each reproduce the other."""
         if not questions:
             return {}

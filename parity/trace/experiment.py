@@ -1,34 +1,38 @@
 """Structs of an experiment on a live module: what a backend is asked, and what it answers."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 FILE = "outcomes.json"  # in the folder of the job
+LATER: Final = ("loss", "gradient", "buffer", "update")  # kinds of tensors that come after a forward pass
 
 
 class Tensor(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor of a model's first forward pass, as one side finds it, and as both traces record it.
+    """A tensor of a recorded run, as one side finds it, and as both traces record it.
 
     Attributes:
         key: its key in both traces.
         module: the side's own path of the module that returns it or is given it, "" for the whole model.
-        kind: whether the module returns it, is given it, or whether it is an output of the whole model.
+        kind: whether the module returns it, is given it, or whether it is an output of the whole model, in the first
+            forward pass; or what comes later: a loss, a gradient, a buffer, or the updates of the parameters.
         number: its number among the tensors that the module returns or is given in the pass; for an output of the whole
             model it is found by its key.
         each: how many of the tensors that the module is given count at each call; 0 for all.
         axes: the side's axes in torch's order, None where they are torch's own.
         shape: its shape in the traces.
+        step: the step of the training that makes it.
     """
 
     key: str
     module: str
-    kind: Literal["returned", "given", "output"]
+    kind: Literal["returned", "given", "output", "loss", "gradient", "buffer", "update"]
     number: int = 0
     each: int = 0
     axes: list[int] | None = None
     shape: list[int] = []
+    step: int = 0
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):

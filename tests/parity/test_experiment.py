@@ -405,3 +405,29 @@ def test_a_change_that_is_told_already_is_not_told_for_what_follows() -> None:
     assert with_causes(twice, "b", [{"id": "relu.cap", "where": "b", "changes": [2]}]) == [
         {"id": "relu.cap", "where": "b", "changes": [2]}
     ]
+
+
+def test_none_is_found_as_a_value() -> None:
+    row = SimpleNamespace(padding=3)
+
+    def call() -> np.ndarray:
+        return X if row.padding is None else np.where(np.arange(X.size) == row.padding, 0.0, X)
+
+    setting = Knob("padding", "row", "", 3, "attribute", knobs.assignment(vars(row), "padding"))
+    (found,) = Search(call, seen(X), lambda _: [None, 5], 2.0).found([setting])
+    assert [(each.name, value) for each, value in found.changes] == [("padding", None)]
+
+
+def scaled_and_moved(x: np.ndarray) -> np.ndarray:
+    return 2.5 * x + 2.5
+
+
+def test_each_place_of_a_constant_is_changed_by_itself() -> None:
+    run, _ = executed(lambda: scaled_and_moved(X), lambda file: file == __file__, lambda: False)
+    of_function = [each for one in run if one.name == "scaled_and_moved" for each in code.constants(one)]
+    factor, term = (each for each in of_function if each.value == 2.5)
+    with factor.changed(4.0):
+        assert np.array_equal(scaled_and_moved(X), 4.0 * X + 2.5)
+    with term.changed(0.0):
+        assert np.array_equal(scaled_and_moved(X), 2.5 * X)
+    assert np.array_equal(scaled_and_moved(X), 2.5 * X + 2.5)

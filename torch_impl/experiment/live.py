@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,15 @@ from parity.core.arrays import Array, Floats
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
+from parity.diagnose.experiment.pieces import Evidence
 from parity.diagnose.experiment.probes import Responses
 from parity.doctor import ownership
 from parity.pairs.coverage import Observer
 from parity.pairs.vary.record import reproduced
 from parity.runtime.job import ExperimentJob
-from parity.trace.experiment import Question
+from parity.trace.experiment import LATER, Question
 from torch_impl.experiment.behaviour import answered, inputs
+from torch_impl.experiment.later import Later
 from torch_impl.experiment.ops import recorded
 from torch_impl.record import calls, kinds, tree, weights
 from torch_impl.record.calls import Call
@@ -39,8 +41,8 @@ def opened(
     job: ExperimentJob, at: str, initial: Mapping[str, Floats], inputs: dict[str, np.ndarray]
 ) -> Iterator["Live"]:
     """Build the model with these weights, as for a recorded run, and yield it."""
-    with instance(job, at, initial, inputs) as built:
-        yield Live(built, inputs, job.case.model.train is not None)
+    with instance(job, at, initial, inputs) as built, ExitStack() as stack:
+        yield Live(built, inputs, job.case.model.train is not None, Later(job, built, stack))
 
 
 def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
@@ -49,16 +51,17 @@ def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
 
 
 class Live:
-    """A built model; `training`: whether its first pass is one of training."""
+    """A built model; `training`: whether its first pass is one of training; `later`: what comes after it."""
 
     functions: Mapping[str, Callable[..., Any]] = {
         name: getattr(functional, name) for name in FUNCTIONS if callable(getattr(functional, name, None))
     } | {"gelu_tanh": gelu_tanh}
     base = nn.Module
 
-    def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool) -> None:
+    def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool, later: Later) -> None:
         self._built, self._inputs, self._training = built, inputs, training
         self._modules = tree.named(built.model)
+        self._later, self._is_later = later, False
         self._innocent: list[str] = []
         self._paused = 0
         self._arguments: dict[str, Any] = {}
@@ -67,14 +70,18 @@ class Live:
         self._calls: list[tuple[Call, int]] = []
         calls.observed(self._modules, self._on_call, self._on_return)
 
-    def take(self, question: Question, expected: Array) -> bool:
+    def take(self, question: Question, evidence: Evidence) -> bool:
         """Keep the call of the question's module that makes the question's tensor, and return whether it was seen.
 
-        Calling it again returns `expected`, unless the module is no function of its arguments.
+        Calling it again returns what was recorded, unless the module is no function of its arguments.
         """
+        expected = evidence.own
+        assert expected is not None
         self._tensor, self._number, self._scope = question.tensor, question.tensor.number, question.module
         self._innocent = question.innocent
         self._called: dict[str, None] = {}
+        if question.tensor.kind in LATER:
+            return self._takes_later(question, evidence)
         if question.module and (taken := self._taken(question)):
             self._call, self._number = taken
             if self._is_again(expected):
@@ -100,7 +107,8 @@ class Live:
         innocent = tuple(f"{name}." for name in self._innocent)
         names = [name for name in self._called if name == self._scope or (name and name.startswith(below))]
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
-        return [Owner(name, kinds.kind(self._modules[name]), self._modules[name]) for name in dict.fromkeys(guilty)]
+        own = [Owner(name, kinds.kind(self._modules[name]), self._modules[name]) for name in dict.fromkeys(guilty)]
+        return [*own, *self._later.owners()] if self._is_later else own
 
     def arguments(self) -> tuple[dict[str, Any], Owner]:
         """Return the arguments with which the module is called again, which may be changed, and the module."""
@@ -131,8 +139,8 @@ class Live:
             arguments.update(before)
 
     def precisions(self) -> list[Knob]:
-        """Return the settings of the framework itself that decide at which precision it computes: torch has none."""
-        return []
+        """Return the settings of the framework itself: torch has none of its precision."""
+        return self._later.settings() if self._is_later else []
 
     def is_paused(self) -> bool:
         """Return whether a module that returns the same on both sides is being called."""
@@ -141,6 +149,17 @@ class Live:
     def is_models(self, file: str) -> bool:
         """Return whether a file belongs to the code of models, rather than to a framework, Python or this project."""
         return ownership.is_models(file)
+
+    def _takes_later(self, question: Question, evidence: Evidence) -> bool:
+        """Keep the first way to compute what comes after the forward pass that gives what was recorded."""
+        self._is_later = True
+        for way in self._later.ways(question, evidence):
+            self._call = way.recorded
+            with suppress(Exception):  # a module that cannot be called alone
+                if evidence.own is not None and self._is_again(evidence.own):
+                    self._call = way.asked
+                    return True
+        return False
 
     def _is_again(self, expected: Array) -> bool:
         try:

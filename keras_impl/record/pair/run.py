@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 from einops import rearrange
 
-from keras_impl import optimizers
 from keras_impl.instruments import devices
 from keras_impl.record import calls, precision, tree
 from keras_impl.record.canonical import Replica
@@ -17,13 +16,12 @@ from keras_impl.record.masks import OrderedMasks
 from keras_impl.record.pair import build, losses
 from keras_impl.record.pair.counterparts import Counterparts
 from keras_impl.record.pair.first_call import make_weights
+from keras_impl.record.pair.optimizers import made
 from keras_impl.record.pair.outputs import Output, laid_out, ordered
 from keras_impl.record.pair.values import Weights
 from keras_impl.record.probe import Probe
 from keras_impl.record.promotion import promoted
-from parity.core.errors import UsageError
 from parity.core.names import MODEL
-from parity.doctor.program import load
 from parity.runtime.drive import Account, Run
 from parity.trace import survey
 from parity.trace.layout import Layout
@@ -79,8 +77,7 @@ class _Course:
         self.recorder.next_step()
 
     def _train(self) -> None:
-        optimizer = self._optimizer()
-        optimizer.build([held.variable for held in self.variables])
+        optimizer = made(self.case, [held.variable for held in self.variables], self.search)
         self.weights.optimizer = optimizer
         masks = OrderedMasks(self.case.seed, self.probe.counterparts.axes)
         for step in range(self.case.steps):
@@ -139,20 +136,3 @@ class _Course:
         array = tf.convert_to_tensor(gradient).numpy()
         canonical_axes, _, own_axes = self.pair.inputs[name].keras_layout.partition("->")
         return rearrange(array, f"{own_axes} -> {canonical_axes}") if canonical_axes else array
-
-    def _optimizer(self) -> keras.optimizers.Optimizer:
-        """Return the built-in optimizer, or the one that the user's function makes.
-
-        Raises UsageError if that function returns something else.
-        """
-        name = self.pair.train.keras_optimizer
-        if not name:
-            return optimizers.build(self.case)
-        with build.user_errors(f"train.keras_optimizer={name} fails"):
-            optimizer = load("train.keras_optimizer", name, search=self.search)()
-        if not isinstance(optimizer, keras.optimizers.Optimizer):
-            raise UsageError(
-                f"train.keras_optimizer={name}: expected a keras.optimizers.Optimizer, "
-                f"received {type(optimizer).__name__}"
-            )
-        return optimizer

@@ -46,15 +46,20 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
 
 
 class Instance:
-    """A built model, with the values that its untrained variables had before the first call."""
+    """A built model, with the values that its untrained variables had before the first call.
+
+    `masks`: those of a training.
+    """
 
     def __init__(self, job: VaryJob, model: Any, weights: values.Weights, torch: survey.Survey) -> None:
         self.torch, self.case, self.pair, self.model = torch, job.case, job.case.model, model
+        self.weights = weights
         matches = job.pair.matching.matches if job.pair.matching else []
         self._layouts = job.pair.matching.layouts if job.pair.matching else {}
         self._axes, self._usual = {match.keras: match.axes for match in matches}, usual(self.pair, matches)
         buffers = [item.variable for item in weights.variables if not item.description.trainable]
         self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
+        self.masks = OrderedMasks(job.case.seed, self._axes_here)
         self._observer: Observer | None = None
         calls.observed(tree.inner(model), lambda _: None, self._see)
 

@@ -41,7 +41,12 @@ FAMILIES: Final = (
     ("adaptive_avg_pool1d", "adaptive_max_pool1d"),
     ("adaptive_avg_pool2d", "adaptive_max_pool2d"),
     ("add", "subtract", "multiply", "divide"),
+    ("detach", "clone"),
+    ("data", "real"),
+    ("no_grad", "enable_grad"),
+    ("stop_gradient", "convert_to_tensor"),
 )  # fmt: skip
+STOPS: Final = ("detach", "data", "no_grad", "stop_gradient")  # what keeps a gradient from what is before
 FUNCTIONS: Final = tuple(dict.fromkeys(name for family in FAMILIES for name in family))
 
 

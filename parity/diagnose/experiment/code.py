@@ -12,14 +12,13 @@ from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, is
 
 
 def constants(run: Executed) -> Iterator[Knob]:
-    """Yield the constants that are written in a function's code."""
-    code = run.function.__code__
-    lines = _lines(code, "LOAD_CONST", "RETURN_CONST")
-    for number, value in enumerate(code.co_consts):
+    """Yield the constants that are written in a function's code, each place of a constant by itself."""
+    for instruction in dis.get_instructions(run.function.__code__):
+        value, place = instruction.argval, instruction.positions
         is_plain = type(value) in (bool, int, float) or (type(value) is str and WORD.fullmatch(value))
-        if number in lines and is_plain:
-            source = f"{run.file}:{lines[number]}"
-            yield Knob(repr(value), run.name, source, value, "constant", _constant(run.function, number))
+        if instruction.opname in ("LOAD_CONST", "RETURN_CONST") and is_plain and place and place.lineno:
+            source, change = f"{run.file}:{place.lineno}", _constant(run.function, instruction)
+            yield Knob(repr(value), run.name, source, value, "constant", change)
 
 
 def defaults(run: Executed) -> Iterator[Knob]:
@@ -70,19 +69,18 @@ def operators(run: Executed) -> Iterator[Knob]:
 
 
 def _lines(code: types.CodeType, *names: str) -> dict[int, int]:
-    """Return the line of the first instruction of these names that uses each constant or name, by its number."""
+    """Return the line of the first instruction of these names that uses each name, by its number."""
     lines: dict[int, int] = {}
     for instruction in dis.get_instructions(code):
         if instruction.opname in names and instruction.arg is not None and instruction.positions:
-            values = code.co_consts if "CONST" in instruction.opname else code.co_names
-            number = _number(instruction, values)
+            number = _number(instruction, code.co_names)
             if number is not None and instruction.positions.lineno:
                 lines.setdefault(number, instruction.positions.lineno)
     return lines
 
 
 def _number(instruction: dis.Instruction, values: tuple[Any, ...]) -> int | None:
-    """Return the number of an instruction's constant or name: its argument may hold flags in the lowest bits."""
+    """Return the number of an instruction's name: its argument may hold flags in the lowest bits."""
     assert instruction.arg is not None
     for shift in (0, 1, 2):
         number = instruction.arg >> shift
@@ -132,9 +130,16 @@ def _default(function: types.FunctionType, number: int) -> Changed:
     return changed
 
 
-def _constant(function: types.FunctionType, number: int) -> Changed:
+def _constant(function: types.FunctionType, instruction: dis.Instruction) -> Changed:
+    """Return the change of a constant where one instruction takes it; everywhere, where that cannot be written."""
+    number, place = instruction.arg or 0, instruction.offset + 1
+
     def replaced(code: types.CodeType, value: Any) -> types.CodeType:
-        return code.replace(co_consts=(*code.co_consts[:number], value, *code.co_consts[number + 1 :]))
+        consts = code.co_consts
+        if max(number, len(consts)) >= 1 << 8:  # an instruction's argument is a byte
+            return code.replace(co_consts=(*consts[:number], value, *consts[number + 1 :]))
+        instructions = code.co_code[:place] + bytes([len(consts)]) + code.co_code[place + 1 :]
+        return code.replace(co_consts=(*consts, value), co_code=instructions)
 
     return _recompiled(function, replaced)
 

@@ -14,7 +14,7 @@ from parity.core.arrays import Array
 from parity.diagnose.experiment.candidates import is_number
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.newton import added, multiplied, step_towards
-from parity.diagnose.formula import NEEDED, bits_of, is_conclusive
+from parity.diagnose.formula import NEEDED, UNSET, bits_of, is_conclusive
 from parity.diagnose.observation import Seen
 
 DIGITS: Final = 17  # that identify a float64
@@ -59,14 +59,14 @@ class _Tries:
     def __init__(self, knob: Knob, values: Sequence[Any]) -> None:
         self.knob, self.values = knob, values
         self.trials: list[tuple[float, Any]] = []
-        self.found: Any = None
+        self.found: Any = UNSET
         self.in_vain = 0
         self.is_open = True
 
     def is_due(self, turn: int) -> bool:
         """Return whether to search for a number now, as the likeliest values did not do."""
         is_late = turn == min(SOLVED_AFTER, len(self.values) - 1)
-        return is_late and self.is_open and self.found is None and is_number(self.knob.value)
+        return is_late and self.is_open and self.found is UNSET and is_number(self.knob.value)
 
 
 class Search:
@@ -90,22 +90,24 @@ class Search:
         self._longest = LONGEST_CALL + SLOWER * (time.monotonic() - start)
         self.before = bits_of(target, self._left)
 
-    def found(self, *groups: Sequence[Knob]) -> list[Found]:
+    def found(self, *groups: Sequence[Knob], most: int = 2, least: int = LEAST) -> list[Found]:
         """Return the sets of changes of the smallest size that reproduce the other side, none if there are none.
 
         Args:
             groups: settings, the likeliest first: the second group is tried where none of the first does it, and so on.
                 Where no single one does, two are tried, of which the first is among those that come nearest; of a
                 single group only single ones are tried.
+            most: how many settings are changed at once.
+            least: how many calls are made in the first part, however long they take.
         """
         effective: list[tuple[float, Trial]] = []
         for group in groups:
-            self._begin(LEAST if group is groups[0] and len(groups) > 1 else FEWER)
+            self._begin(least if group is groups[0] and len(groups) > 1 else min(least, FEWER))
             if found := [self._found(trials) for trials in self._singles(group, (), effective)]:
                 return found
-        if len(groups) == 1:
+        if len(groups) == 1 or most == 1:
             return []
-        self._begin(FEWER)
+        self._begin(min(least, FEWER))
         effective.sort(key=lambda entry: entry[0])
         for _, first in effective[:FIRST]:
             others = [knob for group in groups for knob in group if knob is not first[0]]
@@ -130,8 +132,9 @@ class Search:
                 if turn < len(each.values):
                     self._try(each, turn, base, start)
                 if each.is_due(turn):
-                    each.found = self._solved(each.knob, base, each.trials)
-                if each.found is not None:
+                    number = self._solved(each.knob, base, each.trials)
+                    each.found = UNSET if number is None else number
+                if each.found is not UNSET:
                     each.is_open = False
                     yield (*base, (each.knob, each.found))
                     self._end, self._calls = min(self._end, time.process_time() + FURTHER), 0

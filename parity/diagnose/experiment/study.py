@@ -14,20 +14,23 @@ from parity.core.arrays import Array, Floats
 from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
 from parity.diagnose.experiment import code, knobs, ops, probes
-from parity.diagnose.experiment.candidates import alternatives, candidates
+from parity.diagnose.experiment.candidates import STOPS, alternatives, candidates
 from parity.diagnose.experiment.executed import Executed, executed
-from parity.diagnose.experiment.knobs import Knob, Owner
+from parity.diagnose.experiment.knobs import SLICES, Knob, Owner
 from parity.diagnose.experiment.ops import Recording
+from parity.diagnose.experiment.pieces import Evidence, evidence
 from parity.diagnose.experiment.probes import Responses
 from parity.diagnose.experiment.search import Found, Search
-from parity.diagnose.observation import Seen, seen
+from parity.diagnose.formula import NEEDED
 from parity.runtime.job import ExperimentJob
-from parity.trace import experiment, keys, survey
-from parity.trace.experiment import Change, Outcome, Question
-from parity.trace.manifest import Trace
+from parity.trace import experiment, survey
+from parity.trace.experiment import LATER, Change, Outcome, Question
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
 SECONDS: Final = 3.0
+FEW: Final = 24  # calls that are made in each part, however long they take, where they include a backward pass
+# With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
+SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
 
 
 class Live(Protocol):
@@ -36,10 +39,10 @@ class Live(Protocol):
     functions: Mapping[str, Callable[..., Any]]
     base: type
 
-    def take(self, question: Question, expected: Array) -> bool:
+    def take(self, question: Question, evidence: Evidence) -> bool:
         """Keep the call of the question's module that makes the question's tensor, and return whether it was seen.
 
-        Calling it again returns `expected`, unless the module is no function of its arguments.
+        Calling it again returns what was recorded, unless the module is no function of its arguments.
         """
 
     def replay(self) -> Array:
@@ -87,11 +90,11 @@ def study(job: ExperimentJob, open_: Open) -> None:
 
 
 def _answer(question: Question, live: Live) -> Outcome:
-    expected, target = _recorded(question.own, question.tensor.key), _recorded(question.other, question.tensor.key)
-    if expected is None or target is None:
+    recorded = evidence(question)
+    if recorded.own is None or recorded.other is None:
         return Outcome(problem="the tensor was not recorded")
     try:
-        if not live.take(question, expected.value):
+        if not live.take(question, recorded):
             return Outcome(problem="the module does not make the tensor when it is called again")
     except (UsageError, BackendError) as error:
         return Outcome(problem=str(error))
@@ -110,11 +113,22 @@ def _answer(question: Question, live: Live) -> Outcome:
     around = [word for each in run for word in knobs.words(each.function.__code__)]
     search = Search(
         live.replay,
-        target,
-        lambda knob: _values(knob, question.settings or [], [*words, *knob.words, *around], live.functions),
+        recorded.other,
+        lambda knob: [
+            *_switched_off(knob, question.tensor.kind),
+            *_values(knob, question.settings or [], [*words, *knob.words, *around], live.functions),
+        ],
         SECONDS,
     )
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
+    if question.tensor.kind in LATER and search.before >= NEEDED:
+        return Outcome(settings=settings, problem="this side does what the other does, given what the other was given")
+    if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
+        groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
+    if question.tensor.kind in LATER:
+        most = 2 if any(knob.owner == SLICES for knob in named) else 1
+        told = [_told(each) for each in search.found(*groups, most=most, least=FEW)]
+        return Outcome(settings=settings, found=told, tried=len(all_knobs))
     found = [_told(each) for each in search.found(*groups)]
     return Outcome(settings=settings, found=found, tried=len(all_knobs))
 
@@ -126,13 +140,6 @@ def _describe(question: Question, live: Live) -> None:
     inputs = probes.inputs(Path(question.inputs)) if question.inputs else live.inputs()
     if inputs and live.arguments()[0]:
         probes.write(live.answered(inputs), folder)
-
-
-def _recorded(folder: str, key: str) -> Seen | None:
-    """Return a tensor of the first step, in float64, with its noise at the run precision."""
-    trace, stem = Trace(Path(folder)), keys.step_file(0)
-    high, low = (trace.open(run, stem).get(key) for run in ("high", "low"))
-    return None if high is None else seen(high, low)
 
 
 def _named(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterator[Knob]:
@@ -166,6 +173,11 @@ def _values(
         return []  # a formula, a format, a message
     known = {name: functions[name] for name in theirs if isinstance(name, str) and name in functions}
     return candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
+
+
+def _switched_off(knob: Knob, kind: str) -> Sequence[Any]:
+    """Return the values with which a term of a loss, a gradient or an update is left out."""
+    return SWITCHED_OFF.get(type(knob.value), ()) if kind in LATER else ()
 
 
 def _told(found: Found) -> experiment.Found:

@@ -7,19 +7,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
-from parity.core.errors import UsageError
-from parity.doctor.program import load
 from parity.runtime.drive import Account, Run
 from parity.trace.layout import Layout
-from torch_impl import optimizers
 from torch_impl.instruments import devices
 from torch_impl.record import precision
 from torch_impl.record.layout_recorder import LayoutRecorder
 from torch_impl.record.masks import Masks
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors, user_errors
+from torch_impl.record.pair.optimizers import made
 from torch_impl.record.pair.outputs import Named, named
 from torch_impl.record.probe import Probe
 from torch_impl.record.promotion import promoted
@@ -89,7 +86,8 @@ class _Course:
 
     def _train(self) -> None:
         self.model.train()
-        optimizer = self.probe.weights.optimizer = self._optimizer()
+        parameters = [part for parts in self.probe.weights.trained.values() for part in parts]
+        optimizer = self.probe.weights.optimizer = made(self.case, parameters, self.search)
         masks = Masks(self.case.seed, 0, ordered=True)
         with masks.drawn(self.model):  # around all steps, because it looks through every loaded file
             for step in range(self.case.steps):
@@ -136,19 +134,3 @@ class _Course:
 
     def _inputs(self, step: int) -> Inputs:
         return tensors(self.data.step(step), self.device)
-
-    def _optimizer(self) -> Optimizer:
-        """Return the built-in optimizer, or the one that the user's function makes.
-
-        Raises UsageError if that function returns something else.
-        """
-        parameters = [part for parts in self.probe.weights.trained.values() for part in parts]
-        text = self.pair.train.torch_optimizer
-        if not text:
-            return optimizers.build(self.case, parameters)
-        with user_errors(f"train.torch_optimizer={text} fails"):
-            optimizer = load("train.torch_optimizer", text, "parameters", search=self.search)(parameters)
-        if not isinstance(optimizer, Optimizer):
-            received = type(optimizer).__name__
-            raise UsageError(f"train.torch_optimizer={text}: expected a torch.optim.Optimizer, received {received}")
-        return optimizer

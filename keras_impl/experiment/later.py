@@ -1,0 +1,170 @@
+"""What comes after a forward pass of a user's model, computed again: a loss, a gradient, buffers, an optimizer's steps.
+
+The model is brought to the state before the step in question by training it from the beginning. A gradient is computed
+by the backward pass of one layer alone, with the arguments and the gradients of its outputs that it had, where that
+gives what was recorded; else by that of the whole model. What the forward pass returns must stay the same.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_impl.experiment.added import added
+from keras_impl.experiment.training import Again, Pass, Training, Way
+from keras_impl.record import calls, kinds, tree
+from keras_impl.record.pair.outputs import flat
+from keras_impl.record.pair.values import Placed
+from keras_impl.record.weights import array
+from parity.core.arrays import Array
+from parity.core.names import INPUT
+from parity.diagnose.experiment.knobs import Knob, Owner, assignment, is_setting
+from parity.diagnose.experiment.pieces import Evidence
+from parity.doctor.program import load
+from parity.pairs import transfer
+from parity.pairs.vary.record import reproduced
+from parity.trace.experiment import Question
+
+
+class Later(Training):
+    """A built model, of which what comes after the forward pass of a step can be computed again."""
+
+    def ways(self, question: Question, evidence: Evidence) -> list[Way]:
+        """Return the ways to compute a question's tensor again, the fastest first; the last one is always right."""
+        kind, name = question.tensor.kind, question.tensor.key.partition("/")[2]
+        self._kind = kind
+        self._begin(question.tensor.step)
+        if kind == "update":
+            return self._updates(question, evidence)
+        compute = {
+            "loss": lambda: self._loss(evidence),
+            "buffer": lambda: self._buffer(name),
+            "gradient": lambda: self._gradient(name),
+        }[kind]
+        alone = self._alone(question.module, name) if kind == "gradient" else None
+        return [Way(each, each) for each in (alone, lambda: [(name, compute())]) if each]
+
+    def owners(self) -> list[Owner]:
+        """Return the objects that the user's loss function reads from its file, such as a keras.losses.Loss."""
+        train = self._pair.train
+        if train is None or not train.keras_loss:
+            return []
+        function: Any = load("train.keras_loss", train.keras_loss, "outputs", "target", search=self._search)
+        names = getattr(getattr(function, "__code__", None), "co_names", ())
+        found = [function, *(getattr(function, "__globals__", {}).get(name) for name in names)]
+        return [
+            Owner("", kinds.kind(each), each) for each in found if isinstance(each, (keras.losses.Loss, keras.Layer))
+        ]
+
+    def settings(self) -> list[Knob]:
+        """Return what else decides the question's tensor: losses that layers add, arguments of loss objects, slices."""
+        if self._kind == "update":
+            return [self._slices()] if self._has_slices else []
+        knobs = list(added(self._model, self._again)) if self._kind == "loss" else []
+        for owner in self.owners():
+            given, kind = getattr(owner.module, "_fn_kwargs", {}), type(owner.module).__name__
+            settings = ((name, value) for name, value in given.items() if is_setting(value))
+            knobs += [
+                Knob(name, kind, "", value, "attribute", assignment(given, name), (), owner.kind)
+                for name, value in settings
+            ]
+        return knobs
+
+    def _again(self) -> Pass:
+        """Run the question's step again, in which the outputs must stay the same."""
+        self._restore()
+        done = self._pass(self._step)
+        self._keep("outputs", done.outputs)
+        return done
+
+    def _keep(self, what: str, returned: list[tf.Tensor]) -> None:
+        """Raise LookupError if these tensors are not what they were at first."""
+        arrays = [array(tensor) for tensor in returned]
+        first = self._first.setdefault(what, arrays)
+        if len(arrays) != len(first) or not all(map(reproduced, arrays, first)):
+            raise LookupError(f"a change of the backward pass alone leaves the {what} as they are")
+
+    def _loss(self, evidence: Evidence) -> Array:
+        """Return the loss of the step, with the gradients that are evidence of it."""
+        assert evidence.pieces
+        variables = self._trained()
+        with tf.GradientTape() as tape:
+            loss = self._again().loss
+        values = _by_id(variables, tape.gradient(loss, variables))
+        return evidence.pieces.joined({"loss": array(loss), **dict(self._weights.gradients(values))})
+
+    def _gradient(self, name: str) -> Array:
+        """Return the gradient of a parameter."""
+        placed = self._placed(name)
+        variables = [held.variable for held in placed.held]
+        with tf.GradientTape() as tape:
+            done = self._again()
+        self._keep("loss", [done.loss])
+        return _canonical(placed, name, tape.gradient(done.loss, variables))
+
+    def _placed(self, name: str) -> Placed:
+        """Return the variables that hold one of torch's weights. Raises LookupError if there are none."""
+        found = [placed for placed in self._weights.placed if name in placed.entry.torch]
+        if not found:
+            raise LookupError(f"{name} is no weight")
+        return found[0]
+
+    def _alone(self, path: str, name: str) -> Again | None:
+        """Return how a gradient is computed by a layer alone; None if it is not called once, or has no outputs."""
+        observed, given, returned = tree.inner(self._model), [], []
+        if path not in observed or name.startswith(INPUT):
+            return None
+        placed = self._placed(name)
+        with (
+            calls.observed(
+                {path: observed[path]}, given.append, lambda call, outputs: returned.append(_floats(outputs))
+            ),
+            tf.GradientTape() as tape,
+        ):
+            loss = self._again().loss
+        if len(returned) != 1 or not returned[0]:
+            return None
+        upstream = tape.gradient(loss, returned[0])
+        layer, variables = given[0].module, [held.variable for held in placed.held]
+
+        def again() -> list[tuple[str, Array]]:
+            self._restore()
+            with tf.GradientTape() as tape:
+                outputs = _floats(layer.call(*given[0].args, **given[0].kwargs))
+            self._keep("layer's outputs", outputs)
+            both = [(one, of) for one, of in zip(outputs, upstream, strict=True) if of is not None]
+            if not both:
+                return [(name, _canonical(placed, name, [None] * len(variables)))]
+            found = tape.gradient([one for one, _ in both], variables, output_gradients=[of for _, of in both])
+            return [(name, _canonical(placed, name, found))]
+
+        return again
+
+    def _buffer(self, name: str) -> Array:
+        """Return a buffer after the forward pass of the step."""
+        self._again()
+        state = self._weights.state(lambda kind: kind == "parameter")
+        return next(value.numpy() for _, value in state if value.name == name)
+
+
+def _by_id(variables: Sequence[Any], gradients: Sequence[Any]) -> dict[int, tf.Tensor]:
+    found = zip(variables, gradients, strict=True)
+    return {id(variable): tf.convert_to_tensor(gradient) for variable, gradient in found if gradient is not None}
+
+
+def _canonical(placed: Placed, name: str, gradients: Sequence[Any]) -> Array:
+    """Return the gradient of one of torch's weights from those of the variables that hold it."""
+    by_held = zip(placed.held, gradients, strict=True)
+    arrays = [
+        np.zeros(held.description.shape, held.description.dtype)
+        if gradient is None
+        else array(tf.convert_to_tensor(gradient))
+        for held, gradient in by_held
+    ]
+    return transfer.gradients_to_torch(placed.entry, arrays, placed.shapes)[placed.entry.torch.index(name)]
+
+
+def _floats(outputs: Any) -> list[tf.Tensor]:
+    return [tensor for tensor in flat(outputs) if tensor.dtype.is_floating]

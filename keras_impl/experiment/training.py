@@ -1,0 +1,174 @@
+"""A user's model in training: brought to a step, whose forward pass can be repeated, and its optimizer's steps."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_impl.record import calls, tree
+from keras_impl.record.pair import build, losses
+from keras_impl.record.pair.optimizers import made
+from keras_impl.record.pair.outputs import laid_out, ordered
+from keras_impl.record.pair.values import Placed
+from keras_impl.record.pair.vary import Instance
+from keras_impl.record.weights import array
+from parity.core.arrays import Array
+from parity.core.names import MODEL
+from parity.data.pairs import PairData
+from parity.diagnose.experiment.knobs import AS_GIVEN, DENSE, SLICES, Knob
+from parity.diagnose.experiment.pieces import Evidence, Steps, steps, updated, updated_names
+from parity.pairs import transfer
+from parity.runtime.job import ExperimentJob
+from parity.trace.experiment import Question
+
+Again = Callable[[], list[tuple[str, Array]]]  # computes a tensor again; with its name
+Pairs = list[tuple[Any, Any]]  # gradients, with their variables
+
+
+class Way(NamedTuple):
+    """A way to compute a tensor again: `recorded` as it was recorded, `asked` as the other side's is to be met."""
+
+    recorded: Again
+    asked: Again
+
+
+class Pass(NamedTuple):
+    """What a forward pass returns, and the loss of it."""
+
+    outputs: list[tf.Tensor]
+    loss: tf.Tensor
+
+
+class Training:
+    """A built model, which can be brought to the state before a step of its training.
+
+    `stack` is closed when the model is no longer needed.
+    """
+
+    def __init__(self, job: ExperimentJob, built: Instance, stack: ExitStack) -> None:
+        self._case, self._pair, self._search = job.case, job.case.model, job.pair.search
+        self._built, self._model, self._weights, self._stack = built, built.model, built.weights, stack
+        self._data = PairData(job.case, job.pair.search)
+        self._layouts = job.pair.matching.layouts if job.pair.matching else {}
+        self._masks = built.masks
+        self._kind, self._step, self._has_slices, self._is_dense = "", 0, False, False
+        self._state: list[tf.Tensor] = []
+        self._first: dict[str, list[Array]] = {}
+
+    def _begin(self, step: int) -> None:
+        """Bring the model into the state before a step."""
+        self._step = step
+        if self._pair.train is not None:
+            self._stack.enter_context(self._masks.drawn(tree.named(self._model).items()))
+            for _ in self._trained_again(step):
+                pass
+        self._state = [tf.identity(held.variable) for held in self._weights.variables]
+
+    def _restore(self) -> None:
+        """Bring the model into the state before the question's step again."""
+        for held, value in zip(self._weights.variables, self._state, strict=True):
+            held.variable.assign(value)
+        self._masks.restart()
+
+    def _trained(self) -> list[Any]:
+        return [held.variable for held in self._weights.trained()]
+
+    def _pass(self, step: int) -> Pass:
+        """Run the forward pass of a step, and compute its loss."""
+        inputs, training = build.tensors(self._pair, self._data.step(step)), self._pair.train is not None
+        with calls.entered(MODEL):
+            outputs = build.call(self._model, self._pair, inputs, training)
+        canonical = laid_out(self._pair, ordered(outputs, self._built.torch.keys(training)), self._layouts)
+        tensors = [output.canonical for output in canonical]
+        if not training:
+            return Pass(tensors, losses.probe(tensors, self._data).value)
+        scalar = losses.training(self._pair, outputs, canonical, self._data, step, self._search)
+        return Pass(tensors, losses.with_added(scalar, self._model).value)
+
+    def _updates(self, question: Question, evidence: Evidence) -> list[Way]:
+        """Return how the optimizer moves a few parameters or all of them, by its own and the other side's gradients.
+
+        A gradient that is a list of rows is recorded as a dense one. Where that makes a difference, the optimizer is
+        given its own gradients in the first step, unless a change makes them dense: there the other side's are equal.
+        """
+        name, (own, other) = question.tensor.key.partition("/")[2], steps(question)
+        rows = [list(pairs) for pairs in self._trained_again(len(own.gradients))]
+        mine, theirs = ([list(self._own(gradients)) for gradients in side.gradients] for side in (own, other))
+
+        def way(names: list[str], has_slices: bool) -> Way:
+            placed = [each for each in self._weights.placed if set(each.entry.torch) & set(names)]
+            moved = functools.partial(self._moved, recorded=own, evidence=evidence, placed=placed)
+
+            def recorded() -> list[tuple[str, Array]]:
+                self._has_slices, self._is_dense = has_slices, not has_slices
+                return [(name, moved(rows if has_slices else mine))]
+
+            return Way(recorded, lambda: [(name, moved(theirs if self._is_dense else [rows[0], *theirs[1:]]))])
+
+        few, every = updated_names(evidence), list(own.gradients[0])
+        has_slices = any(isinstance(gradient, tf.IndexedSlices) for gradient, _ in rows[0])
+        return [way(names, form) for form in ((False, True) if has_slices else (False,)) for names in (few, every)]
+
+    def _trained_again(self, count: int) -> Iterator[Pairs]:
+        """Train the model from its beginning, and yield the gradients of each step with their variables."""
+        variables = self._trained()
+        optimizer = made(self._case, variables, self._search)
+        for number in range(count):
+            with tf.GradientTape() as tape:
+                loss = self._pass(number).loss
+            found = zip(tape.gradient(loss, variables), variables, strict=True)
+            pairs = [(gradient, variable) for gradient, variable in found if gradient is not None]
+            yield pairs
+            optimizer.apply(*map(list, zip(*pairs, strict=True)))
+            self._masks.on_step()
+
+    def _moved(self, given: Sequence[Pairs], recorded: Steps, evidence: Evidence, placed: Sequence[Placed]) -> Array:
+        """Return how far a new optimizer moves some parameters when it is given these gradients."""
+        assert evidence.pieces
+        self._restore()
+        wanted = {id(held.variable): held.variable for each in placed for held in each.held}
+        trained = [variable for variable in self._trained() if id(variable) in wanted]
+        optimizer, moved, initial = made(self._case, trained, self._search), {}, self._parameters(placed)
+        for step, pairs in enumerate(given):
+            optimizer.apply(*map(list, zip(*(pair for pair in pairs if id(pair[1]) in wanted), strict=True)))
+            after = self._parameters(placed) if step in recorded.recorded else {}
+            moved |= {updated(name, step): after[name] - initial[name] for name in after}
+        return evidence.pieces.joined(moved)
+
+    def _slices(self) -> Knob:
+        """Return the knob that makes all gradients dense which are lists of rows."""
+
+        @contextmanager
+        def changed(how: Any) -> Iterator[None]:
+            self._is_dense = how == DENSE
+            try:
+                yield
+            finally:
+                self._is_dense = False
+
+        return Knob("gradients", SLICES, "", AS_GIVEN, "argument", changed, (DENSE,), "optimizer")
+
+    def _own(self, gradients: dict[str, Array]) -> Iterable[tuple[tf.Tensor, Any]]:
+        """Yield the gradients of Keras's variables, with the variables, from those of torch's weights."""
+        for entry, held, shapes in self._weights.placed:
+            if entry.torch[0] not in gradients:
+                continue
+            found = [gradients.get(name, np.zeros(shape)) for name, shape in zip(entry.torch, shapes, strict=True)]
+            if entry.combine == "sum":
+                found[1:] = [np.zeros_like(each) for each in found[1:]]
+            of_held = transfer.to_keras(entry, found, [item.description.shape for item in held])
+            for item, values in zip(held, of_held, strict=True):
+                if item.description.trainable:
+                    yield tf.constant(values, item.description.dtype), item.variable
+
+    def _parameters(self, placed: Sequence[Placed]) -> dict[str, Array]:
+        """Return the values of some parameters, by torch's names."""
+        found: dict[str, Array] = {}
+        for entry, held, shapes in placed:
+            start = [self._weights.initial[name] for name in entry.torch] if entry.is_partial else None
+            arrays = [array(item.variable) for item in held]
+            found |= zip(entry.torch, map(np.array, transfer.to_torch(entry, arrays, shapes, start)), strict=True)
+        return found

@@ -1,0 +1,176 @@
+"""What is asked about differences after the first forward pass: in a loss, a gradient, a buffer, an update."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from parity.config.pair import UNKNOWN
+from parity.core.names import INPUT
+from parity.diagnose.entries import Cause
+from parity.diagnose.experiment.candidates import STOPS
+from parity.diagnose.experiment.knobs import DENSE, SLICES
+from parity.diagnose.experiment.pieces import PARAMETER
+from parity.diagnose.place import around, plain
+from parity.results import CaseResult, Divergence
+from parity.trace import keys
+from parity.trace.experiment import LATER, Change, Outcome, Question, Tensor
+from parity.trace.manifest import Trace
+from parity.trace.mapping import Mapping as Weights
+from parity.trace.mapping import Matching
+from parity.verdict.traces import Unequal
+
+DIGITS: Final = 6  # of a number that is written rather than searched for
+IN_PLACE: Final = {"function", "operator"}  # kinds of changes by which something else is computed
+STATE: Final = ("parameter", keys.UPDATE, "optimizer_state")
+STOPPED, ADDED, SPARSE = "gradient.stopped", "loss.added", "optimizer.sparse_gradient"
+# Causes that say how a gradient differs, and not by what in the code: an experiment may tell that.
+COARSE: Final = (STOPPED, "gradient.missing", "gradient.scale", "gradient.sign", "gradient.transposed")
+# Ids of what arguments of losses and optimizers are called in either framework.
+IDS: Final = {
+    "add_loss": ADDED,
+    "label_smoothing": "cross_entropy.label_smoothing",
+    "from_logits": "cross_entropy.logits",
+    "ignore_index": "cross_entropy.ignored",
+    "ignore_class": "cross_entropy.ignored",
+}
+
+
+class Parted(NamedTuple):
+    """A difference without a known cause: where it is reported, the tensor's kind and name, and its first step."""
+
+    where: str
+    kind: str
+    name: str
+    step: int
+
+
+def parted(result: CaseResult, unequal: Sequence[Unequal]) -> list[Parted]:
+    """Return what differs after a forward pass and has no known cause; of each kind the first.
+
+    Where the first divergence is there, the forward pass before it agrees on both sides.
+    """
+    found: dict[str, Parted] = {}
+    for cause in result.causes:
+        if one := _parted(cause, result.first_divergence, unequal):
+            found.setdefault(one.kind, one)
+    return list(found.values())
+
+
+def _parted(cause: Cause, first: Divergence | None, unequal: Sequence[Unequal]) -> Parted | None:
+    where, is_unknown = str(cause["where"]), cause["id"] == UNKNOWN
+    moved = [tensor for tensor in unequal if tensor.kind in STATE and tensor.kind != "optimizer_state"]
+    if first and first.step is not None and (cause["id"] in COARSE or (is_unknown and where == first.name)):
+        kind = keys.UPDATE if first.kind in STATE else first.kind
+        if kind in LATER:
+            return Parted(where if is_unknown else first.name, kind, first.name, first.step)
+        if first.step > 0 and moved:  # what an update made is seen in the forward pass of the next step first
+            return Parted(where, keys.UPDATE, moved[0].name, moved[0].step or 0)
+    own = [tensor for tensor in unequal if tensor.kind in STATE and where in (tensor.name, _of_slot(tensor))]
+    return Parted(where, keys.UPDATE, where, own[0].step or 0) if is_unknown and own else None
+
+
+def _of_slot(tensor: Unequal) -> str:
+    return tensor.name.rpartition(".")[0] if tensor.kind == "optimizer_state" else tensor.name
+
+
+def questions(
+    asked: Parted, matching: Matching, weights: Weights, traces: tuple[Trace, Trace]
+) -> Iterator[tuple[Question, Question]]:
+    """Yield the questions to both sides, torch's first: about the module of a gradient, those around it, the model."""
+    mine, theirs = (str(trace.folder) for trace in traces)
+    step = 0 if asked.kind == keys.UPDATE else asked.step  # an optimizer is run from the beginning
+    tensor = Tensor(key=keys.key(asked.kind, asked.name), module="", kind=asked.kind, step=step)  # type: ignore[arg-type]
+    for torch, keras in dict.fromkeys(_scopes(asked, matching, weights, traces[0])):
+        yield (
+            Question(module=torch, tensor=tensor, innocent=[], own=mine, other=theirs),
+            Question(module=keras, tensor=tensor, innocent=[], own=theirs, other=mine),
+        )
+
+
+def _scopes(asked: Parted, matching: Matching, weights: Weights, torch: Trace) -> Iterator[tuple[str, str]]:
+    """Yield the paths of a module in both models, the innermost first; ("", "") is the whole model."""
+    entry = next((entry for entry in weights.entries if asked.name in entry.torch), None)
+    if asked.kind == "gradient" and entry and not asked.name.startswith(INPUT):
+        modules = torch.manifest.modules
+        scope, layer = around(asked.name, modules), entry.keras[0].rpartition("/")[0]
+        yield scope, layer
+        outer = around(scope, modules)
+        yield outer, _layer(outer, layer, matching)
+    yield "", ""
+
+
+def _layer(module: str, inner: str, matching: Matching) -> str:
+    """Return the layer that corresponds to a module and is around a layer; "" if none does."""
+    paths = (plain(match.keras) for match in matching.matches if plain(match.torch) == module)
+    return next((path for path in paths if f"{inner}/".startswith(f"{path}/")), "") if module else ""
+
+
+def as_later(cause: Cause, kind: str, words: str) -> Cause:
+    """Return a cause that an experiment has found, named for what comes after the forward pass.
+
+    `words`: how the tensor differs.
+    """
+    change: Mapping[str, Any] = cause["changes"][0]
+    id_ = IDS.get(str(change["name"]), cause["id"]) if kind == "loss" else cause["id"]
+    values = {}
+    if kind == "gradient" and change["before"] in STOPS:
+        other = "torch" if change["side"] == "keras" else "keras"
+        id_, values = STOPPED, {change["side"]: change["before"], other: f"no {change['before']}"}
+    if change["owner"] == SLICES:
+        id_, values = SPARSE, {"torch": DENSE, "keras": SLICES}
+    if id_ == ADDED:
+        values = {"torch": "adds none", "keras": change["owner"]}
+    return {**cause, "id": id_, **values, "evidence": f"{words}; {cause['evidence']}" if words else cause["evidence"]}
+
+
+def likely(outcome: Outcome, kind: str) -> Outcome:
+    """Return an outcome without other functions and operators where a number explains as much.
+
+    The product of numbers near zero is as good as nothing, and so is a term whose factor is 0. A number of many digits
+    explains no loss: where the gradients agree, the loss is the only evidence, and some number always meets it.
+    """
+    found = [each for each in outcome.found if kind != "loss" or not any(map(_is_long, each.changes))]
+    numbers = [each for each in found if not {change.kind for change in each.changes} & IN_PLACE]
+    return replace(outcome, found=numbers or found)
+
+
+def _is_long(change: Change) -> bool:
+    return isinstance(change.after, float) and float(f"{change.after:.{DIGITS}g}") != change.after
+
+
+def moved(asked: Parted, unequal: Sequence[Unequal]) -> list[str]:
+    """Return the parameters of which the same kind of tensor differs, the one that is asked about first."""
+    kinds = {"gradient": ("gradient",), keys.UPDATE: STATE}.get(asked.kind, ())
+    names = [name for tensor in unequal if tensor.kind in kinds for name in (tensor.name, _of_slot(tensor))]
+    return list(dict.fromkeys([asked.name, *names]))
+
+
+def with_named(
+    causes: Sequence[Cause], asked: Parted, named: Sequence[Cause], followers: Collection[str]
+) -> list[Cause]:
+    """Return the report's causes with those that were found for what differs.
+
+    They take the place of its own cause, and of those of other gradients or updates that follow from it.
+    """
+    is_own = asked.name in followers
+    replaced = [
+        cause["id"] in (UNKNOWN, *COARSE)
+        and (cause["where"] in followers or (is_own and cause["where"] == asked.where))
+        for cause in causes
+    ]
+    kept = [cause for cause, is_replaced in zip(causes, replaced, strict=True) if not is_replaced]
+    place = replaced.index(True) if True in replaced else len(kept)
+    return [*kept[:place], *named, *kept[place:]]
+
+
+def both(asked: Parted, traces: tuple[Trace, Trace]) -> tuple[Any, Any]:
+    """Return the tensor that differs as each side has recorded it; of an update, how far the parameter has moved."""
+    stem = keys.step_file(asked.step)
+    if asked.kind != keys.UPDATE:
+        key = keys.key(asked.kind, asked.name)
+        return tuple(trace.open("high", stem).get(key) for trace in traces)  # type: ignore[return-value]
+    after = [trace.open("high", stem).get(PARAMETER + asked.name) for trace in traces]
+    before = [trace.open("high", keys.INITIAL).get(PARAMETER + asked.name) for trace in traces]
+    moved = [None if a is None or b is None else a - b for a, b in zip(after, before, strict=True)]
+    return moved[0], moved[1]

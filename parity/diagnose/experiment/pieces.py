@@ -1,0 +1,172 @@
+"""What an experiment on a step of training has to reproduce: several recorded tensors as one array.
+
+A loss is a single number, which a search over all numbers meets by chance. So it is taken together with the gradients
+of its step. The updates of all parameters are taken together as well, because one optimizer makes them.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from parity.core.arrays import Array
+from parity.diagnose.observation import Seen, largest, seen
+from parity.trace import keys
+from parity.trace.experiment import Question
+from parity.trace.manifest import Tensors, Trace
+
+MOST: Final = 1 << 10  # elements of a tensor, evenly spread, that are taken
+GRADIENT, PARAMETER = (keys.key(kind, "") for kind in ("gradient", "parameter"))
+
+
+class Pieces(NamedTuple):
+    """Tensors that are joined to one array, by name; each is counted in units of its own noise."""
+
+    noise: dict[str, float]
+
+    def joined(self, values: Mapping[str, Array]) -> Array:
+        """Return the tensors as one flat array. Raises LookupError if one is missing."""
+        parts = [some(np.asarray(values[name])) / noise for name, noise in self.noise.items()]
+        return np.concatenate([part.astype(np.float64) for part in parts])
+
+
+class Evidence(NamedTuple):
+    """What a side has recorded, and what it is to reproduce; None where a trace lacks it.
+
+    Attributes:
+        own: this side's value.
+        other: the other side's, with its noise.
+        pieces: how single tensors are joined to such a value.
+    """
+
+    own: Array | None
+    other: Seen | None
+    pieces: Pieces | None = None
+
+
+class Steps(NamedTuple):
+    """What one side's optimizer was given, and at which steps its parameters were recorded.
+
+    Attributes:
+        gradients: the gradients of each step, by parameter.
+        recorded: the steps after which the parameters were recorded.
+    """
+
+    gradients: list[dict[str, Array]]
+    recorded: list[int]
+
+
+def evidence(question: Question) -> Evidence:
+    """Return what a question's side has recorded of its tensor, and what the other side has."""
+    own, other = Trace(Path(question.own)), Trace(Path(question.other))
+    tensor, stem = question.tensor, keys.step_file(question.tensor.step)
+    if tensor.kind == "update":
+        names = asked(trained(own, other), own)
+        return _joined(*(dict(_updates(trace, names)) for trace in (own, other)))
+    if tensor.kind == "loss":
+        return _joined(*(dict(_loss(trace, stem)) for trace in (own, other)))
+    mine, theirs = (_seen(trace, stem, tensor.key) for trace in (own, other))
+    return Evidence(mine.value if mine else None, theirs)
+
+
+def steps(question: Question) -> tuple[Steps, Steps]:
+    """Return what both sides' optimizers were given, the question's own side first."""
+    own, other = Trace(Path(question.own)), Trace(Path(question.other))
+    names = trained(own, other)
+    return _steps(own, names), _steps(other, names)
+
+
+def asked(names: list[str], trace: Trace) -> list[str]:
+    """Return a few of the parameters, of each number of axes the largest: one optimizer moves all of them."""
+    initial = trace.open("high", keys.INITIAL)
+    sizes = {name: initial[PARAMETER + name].shape for name in names}
+    by_axes = {len(shape): name for name, shape in sorted(sizes.items(), key=lambda item: math.prod(item[1]))}
+    return [name for name in names if name in by_axes.values()]
+
+
+def some(array: Array) -> Array:
+    """Return some elements of a tensor, evenly spread, in one axis."""
+    flat = np.ravel(array)
+    return flat[:: max(1, len(flat) // MOST)]
+
+
+def updated(name: str, step: int) -> str:
+    """Return the name of a parameter's update: its value after a step minus that before the first."""
+    return f"{name}@{step}"
+
+
+def updated_names(evidence: Evidence) -> list[str]:
+    """Return the parameters whose updates are evidence."""
+    return list(dict.fromkeys(name.rpartition("@")[0] for name in evidence.pieces.noise)) if evidence.pieces else []
+
+
+def _joined(own: dict[str, Seen], other: dict[str, Seen]) -> Evidence:
+    """Return both sides' tensors that have one shape, joined, in units of the noise of the other side's."""
+    noise = {
+        name: value.noise or 1.0
+        for name, value in other.items()
+        if name in own and own[name].value.shape == value.value.shape
+    }
+    if not noise:
+        return Evidence(None, None)
+    pieces = Pieces(noise)
+    mine, theirs = (pieces.joined({name: each.value for name, each in side.items()}) for side in (own, other))
+    grain = max(other[name].grain / scale for name, scale in noise.items())
+    return Evidence(mine, Seen(theirs, 1.0, grain), pieces)
+
+
+def _loss(trace: Trace, stem: str) -> Iterator[tuple[str, Seen]]:
+    """Yield the loss of a step and the gradients of the parameters."""
+    loss = keys.key("loss", "loss")
+    for key in [loss, *(key for key in trace.open("high", stem) if key.startswith(GRADIENT))]:
+        if value := _seen(trace, stem, key):
+            yield "loss" if key == loss else key.removeprefix(GRADIENT), value
+
+
+def _updates(trace: Trace, names: list[str]) -> Iterator[tuple[str, Seen]]:
+    """Yield how far the parameters have moved after each step that recorded them."""
+    high, low = (trace.open(run, keys.INITIAL) for run in ("high", "low"))
+    for step in _steps(trace, names).recorded:
+        after, low_after = (trace.open(run, keys.step_file(step)) for run in ("high", "low"))
+        for key in (PARAMETER + name for name in names):
+            stored = largest(after[key]) * (step + 1)
+            moved = low_after[key].astype(np.float64) - low[key] if key in low and key in low_after else None
+            yield updated(key.removeprefix(PARAMETER), step), seen(after[key] - high[key], moved, stored)
+
+
+def trained(own: Trace, other: Trace) -> list[str]:
+    """Return the parameters of which both sides have recorded gradients in the first step that are not zero.
+
+    The sides record zeros for a parameter that backward does not reach, and an optimizer passes over it.
+    """
+    first = [trace.open("high", keys.step_file(0)) for trace in (own, other)]
+    initial = [trace.open("high", keys.INITIAL) for trace in (own, other)]
+    names = [key.removeprefix(GRADIENT) for key in first[0] if key.startswith(GRADIENT)]
+    return [
+        name
+        for name in names
+        if all(np.any(side.get(GRADIENT + name, 0.0)) for side in first)
+        and all(PARAMETER + name in side for side in (*initial, *first))
+    ]
+
+
+def _steps(trace: Trace, names: list[str]) -> Steps:
+    """Return the gradients of the first steps, as long as all are recorded."""
+    gradients, recorded = [], []
+    stems = set(trace.stems("high"))
+    for step in range(trace.case.steps):
+        tensors: Tensors = trace.open("high", keys.step_file(step)) if keys.step_file(step) in stems else {}
+        if not all(GRADIENT + name in tensors for name in names):
+            break
+        gradients.append({name: tensors[GRADIENT + name] for name in names})
+        if all(PARAMETER + name in tensors for name in names):
+            recorded.append(step)
+    return Steps(gradients, recorded)
+
+
+def _seen(trace: Trace, stem: str, key: str) -> Seen | None:
+    """Return a tensor of a step in float64, with its noise at the run precision."""
+    high, low = (trace.open(run, stem).get(key) for run in ("high", "low"))
+    return None if high is None else seen(high, low)

@@ -1,0 +1,169 @@
+"""The same models in Keras, and what is done otherwise after the forward pass."""
+
+import keras
+import tensorflow as tf
+from keras import layers, ops
+
+
+class Model(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.table = layers.Embedding(12, 6)
+        self.inner, self.outer, self.out = layers.Dense(8), layers.Dense(8), layers.Dense(3)
+
+    def call(self, ids):
+        return self.out(ops.tanh(self.outer(ops.tanh(self.inner(self.table(ids))))))
+
+
+class Stopped(Model):
+    def call(self, ids):
+        hidden = ops.tanh(self.inner(self.table(ids)))
+        return self.out(ops.tanh(self.outer(ops.stop_gradient(hidden))))
+
+
+class Rounded(Model):
+    """Rounding, through which there is no gradient."""
+
+    def call(self, ids):
+        hidden = ops.tanh(self.inner(self.table(ids)))
+        return self.out(ops.tanh(self.outer(ops.round(8 * hidden) / 8)))
+
+
+class Averaged(Model):
+    def __init__(self):
+        super().__init__()
+        self.seen = self.add_weight(shape=(6,), initializer="zeros", trainable=False, name="seen")
+
+    def call(self, ids, training=False):
+        x = self.table(ids)
+        if training:
+            self.seen.assign(0.95 * self.seen + 0.05 * ops.mean(x, (0, 1)))
+        return self.out(ops.tanh(self.outer(ops.tanh(self.inner(x)))))
+
+
+class Penalty(layers.Layer):
+    def call(self, x):
+        self.add_loss(0.01 * ops.mean(ops.square(x)))
+        return x
+
+
+class Penalised(Model):
+    def __init__(self):
+        super().__init__()
+        self.penalty = Penalty()
+
+    def call(self, ids):
+        return self.out(ops.tanh(self.penalty(self.outer(ops.tanh(self.inner(self.table(ids)))))))
+
+
+class Regularised(Model):
+    def __init__(self):
+        super().__init__()
+        self.outer = layers.Dense(8, kernel_regularizer=keras.regularizers.L2(0.003))
+
+
+def loss(outputs, target):
+    return ops.mean(keras.losses.sparse_categorical_crossentropy(target, outputs, from_logits=True))
+
+
+def weighted_loss(outputs, target):
+    return loss(outputs, target) + 0.05 * ops.mean(ops.square(outputs))
+
+
+def squared_loss(outputs, target):
+    """Another loss altogether."""
+    return ops.mean(ops.square(ops.one_hot(target, 3) - ops.sigmoid(outputs)))
+
+
+def focal_loss(outputs, target, gamma=1.5):
+    logs = ops.take_along_axis(ops.log_softmax(outputs, -1), target[..., None], -1)[..., 0]
+    return -ops.mean((1 - ops.exp(logs)) ** gamma * logs)
+
+
+class Own(keras.optimizers.Optimizer):
+    """Adam as a tutorial writes it."""
+
+    def __init__(self, learning_rate=0.01, decay=0.0, beta=0.99):
+        super().__init__(learning_rate=learning_rate)
+        self.decay, self.beta = decay, beta
+
+    def build(self, variables):
+        if not self.built:
+            super().build(variables)
+            self.means = [self.add_variable_from_reference(each, "mean") for each in variables]
+            self.squares = [self.add_variable_from_reference(each, "square") for each in variables]
+
+    def update_step(self, gradient, variable, learning_rate):
+        number, rate = self._get_variable_index(variable), ops.cast(learning_rate, variable.dtype)
+        mean, square, gradient = self.means[number], self.squares[number], tf.convert_to_tensor(gradient)
+        mean.assign(0.9 * mean + 0.1 * gradient)
+        square.assign(self.beta * square + (1 - self.beta) * gradient**2)
+        update = self.direction(mean, square, ops.cast(self.iterations + 1, variable.dtype))
+        variable.assign_sub(rate * update + rate * self.decay * variable)
+
+    def direction(self, mean, square, step):
+        return (mean / (1 - 0.9**step)) / (ops.sqrt(square / (1 - self.beta**step)) + 1e-8)
+
+
+class Inside(Own):
+    def direction(self, mean, square, step):
+        return (mean / (1 - 0.9**step)) / ops.sqrt(square / (1 - self.beta**step) + 1e-3)
+
+
+class Uncorrected(Own):
+    def direction(self, mean, square, step):
+        return mean / (ops.sqrt(square) + 1e-8)
+
+
+def own():
+    return Own()
+
+
+def other_beta():
+    return Own(beta=0.98)
+
+
+def inside():
+    return Inside()
+
+
+def uncorrected():
+    return Uncorrected()
+
+
+def decayed():
+    return Own(decay=0.05)
+
+
+def adam():
+    return keras.optimizers.Adam(0.01)
+
+
+class Rooted(keras.optimizers.Optimizer):
+    """Adagrad, which leaves an embedding's gradient a list of rows and squares each by itself."""
+
+    def build(self, variables):
+        if not self.built:
+            super().build(variables)
+            self.sums = [self.add_variable_from_reference(each, "sum") for each in variables]
+
+    def update_step(self, gradient, variable, learning_rate):
+        total, rate = self.sums[self._get_variable_index(variable)], ops.cast(learning_rate, variable.dtype)
+        self.assign_add(total, ops.square(gradient))
+        self.assign_sub(variable, ops.divide(ops.multiply(gradient, rate), ops.sqrt(ops.add(total, 1e-3))))
+
+
+def rooted():
+    return Rooted(0.01)
+
+
+def clipped_sgd():
+    return keras.optimizers.SGD(0.01, clipnorm=0.01)
+
+
+def rmsprop():
+    return keras.optimizers.RMSprop(0.01, rho=0.9, epsilon=1e-8)
+
+
+def falling():
+    return Own(keras.optimizers.schedules.ExponentialDecay(0.01, 1, 0.5))

@@ -1,0 +1,157 @@
+"""Models, losses and optimizers that part from their ports after the forward pass alone."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Model(nn.Module):
+    """A labeller of words."""
+
+    def __init__(self, padding=None):
+        super().__init__()
+        self.table = nn.Embedding(12, 6, padding_idx=padding)
+        self.inner, self.outer, self.out = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, ids):
+        return self.out(torch.tanh(self.outer(torch.tanh(self.inner(self.table(ids))))))
+
+
+class Detached(Model):
+    def forward(self, ids):
+        hidden = torch.tanh(self.inner(self.table(ids)))
+        return self.out(torch.tanh(self.outer(hidden.detach())))
+
+
+class Halved(Model):
+    """Half of the gradient is stopped."""
+
+    def forward(self, ids):
+        hidden = torch.tanh(self.inner(self.table(ids)))
+        hidden = 0.5 * hidden + 0.5 * hidden.detach()
+        return self.out(torch.tanh(self.outer(hidden)))
+
+
+class Frozen(Model):
+    def forward(self, ids):
+        with torch.no_grad():
+            hidden = torch.tanh(self.inner(self.table(ids)))
+        return self.out(torch.tanh(self.outer(hidden)))
+
+
+class Rounded(Model):
+    """Rounding in the forward pass alone."""
+
+    def forward(self, ids):
+        hidden = torch.tanh(self.inner(self.table(ids)))
+        hidden = hidden + (torch.round(8 * hidden) / 8 - hidden).detach()
+        return self.out(torch.tanh(self.outer(hidden)))
+
+
+class Averaged(Model):
+    """Keeps an average of what it has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(6))
+
+    def forward(self, ids):
+        x = self.table(ids)
+        if self.training:
+            with torch.no_grad():
+                self.seen.mul_(0.9).add_(0.1 * x.mean((0, 1)))
+        return self.out(torch.tanh(self.outer(torch.tanh(self.inner(x)))))
+
+
+def loss(outputs, target):
+    return functional.cross_entropy(outputs.flatten(0, 1), target.flatten())
+
+
+def smooth_loss(outputs, target):
+    return functional.cross_entropy(outputs.flatten(0, 1), target.flatten(), label_smoothing=0.15)
+
+
+criterion = nn.CrossEntropyLoss(label_smoothing=0.07)
+
+
+def object_loss(outputs, target):
+    return criterion(outputs.flatten(0, 1), target.flatten())
+
+
+def ignoring_loss(outputs, target):
+    return functional.cross_entropy(outputs.flatten(0, 1), target.flatten(), ignore_index=1)
+
+
+def weighted_loss(outputs, target):
+    return loss(outputs, target) + 0.02 * outputs.square().mean()
+
+
+def focal_loss(outputs, target, gamma=2.0):
+    logs = functional.log_softmax(outputs, -1).gather(-1, target[..., None])[..., 0]
+    return (-((1 - logs.exp()) ** gamma) * logs).mean()
+
+
+class Own(torch.optim.Optimizer):
+    """Adam as a tutorial writes it."""
+
+    def __init__(self, parameters, lr=0.01, decay=0.0):
+        super().__init__(parameters, {"lr": lr, "decay": decay})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._move(parameter, group)
+
+    def _move(self, parameter, group):
+        state = self.state[parameter]
+        mean = state.get("mean", torch.zeros_like(parameter))
+        square = state.get("square", torch.zeros_like(parameter))
+        step = state.get("count", 0) + 1
+        mean = 0.9 * mean + 0.1 * parameter.grad
+        square = 0.99 * square + 0.01 * parameter.grad**2
+        state["mean"], state["square"], state["count"] = mean, square, step
+        rate = group["lr"]
+        update = (mean / (1 - 0.9**step)) / (torch.sqrt(square / (1 - 0.99**step)) + 1e-8)
+        parameter.sub_(rate * update + rate * group["decay"] * parameter)
+
+
+class Rooted(torch.optim.Optimizer):
+    """Adagrad."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    total = self.state[parameter].get("sum", 0.0) + parameter.grad.square()
+                    self.state[parameter]["sum"] = total
+                    parameter.sub_(group["lr"] * parameter.grad / (total + 1e-3).sqrt())
+
+
+def rooted(parameters):
+    return Rooted(parameters)
+
+
+def own(parameters):
+    return Own(parameters)
+
+
+def decayed(parameters):
+    return Own(parameters, decay=0.1)
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, lr=0.01)
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.01)
+
+
+def rmsprop(parameters):
+    return torch.optim.RMSprop(parameters, lr=0.01)

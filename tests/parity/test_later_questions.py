@@ -1,0 +1,67 @@
+"""What is asked about differences after the forward pass, and which of the answers are told."""
+
+from typing import Any
+
+import pytest
+
+from parity.diagnose.experiment import later
+from parity.diagnose.experiment.later import Parted, likely, parted, with_named
+from parity.results import CaseResult, Divergence
+from parity.trace.experiment import Change, Found, Outcome
+from parity.verdict.traces import Unequal
+
+
+def cause(id_: str, where: str) -> dict[str, Any]:
+    return {"id": id_, "where": where, "torch": None, "keras": None, "evidence": ""}
+
+
+def result(kind: str, name: str, step: int, *causes: dict[str, Any]) -> CaseResult:
+    first = Divergence(step=step, kind=kind, name=name, replica=0, bits=0.0, reason="")
+    return CaseResult(case="pair/x", verdict="diverged", first_divergence=first, causes=list(causes))
+
+
+MOVED = [Unequal(0, 0, "update", "fc.weight"), Unequal(0, 0, "optimizer_state", "out.bias.exp_avg")]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (result("loss", "loss", 0, cause("unknown", "loss")), [Parted("loss", "loss", "loss", 0)]),
+        (result("gradient", "w", 2, cause("unknown", "w")), [Parted("w", "gradient", "w", 2)]),
+        (result("gradient", "w", 0, cause("gradient.stopped", "v")), [Parted("w", "gradient", "w", 0)]),
+        (result("gradient", "w", 0, cause("embedding.padding_idx", "w")), []),
+        (result("activation", "fc", 0, cause("unknown", "fc")), []),
+        (result("activation", "fc", 2, cause("unknown", "fc")), [Parted("fc", "update", "fc.weight", 0)]),
+        (result("activation", "fc", 0, cause("unknown", "out.bias")), [Parted("out.bias", "update", "out.bias", 0)]),
+        (result("parameter", "fc.weight", 0, cause("adam.epsilon", "fc.weight")), []),
+    ],
+)
+def test_what_is_asked(given: CaseResult, expected: list[Parted]):
+    assert parted(given, MOVED) == expected
+
+
+def test_what_follows_is_told_once():
+    asked = Parted("w", "gradient", "w", 0)
+    unequal = [Unequal(0, 0, "gradient", name) for name in ("w", "v")]
+    causes = [cause("gelu.form", "act"), cause("unknown", "v"), cause("gradient.missing", "w"), cause("unknown", "u")]
+    named = [cause("embedding.padding_idx", "w")]
+    told = with_named(causes, asked, named, later.moved(asked, unequal))
+    assert [each["id"] for each in told] == ["gelu.form", "embedding.padding_idx", "unknown"]
+    assert told[-1]["where"] == "u"
+
+
+def found(kind: str, before: Any, after: Any) -> Found:
+    change = Change(name="x", owner="f", source="", kind=kind, path="", of="", before=before, after=after)
+    return Found(changes=[change], bits=30.0, before=0.0)
+
+
+def test_a_factor_of_zero_is_likelier_than_another_function():
+    factor, function = found("constant", 0.02, 0.0), found("function", "mean", "prod")
+    assert likely(Outcome(found=[function, factor]), "loss").found == [factor]
+    assert likely(Outcome(found=[function]), "loss").found == [function]
+
+
+def test_a_number_of_many_digits_explains_no_loss():
+    number = found("constant", 0.02, 0.02173456781)
+    assert likely(Outcome(found=[number]), "loss").found == []
+    assert likely(Outcome(found=[number]), "gradient").found == [number]

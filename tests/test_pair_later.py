@@ -1,0 +1,119 @@
+"""What parts after an equal forward pass is named by experiment: losses, gradients, buffers and optimizers.
+
+The models are those of tests/pairs/later_torch.py and its counterpart.
+"""
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from judged import passes_strict
+
+from parity.pairs import file
+from parity.pairs.compare import compared
+from parity.results import CaseResult
+
+FILE = Path(__file__).parent / "pairs" / "later.toml"
+Judge = Callable[[dict[str, Any]], CaseResult]
+
+
+class Row(NamedTuple):
+    """A difference: changes to the pair's file, the only cause's id and values, and words of its evidence."""
+
+    changes: dict[str, Any]
+    cause: str
+    torch: Any
+    keras: Any
+    evidence: str = ""
+
+
+def models(torch: str, keras: str) -> dict[str, Any]:
+    return {"pair.torch": f"later_torch:{torch}", "pair.keras": f"later_keras:{keras}"}
+
+
+def losses(torch: str, keras: str) -> dict[str, Any]:
+    return {"train.torch_loss": f"later_torch:{torch}", "train.keras_loss": f"later_keras:{keras}"}
+
+
+def optimizers(torch: str, keras: str) -> dict[str, Any]:
+    return {"train.torch_optimizer": f"later_torch:{torch}", "train.keras_optimizer": f"later_keras:{keras}"}
+
+
+FAITHFUL = {"loss": losses("loss", "loss"), "optimizer": optimizers("own", "own")}
+ROWS = {
+    "padding": Row(
+        {"pair.torch_kwargs.padding": 3},
+        "embedding.padding_idx",
+        3,
+        None,
+        "torch gives row 3 of table.weight no gradient, keras does",
+    ),
+    "detached": Row(models("Detached", "Model"), "gradient.stopped", "detach", "no detach", "later_torch.py:23"),
+    "stopped": Row(
+        models("Model", "Stopped"), "gradient.stopped", "no stop_gradient", "stop_gradient", "later_keras.py:21"
+    ),
+    "halved": Row(
+        models("Halved", "Model"), "gradient.stopped", "detach", "no detach", "in keras is 2 times that in torch"
+    ),
+    "frozen": Row(models("Frozen", "Model"), "gradient.stopped", "no_grad", "no no_grad", "later_torch.py:37"),
+    "averaged": Row(models("Averaged", "Averaged"), "code.constant", 0.1, 0.05, "is 0.5 times that in torch"),
+    "penalised": Row(models("Model", "Penalised"), "loss.added", "adds none", "Penalty", "later_keras.py:46"),
+    "regularised": Row(models("Model", "Regularised"), "loss.added", "adds none", "L2"),
+    "smooth": Row(losses("smooth_loss", "loss"), "code.constant", 0.15, 0.0, "later_torch.py:71"),
+    "object": Row(losses("object_loss", "loss"), "cross_entropy.label_smoothing", 0.07, 0.0),
+    "ignoring": Row(losses("ignoring_loss", "loss"), "code.constant", 1, -100, "later_torch.py:82"),
+    "weighted": Row(losses("weighted_loss", "weighted_loss"), "code.constant", 0.02, 0.05),
+    "unweighted": Row(losses("weighted_loss", "loss"), "code.constant", 0.02, 0.0),
+    "focal": Row(losses("focal_loss", "focal_loss"), "focal_loss.gamma", 2.0, 1.5),
+    "other_beta": Row(optimizers("own", "other_beta"), "adam.beta2", 0.99, 0.98),
+    "uncorrected": Row(optimizers("own", "uncorrected"), "adam.bias_correction", "both", "none"),
+    "decayed": Row(optimizers("own", "decayed"), "weight_decay.value", 0.0, 0.05),
+    "falling": Row(optimizers("own", "falling"), "schedule.factor", 1.0, 0.5),
+    "sparse": Row(optimizers("rooted", "rooted"), "optimizer.sparse_gradient", "dense", "IndexedSlices"),
+    "clipped": Row(optimizers("sgd", "clipped_sgd"), "code.constant", 0.0, 0.01, "later_keras.py"),
+}
+
+
+QUICK = ("padding", "stopped", "averaged", "penalised", "smooth", "uncorrected")  # the others are run by CI
+
+
+@pytest.fixture(scope="module")
+def judge(backends, tmp_path_factory) -> Judge:
+    numbers = itertools.count()
+
+    def judged(changes: dict[str, Any]) -> CaseResult:
+        overrides = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+        return compared(file.load(FILE, overrides), backends, tmp_path_factory.mktemp(f"later{next(numbers)}"), False)
+
+    return judged
+
+
+@pytest.mark.parametrize("row", FAITHFUL)
+def test_what_is_the_same_matches(row: str, judge: Judge):
+    result = judge(FAITHFUL[row])
+    assert passes_strict(result) and result.causes == [], result
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ROWS]
+)
+def test_the_cause_is_named(name: str, judge: Judge):
+    row, result = ROWS[name], judge(ROWS[name].changes)
+    assert result.verdict == "diverged"
+    (cause,) = result.causes
+    assert (cause["id"], cause["torch"], cause["keras"]) == (row.cause, row.torch, row.keras), cause
+    assert row.evidence in cause["evidence"], cause["evidence"]
+
+
+def test_epsilon_inside_of_the_root_is_named(judge: Judge):
+    causes = judge(optimizers("own", "inside")).causes
+    assert {cause["id"] for cause in causes} == {"adam.epsilon_placement", "adam.epsilon"}
+
+
+def test_what_no_change_explains_is_described(judge: Judge):
+    (cause,) = judge(losses("loss", "squared_loss")).causes
+    assert (cause["id"], cause["where"]) == ("unknown", "loss")
+    assert cause["evidence"].startswith("keras's loss is torch's "), cause["evidence"]

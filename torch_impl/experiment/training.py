@@ -1,0 +1,113 @@
+"""A user's model in training: brought to a step, whose forward pass can be repeated, and its optimizer's steps."""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from parity.core.arrays import Array
+from parity.data.pairs import PairData
+from parity.diagnose.experiment.pieces import Evidence, Steps, updated
+from parity.runtime.job import ExperimentJob
+from torch_impl.record.masks import Masks
+from torch_impl.record.pair import losses, values
+from torch_impl.record.pair.build import call, tensors
+from torch_impl.record.pair.optimizers import made
+from torch_impl.record.pair.outputs import named
+from torch_impl.record.pair.vary import Instance
+from torch_impl.record.weights import array
+
+Again = Callable[[], list[tuple[str, Array]]]  # computes a tensor again; with its name
+
+
+class Way(NamedTuple):
+    """A way to compute a tensor again: `recorded` as it was recorded, `asked` as the other side's is to be met."""
+
+    recorded: Again
+    asked: Again
+
+
+class Pass(NamedTuple):
+    """The inputs of a forward pass, what it returns, and the loss of it."""
+
+    inputs: dict[str, torch.Tensor]
+    outputs: list[torch.Tensor]
+    loss: torch.Tensor
+
+
+class Training:
+    """A built model, which can be brought to the state before a step of its training.
+
+    `stack` is closed when the model is no longer needed.
+    """
+
+    def __init__(self, job: ExperimentJob, built: Instance, stack: ExitStack) -> None:
+        self._case, self._pair, self._search = job.case, job.case.model, job.pair.search
+        self._model, self._device, self._stack = built.model, built.device, stack
+        self._data = PairData(job.case, job.pair.search)
+        self._masks = Masks(job.case.seed, 0, ordered=True)
+        self._step = 0
+        self._state: dict[str, torch.Tensor] = {}
+        self._first: dict[str, list[Array]] = {}
+
+    def _begin(self, step: int) -> None:
+        """Bring the model into the state before a step."""
+        self._step, train = step, self._pair.train
+        self._model.train(train is not None)
+        if train is not None:
+            self._stack.enter_context(self._masks.drawn(self._model))
+            optimizer = made(self._case, self._trained(), self._search)
+            for number in range(step):
+                self._pass(number).loss.backward()
+                optimizer.step()
+                self._masks.on_step()
+                self._model.zero_grad()
+        self._state = {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
+
+    def _restore(self) -> None:
+        """Bring the model into the state before the question's step again."""
+        with torch.no_grad():
+            for name, tensor in self._tensors().items():
+                if name in self._state and tensor.shape == self._state[name].shape:
+                    tensor.copy_(self._state[name])
+        self._masks.restart()
+
+    def _tensors(self) -> Mapping[str, torch.Tensor]:
+        return {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
+
+    def _trained(self) -> list[torch.Tensor]:
+        return [part for parts in values.Weights(self._model).trained.values() for part in parts]
+
+    def _pass(self, step: int) -> Pass:
+        """Run the forward pass of a step, and compute its loss."""
+        inputs = tensors(self._data.step(step), self._device)
+        for tensor in inputs.values():
+            tensor.requires_grad_(tensor.is_floating_point())
+        outputs = call(self._model, self._pair, {name: tensor.clone() for name, tensor in inputs.items()})
+        canonical = [tensor for _, tensor in named(self._pair, outputs)]
+        if self._pair.train is None:
+            return Pass(inputs, canonical, losses.probe(canonical, self._data).value)
+        scalar = losses.training(self._pair, outputs, canonical, self._data, step, self._search)
+        return Pass(inputs, canonical, scalar.value)
+
+    def _updates(self, name: str, given: Steps, evidence: Evidence, names: list[str]) -> Again:
+        """Return how the optimizer moves these parameters, by their gradients."""
+        assert evidence.pieces
+        pieces = evidence.pieces
+
+        def again() -> list[tuple[str, Array]]:
+            self._restore()
+            parameters, moved = {each: self._model.get_parameter(each) for each in names}, {}
+            optimizer = made(self._case, list(parameters.values()), self._search)
+            for step, gradients in enumerate(given.gradients):
+                for each, parameter in parameters.items():
+                    parameter.grad = torch.from_numpy(np.array(gradients[each])).to(parameter)
+                optimizer.step()
+                for each, parameter in parameters.items() if step in given.recorded else ():
+                    moved[updated(each, step)] = array(parameter - self._state[each])
+            self._model.zero_grad()
+            return [(name, pieces.joined(moved))]
+
+        return again
