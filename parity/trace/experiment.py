@@ -65,7 +65,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         owner: the class or function that has it.
         source: "file:line", or "".
         kind: argument (of the call), attribute, callable (an attribute that is a function), default, variable,
-            constant, function (the name of one that is called), operator, or precision (of the framework).
+            constant, function (the name of one that is called), operator, precision (of the framework), or operation
+            (how an op of the framework is done).
         path: the path of the module that has it, where it is in a module.
         of: the kind of the module that has it (kinds.py), "" where it is in no module but in the code.
         before: its value.

@@ -22,6 +22,7 @@ from parity.pairs.vary.record import reproduced
 from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import Question
 from torch_impl.experiment.behaviour import answered, inputs
+from torch_impl.experiment.operations import operations
 from torch_impl.experiment.ops import recorded
 from torch_impl.record import calls, kinds, tree, weights
 from torch_impl.record.calls import Call
@@ -59,6 +60,7 @@ class Live:
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool) -> None:
         self._built, self._inputs, self._training = built, inputs, training
         self._modules = tree.named(built.model)
+        self._paths = {module: path for path, module in self._modules.items()}
         self._innocent: list[str] = []
         self._paused = 0
         self._arguments: dict[str, Any] = {}
@@ -133,6 +135,10 @@ class Live:
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes: torch has none."""
         return []
+
+    def operations(self) -> list[Knob]:
+        """Return the ops of the call that can be done in another way."""
+        return operations(self.replay, lambda: calls.innermost(self._paths) or "", self.is_paused)
 
     def is_paused(self) -> bool:
         """Return whether a module that returns the same on both sides is being called."""

@@ -6,6 +6,8 @@ import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import numpy as np
+
 # Epsilons, momenta, rates, slopes and scales that the frameworks and well-known models have.
 PUBLISHED: Final = (
     1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-12, 1.001e-5, 1e-4, 1e-2, 0.01, 0.1, 0.2, 0.3, 0.5, 0.9, 0.99,
@@ -103,7 +105,7 @@ def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
     derived = [-value, 1 - value, 2 * value, value / 2, value * value]
     derived += [1 / value] if value else []
     derived += [math.sqrt(value)] if value > 0 else []
-    return [None, *numbers, *derived, *PUBLISHED]
+    return [None, *numbers, *derived, *PUBLISHED, float(np.float32(value))]
 
 
 def _integers(value: int, theirs: Iterable[Any]) -> list[int]:

@@ -90,20 +90,19 @@ class Search:
         self._longest = LONGEST_CALL + SLOWER * (time.monotonic() - start)
         self.before = bits_of(target, self._left)
 
-    def found(self, *groups: Sequence[Knob]) -> list[Found]:
+    def found(self, *groups: Sequence[Knob], pairs: bool = True) -> list[Found]:
         """Return the sets of changes of the smallest size that reproduce the other side, none if there are none.
 
         Args:
             groups: settings, the likeliest first: the second group is tried where none of the first does it, and so on.
-                Where no single one does, two are tried, of which the first is among those that come nearest; of a
-                single group only single ones are tried.
+            pairs: whether two are tried where no single one does, of which the first is among those that come nearest.
         """
         effective: list[tuple[float, Trial]] = []
         for group in groups:
-            self._begin(LEAST if group is groups[0] and len(groups) > 1 else FEWER)
+            self._begin(LEAST if group is groups[0] and pairs else FEWER)
             if found := [self._found(trials) for trials in self._singles(group, (), effective)]:
                 return found
-        if len(groups) == 1:
+        if not pairs:
             return []
         self._begin(FEWER)
         effective.sort(key=lambda entry: entry[0])

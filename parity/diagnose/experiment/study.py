@@ -63,6 +63,9 @@ class Live(Protocol):
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes."""
 
+    def operations(self) -> list[Knob]:
+        """Return the ops of the call that can be done in another way."""
+
     def is_paused(self) -> bool:
         """Return whether a module that returns the same on both sides is being called."""
 
@@ -115,8 +118,8 @@ def _answer(question: Question, live: Live) -> Outcome:
         SECONDS,
     )
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
-    found = [_told(each) for each in search.found(*groups)]
-    return Outcome(settings=settings, found=found, tried=len(all_knobs))
+    found = search.found(*groups, live.operations(), pairs=not question.wider)
+    return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(all_knobs))
 
 
 def _describe(question: Question, live: Live) -> None:
@@ -156,7 +159,7 @@ def _in_code(run: Sequence[Executed]) -> Iterator[Knob]:
 def _values(
     knob: Knob, theirs: Sequence[Any], words: Sequence[str], functions: Mapping[str, Callable[..., Any]]
 ) -> Sequence[Any]:
-    if knob.value == knobs.AS_GIVEN or knob.kind == "precision":
+    if knob.value == knobs.AS_GIVEN or knob.kind in ("precision", "operation"):
         return list(knob.words)
     if knob.kind == "function":
         return alternatives(knob.name)

@@ -62,7 +62,7 @@ def _steps(call: Call, settings: Settings) -> tuple[int, ...]:
 
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     x, kept = call.inputs[0], call.output != 0
-    if settings["generator"] == SHARED or not settings["active"]:
+    if settings["generator"] == SHARED or not (settings["active"] and settings["rate"]):
         return {"output": x * factors(call, x.shape, settings)}
     if settings["generator"] in _numbered(call, settings):
         return {"output": x * kept * _scale(settings)}
