@@ -16,6 +16,7 @@ from parity.diagnose.experiment.description import description
 from parity.diagnose.experiment.questions import Asked, Guilty, guilty
 from parity.diagnose.place import around, plain
 from parity.pairs.file import PairFile
+from parity.pairs.further import further
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
 from parity.trace import experiment, survey
@@ -55,6 +56,10 @@ class Experiment(NamedTuple):
             named = self._searched(asked, {one.where: one for one in unknown})
             for where, found in named.items():
                 examined.result.causes = with_causes(examined.result.causes, where, found)
+            if examined.result.verdict == "diverged" and len(named) == 1:
+                (found,) = named.values()
+                known = {cause["id"] for cause in examined.result.causes}
+                examined.result.causes += further(asked, found, examined.unequal, known, self._answers)
             left = {one.where: one for one in unknown if one.where not in named}
             described = self._described(_asked(asked, left, plain))
             examined.result.causes = with_descriptions(examined.result.causes, described)

@@ -31,32 +31,6 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
     shape: list[int] = []
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of one side: which changes in a module make a tensor what the other side has recorded.
-
-    Attributes:
-        module: the side's own path of the module in which to look, "" for the whole model.
-        tensor: the first tensor that differs.
-        innocent: the side's own paths of modules that return the same on both sides: nothing is changed in them.
-        own: the folder of the side's own trace.
-        other: the folder of the other side's trace.
-        settings: the values of the other side's settings; None to be told this side's settings only.
-        wider: whether the module is one around the place, in which only settings that have a name are tried.
-        description: a folder in which to describe what the module does instead, or "".
-        inputs: the folder of the other side's description, if the module is to be given the same inputs, or "".
-    """
-
-    module: str
-    tensor: Tensor
-    innocent: list[str]
-    own: str
-    other: str
-    settings: list[Any] | None = None
-    wider: bool = False
-    description: str = ""
-    inputs: str = ""
-
-
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A setting and the value with which the other side is reproduced.
 
@@ -81,6 +55,34 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     of: str
     before: Any
     after: Any
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of one side: which changes in a module make a tensor what the other side has recorded.
+
+    Attributes:
+        module: the side's own path of the module in which to look, "" for the whole model.
+        tensor: the first tensor that differs.
+        innocent: the side's own paths of modules that return the same on both sides: nothing is changed in them.
+        own: the folder of the side's own trace.
+        other: the folder of the other side's trace.
+        settings: the values of the other side's settings; None to be told this side's settings only.
+        given: changes that are made throughout; asked for is what has to be changed as well.
+        wider: whether the module is one around the place, in which only settings that have a name are tried.
+        description: a folder in which to describe what the module does instead, or "".
+        inputs: the folder of the other side's description, if the module is to be given the same inputs, or "".
+    """
+
+    module: str
+    tensor: Tensor
+    innocent: list[str]
+    own: str
+    other: str
+    settings: list[Any] | None = None
+    given: list[Change] = []
+    wider: bool = False
+    description: str = ""
+    inputs: str = ""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,13 +30,12 @@ def mean(axes: int) -> keras.Layer:
 
 
 def build(kind: str, axes: int, padding: str = "as in torch") -> keras.Model:
-    pool = [] if padding == "minus infinity" or kind != "pooled" else [PADDED[axes](1)]
     parts: dict[str, list[keras.Layer]] = {
         "encoder": [*down(axes, 6, padding), *down(axes, 8, padding), mean(axes), layers.Dense(5)],
         "decoder": [*up(axes, 6, padding, "elu"), CONVOLUTIONS[axes](4, 1)],
         "both": [*down(axes, 6, padding), *up(axes, 4, padding)],
     }
     if kind == "pooled":
-        window = POOLS[axes](3, 2)
-        parts["pooled"] = [CONVOLUTIONS[axes](6, 3), *pool, window, mean(axes), layers.Dense(5)]
+        pool = [PADDED[axes](1), POOLS[axes](3, 2)]  # with zeros, which count
+        parts["pooled"] = [CONVOLUTIONS[axes](6, 3), *pool, mean(axes), layers.Dense(5)]
     return keras.Sequential(parts[kind])

@@ -243,11 +243,11 @@ def test_two_changes_are_found_where_one_does_not_do() -> None:
     }
 
 
-def test_of_a_single_group_only_single_changes_are_tried() -> None:
+def test_without_pairs_only_single_changes_are_tried() -> None:
     module = Module()
     with knob(module, "form").changed("tanh"), knob(module, "shift").changed(3):
         target = module.call(X)
-    assert search(module, target).found(all_knobs(module)) == []
+    assert search(module, target).found(all_knobs(module), pairs=False) == []
 
 
 def test_nothing_is_found_for_what_no_setting_makes() -> None:

@@ -206,8 +206,17 @@ def test_what_is_equal_with_kerass_own_values_is_not_overwritten(unfilled: bool)
 def test_models_that_are_never_equal_keep_what_each_computes() -> None:
     mapping = Runs({"nothing"}).resolved(False, True)
     assert [entry.keras for entry in mapping.entries] == [["k1"]] and not mapping.unlike
-    assert list(mapping.unfilled) == ["t1"]
+    assert mapping.unfilled == {}  # it makes no difference
     assert [sentence.rpartition(": ")[2] for sentence in mapping.assumptions] == [KEPT, LOADED]
+
+
+def test_of_models_that_are_never_equal_only_a_table_that_matters_is_held_against_the_port() -> None:
+    runs = Runs({"nothing"})
+    runs.run = lambda mapping: (survey("keras"), {"(model)": np.arange(4.0) + 1.0})  # whatever it holds
+    mapping = runs.resolved(True)
+    assert mapping.unfilled == {} and [sentence.endswith(LOADED) for sentence in mapping.assumptions] == [True]
+    runs.run = lambda mapping: (survey("keras"), {"(model)": np.arange(4.0) + 1.0 + len(mapping.entries)})
+    assert list(runs.resolved(True).unfilled) == ["t0"]
 
 
 # Which variable is a buffer's counterpart.

@@ -74,7 +74,8 @@ def candidates(value: Any, theirs: Iterable[Any], words: Collection[str], functi
     elif isinstance(value, (list, tuple)):
         found = _tuples(value, theirs)
     elif value is None:
-        found = [other for other in theirs if isinstance(other, (bool, int, float))][:MOST_INTEGERS]
+        numbers = (other for other in theirs if isinstance(other, (bool, int, float)))
+        found = sorted(_distinct(value, numbers), key=_not_a_count)[:MOST_INTEGERS]
     else:
         found = functions.values()
     return list(_distinct(value, found))
@@ -98,6 +99,11 @@ def _identity(value: Any) -> Any:
     if isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
         return id(value)
     return type(value).__name__, repr(value)
+
+
+def _not_a_count(value: Any) -> tuple[bool, bool]:
+    """Return a sort key of what a setting that is off may be when it is on: a number of things first."""
+    return type(value) is not int or value <= 0, isinstance(value, bool)
 
 
 def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:

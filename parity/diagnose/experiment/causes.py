@@ -40,7 +40,11 @@ NAMES: Final = {
     "is_causal": "mask",
     "key_padding_mask": "mask",
     "padding_mask": "mask",
+    "sliding_window": "window",
+    "sliding_window_size": "window",
+    "window_size": "window",
 }
+ATTENTION: Final = "attention"  # by whatever class
 KINDS: Final = {"leaky_relu": "relu", "relu6": "relu"}
 IDS: Final = {("max_pool", "pool_mode"): "pool.kind", ("average_pool", "pool_mode"): "pool.kind"}
 MOST_TIES: Final = 3  # other explanations that the evidence lists
@@ -191,6 +195,7 @@ def _id(change: Change, other: Change | None) -> str:
     if named:
         kind = _snake(named.of)
         kind = kind if kind == "conv2d" else re.sub(r"_?[123]d$", "", KINDS.get(kind, kind))
+        kind = ATTENTION if kind.endswith(f"_{ATTENTION}") else kind
         if named.name in ACTIVATIONS:
             is_form = str(named.before).startswith(GELU) and str(named.after).startswith(GELU)
             return f"{GELU}.form" if is_form else FUNCTION

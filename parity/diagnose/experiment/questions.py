@@ -26,7 +26,7 @@ class Guilty(NamedTuple):
 
 def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, str]) -> list[Guilty]:
     """Return the modules whose difference in the first forward pass no formula explains."""
-    places_of = [(tensor, _place(tensor, places)) for tensor in unequal if _is_forward(tensor)]
+    places_of = [(tensor, _place(tensor, places)) for tensor in unequal if is_forward(tensor)]
     found = []
     for where in dict.fromkeys(str(cause["where"]) for cause in result.causes if cause["id"] == UNKNOWN):
         tensors = [tensor for tensor, place in places_of if plain(where) in (plain(place), plain(tensor.name))]
@@ -37,7 +37,8 @@ def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, 
     return found[:MOST]
 
 
-def _is_forward(tensor: Unequal) -> bool:
+def is_forward(tensor: Unequal) -> bool:
+    """Return whether a tensor belongs to the first forward pass."""
     return tensor.step == 0 and tensor.kind in ("input", "activation")
 
 

@@ -28,6 +28,7 @@ STARTS: Final = 3  # candidates from which a number is searched for
 FIRST: Final = 6  # changes that are tried together with all others, the most effective ones
 SOLVED_AFTER: Final = 1  # values of a setting, before a number is searched for
 IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a number is given up
+SOON: Final = 2  # such values, until a setting has to wait for those whose values matter; of texts, three times as many
 SHARE: Final = 0.05  # of the difference that a step must promise to take away; by chance it is far less
 SLOW: Final = 3  # steps that need not halve the difference
 LEAST: Final = 300  # calls in the first part of the search, so that what is found hardly depends on the machine
@@ -60,13 +61,22 @@ class _Tries:
         self.knob, self.values = knob, values
         self.trials: list[tuple[float, Any]] = []
         self.found: Any = None
-        self.in_vain = 0
-        self.is_open = True
+        self.turn, self.in_vain = 0, 0
 
-    def is_due(self, turn: int) -> bool:
+    def is_open(self, is_patient: bool) -> bool:
+        """Return whether to try another value.
+
+        A few values tell about the others of a number; those of a text or a tuple do not.
+        """
+        most = IN_VAIN if is_patient else SOON
+        if not (self.knob.value is None or is_number(self.knob.value)):
+            most = len(self.values) if is_patient else 3 * SOON
+        return self.found is None and self.turn < len(self.values) and self.in_vain < most
+
+    def is_to_solve(self) -> bool:
         """Return whether to search for a number now, as the likeliest values did not do."""
-        is_late = turn == min(SOLVED_AFTER, len(self.values) - 1)
-        return is_late and self.is_open and self.found is None and is_number(self.knob.value)
+        is_late = self.turn == min(SOLVED_AFTER + 1, len(self.values))
+        return is_late and self.in_vain < IN_VAIN and self.found is None and is_number(self.knob.value)
 
 
 class Search:
@@ -90,17 +100,20 @@ class Search:
         self._longest = LONGEST_CALL + SLOWER * (time.monotonic() - start)
         self.before = bits_of(target, self._left)
 
-    def found(self, *groups: Sequence[Knob], pairs: bool = True) -> list[Found]:
+    def found(self, *groups: Sequence[Knob], pairs: bool = True, base: tuple[Trial, ...] = ()) -> list[Found]:
         """Return the sets of changes of the smallest size that reproduce the other side, none if there are none.
 
         Args:
             groups: settings, the likeliest first: the second group is tried where none of the first does it, and so on.
             pairs: whether two are tried where no single one does, of which the first is among those that come nearest.
+            base: changes that are made as well; if they do it alone, nothing is found.
         """
         effective: list[tuple[float, Trial]] = []
+        if base and self._reproduces(self._missed(self._under(base))):
+            return []
         for group in groups:
             self._begin(LEAST if group is groups[0] and pairs else FEWER)
-            if found := [self._found(trials) for trials in self._singles(group, (), effective)]:
+            if found := [self._found(trials) for trials in self._singles(group, base, effective)]:
                 return found
         if not pairs:
             return []
@@ -117,30 +130,37 @@ class Search:
     ) -> Iterator[tuple[Trial, ...]]:
         """Yield, for each setting, the first value with which the other side is reproduced under the base's changes.
 
-        All settings are tried with their likeliest value first, then all with the next, and so on: the time may not
-        suffice for all values. What comes nearer without reaching it is added to `effective`.
+        What comes nearer without reaching it is added to `effective`.
         """
         tries = [_Tries(knob, self._values(knob)) for knob in knobs]
         start = self._under(base)
-        for turn in range(max((len(each.values) for each in tries), default=0)):
-            for each in tries:
-                if self._is_over():
-                    break
-                if turn < len(each.values):
-                    self._try(each, turn, base, start)
-                if each.is_due(turn):
-                    each.found = self._solved(each.knob, base, each.trials)
-                if each.found is not None:
-                    each.is_open = False
-                    yield (*base, (each.knob, each.found))
-                    self._end, self._calls = min(self._end, time.process_time() + FURTHER), 0
-            tries = [each for each in tries if each.is_open]
+        for each in self._in_turn(tries):
+            self._try(each, base, start)
+            if each.is_to_solve():
+                each.found = self._solved(each.knob, base, each.trials)
+            if each.found is not None:
+                yield (*base, (each.knob, each.found))
+                self._end, self._calls = min(self._end, time.process_time() + FURTHER), 0
+        tries = [each for each in tries if each.found is None]
         for each in tries:
             left, value = min(each.trials, key=lambda trial: trial[0], default=(np.inf, None))
             if self._is_below_float32(left):
                 yield (*base, (each.knob, value))
             elif left < 0.9 * self._left:
                 effective.append((left, (each.knob, value)))
+
+    def _in_turn(self, tries: Sequence[_Tries]) -> Iterator[_Tries]:
+        """Yield the settings of which to try a value, while there is time.
+
+        All settings are tried with their likeliest value first, then all with the next, and so on: the time may not
+        suffice for all values. Those whose values do not matter come last.
+        """
+        for is_patient in (False, True):
+            while open_ := [each for each in tries if each.is_open(is_patient)]:
+                for each in open_:
+                    if self._is_over():
+                        return
+                    yield each
 
     def _begin(self, least: int) -> None:
         """Begin a part of the search, in which so many calls are made however long they take."""
@@ -150,9 +170,10 @@ class Search:
         """Return whether the part's time has passed, and its least number of calls is made."""
         return time.process_time() > self._end and self._calls >= 0
 
-    def _try(self, tries: "_Tries", turn: int, base: tuple[Trial, ...], start: Array | None) -> None:
-        """Try the next value of a setting, and give the setting up if values do not matter or are not taken."""
-        value = tries.values[turn]
+    def _try(self, tries: _Tries, base: tuple[Trial, ...], start: Array | None) -> None:
+        """Try the next value of a setting."""
+        value = tries.values[tries.turn]
+        tries.turn += 1
         result = self._under((*base, (tries.knob, value)))
         left = self._missed(result)
         tries.trials.append((left, value))
@@ -160,7 +181,6 @@ class Search:
             tries.found = value
         is_same = result is not None and start is not None and _are_equal(result, start)
         tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
-        tries.is_open = tries.in_vain < IN_VAIN or not _is_of_a_scale(tries.knob.value)
 
     def _solved(self, knob: Knob, base: tuple[Trial, ...], trials: list[tuple[float, Any]]) -> float | None:
         """Return the number with which the other side is reproduced, by Gauss and Newton's method; None if none is.
@@ -246,11 +266,6 @@ class Search:
         values: Mapping[str, Seen] = {"value": self._target}
         is_match = bits_of(self._target, left) >= needed
         return is_match and is_conclusive(values, {"value": left}, {"value": self._left})
-
-
-def _is_of_a_scale(value: Any) -> bool:
-    """Return whether a few values tell about the others: those of a number do, those of a text or a tuple do not."""
-    return value is None or is_number(value)
 
 
 def _are_equal(one: Array, other: Array) -> bool:

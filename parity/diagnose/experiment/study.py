@@ -19,7 +19,7 @@ from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.probes import Responses
-from parity.diagnose.experiment.search import Found, Search
+from parity.diagnose.experiment.search import Found, Search, Trial
 from parity.diagnose.observation import Seen, seen
 from parity.runtime.job import ExperimentJob
 from parity.trace import experiment, keys, survey
@@ -118,8 +118,23 @@ def _answer(question: Question, live: Live) -> Outcome:
         SECONDS,
     )
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
-    found = search.found(*groups, live.operations(), pairs=not question.wider)
+    groups = [*groups, live.operations()]
+    base = _base(question.given, [knob for group in groups for knob in group])
+    if base is None:
+        return Outcome(problem="what is given is not found again")
+    found = search.found(*groups, pairs=not (question.wider or base), base=base)
     return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(all_knobs))
+
+
+def _base(given: Sequence[Change], found: Sequence[Knob]) -> tuple[Trial, ...] | None:
+    """Return the changes that are given, of settings of this process; None if one of them is not there."""
+    base = []
+    for change in given:
+        knob = next((knob for knob in found if _told_of(knob, change.after) == change), None)
+        if knob is None:
+            return None
+        base.append((knob, change.after))
+    return tuple(base)
 
 
 def _describe(question: Question, live: Live) -> None:
@@ -172,20 +187,22 @@ def _values(
 
 
 def _told(found: Found) -> experiment.Found:
-    changes = [
-        Change(
-            name=knob.name,
-            owner=knob.owner,
-            source=knob.source,
-            kind=knob.kind,
-            path=knob.path,
-            of=knob.of,
-            before=_plain(knob.value),
-            after=_plain(value),
-        )
-        for knob, value in found.changes
-    ]
+    changes = [_told_of(knob, value) for knob, value in found.changes]
     return experiment.Found(changes=changes, bits=found.bits, before=found.before)
+
+
+def _told_of(knob: Knob, value: Any) -> Change:
+    """Return a change of a setting as the report has it."""
+    return Change(
+        name=knob.name,
+        owner=knob.owner,
+        source=knob.source,
+        kind=knob.kind,
+        path=knob.path,
+        of=knob.of,
+        before=_plain(knob.value),
+        after=_plain(value),
+    )
 
 
 def _plain(value: Any) -> Any:
