@@ -15,12 +15,13 @@ from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import UNSET, Formula, NotApplicable, Settings, Trait, choices, require
-from parity.diagnose.layers.activations import FUNCTIONS
+from parity.diagnose.layers import activations
 from parity.diagnose.observation import Seen
 from parity.diagnose.sides import Side, Sides
 
 MOST_TERMS: Final = 2  # tensors in a sum
 PROBES: Final = 64  # elements on which sums are tried
+FUNCTIONS: Final = activations.FUNCTIONS | activations.BOUNDED
 NEAR: Final = 2.0**-40  # relative error up to which float64 values count as equal to a sum of two tensors
 
 

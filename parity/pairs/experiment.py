@@ -77,6 +77,11 @@ class Experiment(NamedTuple):
         told: dict[str, tuple[Question, Question]] = {}
         for place in (plain, self._around, lambda where: MODEL):
             questions = _asked(asked, {where: one for where, one in unknown.items() if where not in named}, place)
+            questions = {
+                where: both_sides
+                for where, both_sides in questions.items()
+                if not asked.is_behind(unknown[where].first, both_sides[1].module)
+            }
             if place != plain:
                 questions = {where: _wider(both_sides) for where, both_sides in questions.items()}
             named |= self._named({where: new for where, new in questions.items() if _wider(new) != told.get(where)})

@@ -5,7 +5,7 @@ import pytest
 
 from parity.config import cases
 from parity.diagnose import explain, wiring
-from parity.diagnose.layers.activations import FUNCTIONS
+from parity.diagnose.layers.activations import BOUNDED, FUNCTIONS
 from parity.diagnose.observation import seen
 
 CASE = cases.resolve("transformer/single")
@@ -104,4 +104,14 @@ def test_what_one_function_explains_on_both_sides_is_no_difference():
     found = explain.compare(wiring.FORMULA, junction(relu(ours[name]), ours), junction(relu(theirs[name]), theirs))
     assert found.same and not found.changes
     found = explain.compare(wiring.FORMULA, junction(ours[name], ours), junction(np.tanh(theirs[name]), theirs))
+    assert [change.cause for change in found.changes] == ["activation.kind"]
+
+
+def test_a_relu_whose_input_stays_small_may_be_bounded():
+    name, relu, relu6 = "layer.linear", FUNCTIONS["relu"], BOUNDED["relu6"]
+    ours, theirs = {name: EARLIER[name]}, {name: 9.0 * EARLIER[name]}
+    assert np.abs(ours[name]).max() < 6.0 < theirs[name].max()
+    found = explain.compare(wiring.FORMULA, junction(relu(ours[name]), ours), junction(relu6(theirs[name]), theirs))
+    assert found.same and not found.changes
+    found = explain.compare(wiring.FORMULA, junction(relu(theirs[name]), theirs), junction(relu6(theirs[name]), theirs))
     assert [change.cause for change in found.changes] == ["activation.kind"]

@@ -1,5 +1,6 @@
 """Which modules of a pair are asked for what they do differently, and about which tensor."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -61,6 +62,7 @@ class Asked:
         self._owners = {seen.key: seen.module for seen in torch.outputs}
         self._shapes = {seen.key: seen.shape for seen in torch.outputs}
         self._differ = {plain(tensor.name) for tensor in unequal if tensor.kind == "activation"}
+        self._forward = [tensor for tensor in unequal if is_forward(tensor)]
         self._folders = [str(trace.folder) for trace in traces]
 
     def questions(self, asked: Guilty) -> tuple[Question, Question] | None:
@@ -84,6 +86,15 @@ class Asked:
             Question(module=scope, tensor=torch, innocent=self._innocent("torch"), own=mine, other=theirs),
             Question(module=layer, tensor=keras, innocent=self._innocent("keras"), own=theirs, other=mine),
         )
+
+    def is_behind(self, first: Unequal, keras: str) -> bool:
+        """Return whether a difference may follow from an earlier one that calling a layer of Keras's keeps.
+
+        That is so if the whole model is called, and what stands before in the same part of it differs as well.
+        """
+        part = first.name.partition(".")[0]
+        earlier = itertools.takewhile(lambda tensor: tensor != first, self._forward)
+        return not keras and any(tensor.name.partition(".")[0] == part for tensor in earlier)
 
     def _returned(self, name: str) -> tuple[Tensor, Tensor | None]:
         """Return where both sides find a tensor that a module returns."""
