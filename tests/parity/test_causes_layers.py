@@ -112,6 +112,14 @@ def test_dropout_by_other_masks_in_evaluation() -> None:
     assert [each.cause for each in changes(reference, dropped)] == ["dropout.active"]  # it has no masks to compare
 
 
+def test_a_dropout_at_rate_0_draws_masks_by_no_generator() -> None:
+    x = normal(40, 50)
+    reference = call("dropout", x, x, case=calls.transformer(dropout=0.0), training=True)
+    dropped = with_output(reference, x * (np.random.default_rng(1).random(x.shape) > 0.1) / 0.9)
+    assert [each.cause for each in changes(reference, dropped)] == ["dropout.rate"]
+    assert [each.cause for each in changes(dropped, reference)] == ["dropout.rate"]
+
+
 @settings(max_examples=40, deadline=None)
 @given(rows=st.integers(2, 9), features=st.integers(4, 40), power=st.floats(-7.0, -1.0), scale=st.floats(0.1, 10.0))
 def test_any_epsilon_is_solved_for(rows: int, features: int, power: float, scale: float) -> None:

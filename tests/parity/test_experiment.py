@@ -5,6 +5,7 @@ import math
 import sys
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -255,6 +256,33 @@ def test_nothing_is_found_for_what_no_setting_makes() -> None:
     assert search(module, np.cos(7 * X)).found(all_knobs(module)) == []
 
 
+def test_values_that_matter_are_tried_before_further_ones_that_do_not(monkeypatch) -> None:
+    """In the time for a few calls, a setting is found among many without an effect."""
+    module = SimpleNamespace(window=None, **{f"idle{number}": None for number in range(20)})
+    found = list(knobs.attributes(Owner("", "attention", module), set(vars(module)), object))
+    monkeypatch.setattr(search_module, "LEAST", 65)
+
+    def attend() -> np.ndarray:
+        return X[: module.window]
+
+    target = seen(X[:3])
+    values = [30, 20, 5, 4, 3, 2, 1]
+    (one,) = Search(attend, target, lambda knob: values, seconds=0.0).found(found)
+    assert (one.changes[0][0].name, one.changes[0][1]) == ("window", 3)
+
+
+def test_what_is_given_is_kept_and_not_found() -> None:
+    module = Module()
+    slope, shift = knob(module, "slope"), knob(module, "shift")
+    with slope.changed(0.3):
+        target = module.call(X)
+    assert search(module, target).found([slope, shift], base=((slope, 0.3),)) == []
+    with slope.changed(0.3), shift.changed(1):
+        target = module.call(X)
+    (found,) = search(module, target).found([shift], pairs=False, base=((slope, 0.3),))
+    assert [(each.name, value) for each, value in found.changes] == [("slope", 0.3), ("shift", 1)]
+
+
 def test_an_approximation_is_no_explanation() -> None:
     """A change that comes near, but leaves a difference that float32 sees, names nothing."""
     module = Module()
@@ -287,6 +315,15 @@ def test_candidates_are_given_once_and_the_other_sides_come_first() -> None:
     assert len(found) == len({repr(each) for each in found})
     assert candidates((1, 2), [[3, 4], (5,)], [], {})[0] == (3, 4)
     assert math.inf not in found
+
+
+def test_a_setting_that_is_off_may_be_a_number_of_things() -> None:
+    """As a window that only one side has: what it can be comes before what else the other side holds."""
+    assert candidates(None, [False, 0, 0.5, True, 8, 4], [], {}) == [8, 4, 0, 0.5, False, True]
+
+
+def test_a_number_may_be_held_in_float32() -> None:
+    assert float(np.float32(0.044715)) in candidates(0.044715, [], [], {})
 
 
 def change(side_of: str = "", **fields: object) -> Change:
@@ -322,6 +359,28 @@ def test_other_explanations_are_listed_as_ties() -> None:
 def test_a_constant_that_differs_only_by_float32_is_one_of_precision() -> None:
     (cause,) = causes("act", "gelu", outcome(change(name="slope", before=0.3, after=0.3)), outcome())
     assert (cause["id"], cause["torch"], cause["keras"]) == ("constant.precision", "float64", "float32")
+
+
+def test_a_constant_in_the_code_of_fewer_digits_is_one_of_precision() -> None:
+    short = change(name="0.79788456", kind="constant", of="", path="", before=0.79788456, after=0.7978845608028654)
+    (cause,) = causes("act", "gelu", outcome(short), outcome())
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("constant.precision", 0.79788456, 0.7978845608028654)
+
+
+def test_attention_is_named_so_by_whatever_class() -> None:
+    window = change(name="sliding_window", owner="GptOssAttention", of="GptOssAttention", before=None, after=3)
+    (cause,) = causes("attn", "GptOssAttention", outcome(), outcome(window), ("attn", "norm"))
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.window", 3, None)
+
+
+def test_how_an_op_is_done_is_named_by_the_op() -> None:
+    padding = change(name="padding", owner="conv2d", kind="operation", of="conv2d", path="m", before="1", after="same")
+    (cause,) = causes("m", "Block", outcome(padding), outcome(), ("m", "m"))
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("conv2d.padding", "1", "same")
+    assert "padding '1' -> 'same' in conv2d" in cause["evidence"]
+    for of, expected in (("conv1d", "conv.padding"), ("conv_transpose3d", "conv_transpose.padding")):
+        (cause,) = causes("m", "Block", outcome(msgspec.structs.replace(padding, of=of)), outcome())
+        assert cause["id"] == expected
 
 
 def test_a_constant_in_the_code_is_told_with_its_line() -> None:

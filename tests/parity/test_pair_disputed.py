@@ -1,6 +1,6 @@
 """Values that both builders compute: when they are the same, whose they are, and what running says of them."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,9 +11,12 @@ from parity.core.arrays import Array
 from parity.pairs import disputed
 from parity.pairs.built import Built, moved
 from parity.pairs.disputed import KEPT, LOADED, Disputed, Found, Sides
+from parity.pairs.pair_causes import name_pair_causes
 from parity.pairs.reproduced import Values
 from parity.pairs.resolve import Resolved
 from parity.pairs.weights.propose import Proposal, propose
+from parity.results import CaseResult, Verdict
+from parity.trace.manifest import Trace
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Module, Rehearsal, Seen, Survey, Weight
 
@@ -217,6 +220,17 @@ def test_of_models_that_are_never_equal_only_a_table_that_matters_is_held_agains
     assert mapping.unfilled == {} and [sentence.endswith(LOADED) for sentence in mapping.assumptions] == [True]
     runs.run = lambda mapping: (survey("keras"), {"(model)": np.arange(4.0) + 1.0 + len(mapping.entries)})
     assert list(runs.resolved(True).unfilled) == ["t0"]
+
+
+@pytest.mark.parametrize("verdict", ["diverged", "match"])
+def test_a_table_left_at_zeros_that_matters_is_a_cause_where_the_models_differ(verdict: Verdict) -> None:
+    how = built(TABLE, OTHER).unlike(ENTRY)
+    assert how
+    result = CaseResult(case="pair/x", verdict=verdict, causes=[{"id": "unknown", "where": "head"}])
+    trace = cast(Trace, None)
+    name_pair_causes(result, Mapping(entries=[ENTRY], unfilled={"ids": how}), trace, trace)
+    found = [(cause["id"], cause["where"]) for cause in result.causes]
+    assert found == [("unknown", "head"), *[("buffer.values", "ids")] * (verdict == "diverged")]
 
 
 # Which variable is a buffer's counterpart.

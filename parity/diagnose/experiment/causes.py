@@ -46,7 +46,12 @@ NAMES: Final = {
 }
 ATTENTION: Final = "attention"  # by whatever class
 KINDS: Final = {"leaky_relu": "relu", "relu6": "relu"}
-IDS: Final = {("max_pool", "pool_mode"): "pool.kind", ("average_pool", "pool_mode"): "pool.kind"}
+IDS: Final = {
+    ("max_pool", "pool_mode"): "pool.kind",
+    ("average_pool", "pool_mode"): "pool.kind",
+    ("reshape", "order"): "reshape.order",
+    ("attention", "window"): "attention.window",
+}
 MOST_TIES: Final = 3  # other explanations that the evidence lists
 ACTIVATIONS: Final = ("activation", "act", "act_fn", "activation_fn", "activation_function", "intermediate_act_fn")
 GELU: Final = "gelu"
@@ -199,7 +204,8 @@ def _id(change: Change, other: Change | None) -> str:
         if named.name in ACTIVATIONS:
             is_form = str(named.before).startswith(GELU) and str(named.after).startswith(GELU)
             return f"{GELU}.form" if is_form else FUNCTION
-        return IDS.get((kind, named.name), f"{kind}.{NAMES.get(named.name, named.name)}")
+        name = NAMES.get(named.name, named.name)
+        return IDS.get((kind, name), f"{kind}.{name}")
     default = next((each for each in (change, other) if each and each.kind == "default"), None)
     if default:
         return f"{_snake(default.owner.rpartition('.')[2])}.{NAMES.get(default.name, default.name)}"
