@@ -74,6 +74,26 @@ def test_an_average_at_the_edge_counts_what_is_in_the_image() -> None:
     assert (pool() < 1.0).any() and (under(pool, knob, "same") == 1.0).all()
 
 
+def test_an_image_can_be_padded_by_other_widths() -> None:
+    def padded() -> torch.Tensor:
+        return functional.pad(X, (1, 1, 1, 1), value=0.5)
+
+    (knob,) = found(padded)
+    assert (knob.of, knob.value) == ("zero_padding", "1")
+    assert torch.equal(under(padded, knob, "(0, 1)"), functional.pad(X, (0, 1, 0, 1), value=0.5))
+    assert torch.equal(under(padded, knob, "(2, 0)"), functional.pad(X, (2, 0, 2, 0), value=0.5))
+    assert found(lambda: functional.pad(X, (1, 1, 1, 1), mode="reflect")) == []
+
+
+def test_only_axes_that_are_padded_get_other_widths() -> None:
+    def causal() -> torch.Tensor:
+        return functional.pad(X, (2, 0, 0, 0))
+
+    (knob,) = found(causal)
+    assert knob.value == "0, (2, 0)"
+    assert torch.equal(under(causal, knob, "0, 1"), functional.pad(X, (1, 1)))
+
+
 def test_all_windows_of_a_kind_are_changed_together() -> None:
     def twice() -> torch.Tensor:
         return functional.conv2d(convolution(), KERNEL.mT[:, :1].repeat(1, 4, 1, 1), stride=2, padding=1)

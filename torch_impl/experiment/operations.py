@@ -39,6 +39,7 @@ ARGUMENTS = {
     MAXIMUM: ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"),
     AVERAGE: ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
 }
+PAD = "pad"  # of nn.functional
 RESHAPES = ("reshape", "view", "flatten", "unflatten")
 TRANSPOSES = ("permute", "transpose", "swapaxes", "movedim", "moveaxis")
 
@@ -84,7 +85,7 @@ class _Mode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: Given | None = None) -> Any:
         name = getattr(func, "__name__", "")
-        if _kind(name) not in ARGUMENTS and name not in (*RESHAPES, *TRANSPOSES):
+        if _kind(name) not in ARGUMENTS and name not in (PAD, *RESHAPES, *TRANSPOSES):
             return func(*args, **(kwargs or {}))
         self._counts[name] += 1
         return self._do(name, self._counts[name], func, args, kwargs or {})
@@ -106,6 +107,8 @@ def _operation(name: str, number: int, args: tuple, kwargs: Given, result: Any) 
         return None
     if _kind(name) in ARGUMENTS:
         return _of_windows(name, number, _given(_kind(name), args, kwargs), result)
+    if name == PAD:
+        return _of_pad(number, args, kwargs)
     if name in RESHAPES:
         others = {order.text: partial(_reordered, order, result.shape) for order in ways.orders(x.shape, result.shape)}
         return Operation(name, number, ORDER, RESHAPE, RESHAPE, others) if others else None
@@ -126,6 +129,17 @@ def _of_windows(name: str, number: int, given: Given, result: torch.Tensor) -> O
         counted = {present: ways.padding(axes), ways.SAME: ways.same(axes)}
         others |= {f"{text}{COUNTED}": partial(_maximum, 0.0, ends) for text, ends in counted.items()}
     return Operation(name, number, PADDING, name.replace(AVERAGE, "average_pool"), present, others)
+
+
+def _of_pad(number: int, args: tuple, kwargs: Given) -> Operation | None:
+    """Return a call that pads with a constant, with other widths before and after."""
+    given = dict(zip(("input", "pad", "mode"), args, strict=False)) | kwargs
+    widths, mode = given["pad"], given.get("mode", "constant")
+    if mode != "constant" or len(widths) % 2:
+        return None
+    present = tuple(zip(widths[-2::-2], widths[::-2], strict=True))
+    others = {text: partial(_padded, ends) for text, ends in ways.widths(present).items()}
+    return Operation(PAD, number, PADDING, "zero_padding", ways.told(present), others)
 
 
 def _axes(kind: str, given: Given, made: Sequence[int]) -> list[Axis]:
@@ -190,6 +204,11 @@ PADDED: Mapping[str, Callable[..., Any]] = {
     MAXIMUM: partial(_maximum, -math.inf),
     AVERAGE: _average,
 }
+
+
+def _padded(margins: Margins, function: Function, args: tuple, kwargs: Given) -> Any:
+    pad = [width for pair in reversed(margins) for width in pair]
+    return function(args[0], pad, *args[2:], **{name: value for name, value in kwargs.items() if name != "pad"})
 
 
 def _reordered(order: Order, shape: Sequence[int], function: Function, args: tuple, kwargs: Given) -> torch.Tensor:

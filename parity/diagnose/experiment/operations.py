@@ -113,6 +113,16 @@ def paddings(axes: Sequence[Axis], is_transposed: bool = False) -> dict[str, Mar
     return {text: margins for text, margins in found.items() if margins != present}
 
 
+def widths(present: Margins) -> dict[str, Margins]:
+    """Return other margins than the present ones, the nearest first, by the text that tells them.
+
+    They differ from them by the same number at the same end of each axis that is padded.
+    """
+    steps = sorted(itertools.product(range(-2, 3), repeat=2), key=lambda step: (abs(sum(step)), abs(step[0])))
+    changed = (tuple((b + x, a + y) if b or a else (b, a) for b, a in present) for x, y in steps if x or y)
+    return {told(margins): margins for margins in changed if all(min(pair) >= 0 for pair in margins)}
+
+
 def padding(axes: Sequence[Axis]) -> Margins:
     """Return how the image is padded."""
     return tuple((axis.before, axis.after) for axis in axes)

@@ -117,11 +117,12 @@ def _answer(question: Question, live: Live) -> Outcome:
         lambda knob: _values(knob, question.settings or [], [*words, *knob.words, *around], live.functions),
         SECONDS,
     )
-    groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
-    groups = [*groups, live.operations()]
-    base = _base(question.given, [knob for group in groups for knob in group])
+    together, operations = list(knobs.joint(named)), live.operations()
+    base = _base(question.given, [*all_knobs, *together, *operations])
     if base is None:
         return Outcome(problem="what is given is not found again")
+    groups = [named, operations] if question.wider else [named, in_code, together, operations]
+    groups = [[*operations, *together, *named]] if base else groups
     found = search.found(*groups, pairs=not (question.wider or base), base=base)
     return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(all_knobs))
 
