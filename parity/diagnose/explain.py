@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from parity.diagnose.formula import (
     NEEDED,
     UNSET,
+    UNUSED,
     Formula,
     Observed,
     Settings,
@@ -90,29 +91,16 @@ def compare(formula: Formula[Observed], reference: Observed, candidate: Observed
     if formula.is_function and bits(reference.seen, left) >= NEEDED:
         # The reference's data could not tell these settings from its own: a ReLU of positive numbers is the identity.
         return Explained(True, (), tried, settings=(theirs.settings, theirs.settings))
-    changes = tuple(_changes(formula, mine, theirs, before))
-    seen = tuple(each for each in changes if _is_seen(formula, each, (reference, mine), (candidate, theirs)))
-    return Explained(False, seen or changes, tried, settings=(mine.settings, theirs.settings))
-
-
-def _is_seen(formula: Formula[Observed], change: Change, *sides: tuple[Observed, Explanation]) -> bool:
-    """Return whether the data of both sides tell the two values of a trait from each other.
-
-    A dropout at rate 0, for example, draws masks by any generator.
-    """
-    for observation, explanation in sides:
-        values = [{**explanation.settings, change.trait: value} for value in (change.reference, change.candidate)]
-        left = [residuals(formula, observation, settings) for settings in values]
-        if all(bits(observation.seen, each) >= NEEDED for each in left):
-            return False
-    return True
+    return Explained(
+        False, tuple(_changes(formula, mine, theirs, before)), tried, settings=(mine.settings, theirs.settings)
+    )
 
 
 def _changes(formula: Formula[Any], mine: Explanation, theirs: Explanation, before: float) -> Iterator[Change]:
     """Yield the traits whose values differ between the two explanations."""
     for trait in formula.traits:
         reference_value, candidate_value = mine.settings[trait.name], theirs.settings[trait.name]
-        if reference_value != candidate_value:
+        if reference_value != candidate_value and UNUSED not in (reference_value, candidate_value):
             yield Change(
                 trait.name,
                 trait.specific_cause(reference_value, candidate_value) or trait.cause,
