@@ -32,7 +32,8 @@ def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, 
     for where in dict.fromkeys(str(cause["where"]) for cause in result.causes if cause["id"] == UNKNOWN):
         tensors = [tensor for tensor, place in places_of if plain(where) in (plain(place), plain(tensor.name))]
         # The place may be around a module whose inputs could not be compared.
-        tensors = tensors or [tensor for tensor, _ in places_of if plain(tensor.name).startswith(f"{plain(where)}.")]
+        if where != MODEL:
+            tensors = tensors or [tensor for tensor, _ in places_of if tensor.name.startswith(f"{plain(where)}.")]
         if tensors:
             found.append(Guilty(where, tensors[0]))
     return found[:MOST]
