@@ -18,6 +18,8 @@ from parity.diagnose.formula import NEEDED, bits_of, is_conclusive
 from parity.diagnose.observation import Seen
 
 DIGITS: Final = 17  # that identify a float64
+ANOTHER: Final = "another"  # a text that is none of those that code compares with
+TEXTS: Final = ("argument", "attribute", "default", "variable", "constant")  # kinds of settings that may be any text
 # Bits to which a likely value has to reproduce the other side where no value does it to those of a match: what is left
 # is then smaller than float32 can see. It is another difference, such as a constant that a framework holds in float32.
 SUBPRECISION: Final = 2.0
@@ -178,9 +180,14 @@ class Search:
         left = self._missed(result)
         tries.trials.append((left, value))
         if self._reproduces(left):
-            tries.found = value
+            tries.found = ANOTHER if self._is_any_word(tries.knob, base) else value
         is_same = result is not None and start is not None and _are_equal(result, start)
         tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
+
+    def _is_any_word(self, knob: Knob, base: tuple[Trial, ...]) -> bool:
+        """Return whether a text that no code knows does it as well: it is enough that it is not the present one."""
+        is_text = isinstance(knob.value, str) and knob.kind in TEXTS
+        return is_text and self._reproduces(self._missed(self._under((*base, (knob, ANOTHER)))))
 
     def _solved(self, knob: Knob, base: tuple[Trial, ...], trials: list[tuple[float, Any]]) -> float | None:
         """Return the number with which the other side is reproduced, by Gauss and Newton's method; None if none is.
