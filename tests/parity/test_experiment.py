@@ -335,6 +335,11 @@ def test_a_setting_that_is_off_may_be_a_number_of_things() -> None:
     assert candidates(None, [False, 0, 0.5, True, 8, 4], [], {}) == [8, 4, 0, 0.5, False, True]
 
 
+def test_of_wavelengths_the_nearest_comes_first() -> None:
+    assert candidates(500_001, [], [], {})[:2] == [500_000, 1_000_000]
+    assert candidates(10_000, [], [], {})[0] == 100_000
+
+
 def test_a_number_may_be_held_in_float32() -> None:
     assert float(np.float32(0.044715)) in candidates(0.044715, [], [], {})
 

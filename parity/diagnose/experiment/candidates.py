@@ -117,7 +117,7 @@ def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
 def _integers(value: int, theirs: Iterable[Any]) -> list[int]:
     numbers = [other for other in theirs if type(other) is int]
     near = [-value, value + 1, value - 1, 0, 1, -1, 2, 3, 2 * value, value // 2]
-    large = LARGE if value >= min(LARGE) / 2 else ()
+    large = sorted(LARGE, key=lambda other: abs(math.log(other / value))) if value >= min(LARGE) / 2 else []
     return [*large, *list(dict.fromkeys(numbers))[:MOST_INTEGERS], *near]
 
 
