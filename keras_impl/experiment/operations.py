@@ -65,7 +65,7 @@ def _doing(changed: ways.Calls) -> Any:
     def do(name: str, number: int, function: Function, args: tuple, kwargs: dict[str, Any]) -> Any:
         way = changed.get((name, number))
         result = function(*args, **kwargs)
-        return way(_given(args, kwargs), result.shape) if way else result
+        return way(_given(args, kwargs), result) if way else result
 
     return _seen(do)
 
@@ -83,11 +83,21 @@ def _operation(name: str, number: int, args: tuple, kwargs: dict[str, Any], resu
     if name == RESHAPE:
         others: dict[str, Any] = {order.text: partial(_reordered, order) for order in ways.orders(before, after)}
         return Operation(name, number, ORDER, RESHAPE, RESHAPE, others) if others else None
-    return Operation(name, number, ORDER, RESHAPE, TRANSPOSE, {RESHAPE: reshape})
+    turned: dict[str, Any] = {order.text: partial(_turned, order) for order in ways.orders(after, after)}
+    return Operation(name, number, ORDER, RESHAPE, TRANSPOSE, {RESHAPE: _reshaped, **turned})
 
 
-def _reordered(order: Order, x: Any, shape: Any) -> Any:
+def _reshaped(x: Any, result: Any) -> Any:
+    return reshape(x, result.shape)
+
+
+def _turned(order: Order, x: Any, result: Any) -> Any:
+    return transpose(result, ways.exchanged(len(result.shape), order.first, order.second))
+
+
+def _reordered(order: Order, x: Any, result: Any) -> Any:
     """Return a reshape in which two axes are exchanged before or after."""
+    shape = result.shape
     turn = ways.exchanged(len(x.shape) if order.is_before else len(shape), order.first, order.second)
     if order.is_before:
         return reshape(transpose(x, turn), shape)

@@ -44,6 +44,7 @@ def test_a_transpose_can_be_a_reshape() -> None:
 
     (knob,) = found(turned)
     assert np.array_equal(under(turned, knob, "reshape"), X.reshape(2, 4, 3))
+    assert np.array_equal(under(turned, knob, "axes 0 and 1 exchanged after it"), X.transpose(2, 0, 1))
 
 
 def test_of_several_calls_one_is_changed() -> None:

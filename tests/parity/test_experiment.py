@@ -284,6 +284,17 @@ def test_a_text_that_only_has_to_be_another_is_told_so() -> None:
     assert search_for(X, lambda: X if module.form == "absolute" else -X) == ("absolute", True)
 
 
+def test_a_number_so_huge_that_a_branch_vanishes_is_no_explanation() -> None:
+    module = SimpleNamespace(epsilon=1e-6)
+    (epsilon,) = knobs.attributes(Owner("", "norm", module), {"epsilon"}, object)
+
+    def search_for(target: np.ndarray, call) -> list:
+        return Search(call, seen(target), lambda knob: [1e-5, 1e30], seconds=60.0).found([epsilon])
+
+    assert search_for(X, lambda: X + X / module.epsilon) == []  # as if the second summand were left out
+    assert search_for(X + X / 1e-5, lambda: X + X / module.epsilon)
+
+
 def test_what_is_given_is_kept_and_not_found() -> None:
     module = Module()
     slope, shift = knob(module, "slope"), knob(module, "shift")

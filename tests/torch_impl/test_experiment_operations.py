@@ -115,11 +115,36 @@ def test_a_reshape_can_leave_another_order() -> None:
     assert torch.equal(under(heads, knob, "axes 1 and 2 exchanged after it"), expected)
 
 
-def test_a_transpose_can_be_a_reshape() -> None:
+def test_a_function_can_be_left_out() -> None:
+    def act() -> torch.Tensor:
+        return functional.relu(X).exp()
+
+    relu, exp = found(act)
+    assert (relu.name, relu.of, relu.value) == ("function", "code", "relu")
+    assert torch.equal(under(act, relu, "left out"), X.exp())
+    assert torch.equal(under(act, exp, "left out"), X.relu())
+
+
+def test_of_a_sum_one_summand_can_be_left_out() -> None:
+    def residual() -> torch.Tensor:
+        return X + 2.0 * X[:1]
+
+    def same_shape() -> torch.Tensor:
+        return X + X.flip(1)
+
+    assert found(residual) == []  # what is broadcast is no summand that can stand alone
+    (knob,) = found(same_shape)
+    assert (knob.name, knob.of, knob.value) == ("sum", "module", "add")
+    assert torch.equal(under(same_shape, knob, "the first alone"), X)
+    assert torch.equal(under(same_shape, knob, "the second alone"), X.flip(1))
+
+
+def test_a_transpose_can_be_a_reshape_or_of_other_axes() -> None:
     def turned() -> torch.Tensor:
         return X.permute(0, 2, 3, 1)
 
     (knob,) = found(turned)
+    assert torch.equal(under(turned, knob, "axes 1 and 2 exchanged after it"), X.permute(0, 3, 2, 1))
     assert torch.equal(under(turned, knob, "reshape"), X.reshape(2, 8, 8, 3))
 
 

@@ -19,9 +19,11 @@ from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.operations import (
     COUNTED,
+    FUNCTION,
     ORDER,
     PADDING,
     RESHAPE,
+    SUM,
     TRANSPOSE,
     Axis,
     Margins,
@@ -39,9 +41,18 @@ ARGUMENTS = {
     MAXIMUM: ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"),
     AVERAGE: ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
 }
+CODE = "code"  # the kind of what stands in no layer
 PAD = "pad"  # of nn.functional
 RESHAPES = ("reshape", "view", "flatten", "unflatten")
 TRANSPOSES = ("permute", "transpose", "swapaxes", "movedim", "moveaxis")
+
+# Functions that keep the shape of what they are given, so that they can be left out.
+FUNCTIONS = (
+    *("relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "softsign", "hardtanh"),
+    *("hardswish", "hardsigmoid", "tanh", "sigmoid", "exp", "log", "sqrt", "square", "abs", "clamp"),
+    *("softmax", "log_softmax", "layer_norm", "group_norm", "rms_norm", "normalize"),
+)
+SUMS = ("add", "sub", "mul")
 
 Function = Callable[..., Any]
 Given = dict[str, Any]  # the arguments of a function by name
@@ -85,7 +96,7 @@ class _Mode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: Given | None = None) -> Any:
         name = getattr(func, "__name__", "")
-        if _kind(name) not in ARGUMENTS and name not in (PAD, *RESHAPES, *TRANSPOSES):
+        if _kind(name) not in ARGUMENTS and name not in (PAD, *RESHAPES, *TRANSPOSES, *FUNCTIONS, *SUMS):
             return func(*args, **(kwargs or {}))
         self._counts[name] += 1
         return self._do(name, self._counts[name], func, args, kwargs or {})
@@ -112,8 +123,27 @@ def _operation(name: str, number: int, args: tuple, kwargs: Given, result: Any) 
     if name in RESHAPES:
         others = {order.text: partial(_reordered, order, result.shape) for order in ways.orders(x.shape, result.shape)}
         return Operation(name, number, ORDER, RESHAPE, RESHAPE, others) if others else None
-    others = {RESHAPE: lambda function, args, kwargs: args[0].reshape(result.shape)}
+    if name in FUNCTIONS:
+        return Operation(name, number, FUNCTION, CODE, name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]})
+    if name in SUMS:
+        both = zip((ways.FIRST, ways.SECOND), range(len(args)), strict=False)
+        whole = {text: partial(_alone, at) for text, at in both if _is_like(args[at], result)}
+        return Operation(name, number, SUM, "module", name, whole) if len(whole) > 1 else None
+    turned = {order.text: partial(_turned, order) for order in ways.orders(result.shape, result.shape)}
+    others = {RESHAPE: lambda function, args, kwargs: args[0].reshape(result.shape), **turned}
     return Operation(name, number, ORDER, RESHAPE, TRANSPOSE, others)
+
+
+def _is_like(value: Any, result: torch.Tensor) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == result.shape
+
+
+def _alone(at: int, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return args[at]
+
+
+def _turned(order: Order, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return function(*args, **kwargs).swapdims(order.first, order.second)
 
 
 def _of_windows(name: str, number: int, given: Given, result: torch.Tensor) -> Operation | None:

@@ -50,6 +50,7 @@ IDS: Final = {
     ("max_pool", "pool_mode"): "pool.kind",
     ("average_pool", "pool_mode"): "pool.kind",
     ("reshape", "order"): "reshape.order",
+    ("module", "sum"): "module.wiring",
     ("attention", "window"): "attention.window",
 }
 MOST_TIES: Final = 3  # other explanations that the evidence lists

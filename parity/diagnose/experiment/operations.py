@@ -15,7 +15,9 @@ from parity.diagnose.experiment.knobs import Knob
 SAME, ODD_FIRST, VALID = "same", "same, the odd one first", "valid"
 RULES: Final = (SAME, ODD_FIRST, VALID)  # that hold for any image
 COUNTED: Final = ", of zeros that count"  # behind the padding of a maximum
-PADDING, ORDER = "padding", "order"  # what can be another
+PADDING, ORDER, FUNCTION, SUM = "padding", "order", "function", "sum"  # what can be another
+LEFT_OUT: Final = "left out"
+FIRST, SECOND = "the first alone", "the second alone"  # of two that are added or multiplied
 RESHAPE, TRANSPOSE = "reshape", "transpose"
 MOST: Final = 16  # paddings that are tried for one op
 

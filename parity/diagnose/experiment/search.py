@@ -18,6 +18,7 @@ from parity.diagnose.formula import NEEDED, bits_of, is_conclusive
 from parity.diagnose.observation import Seen
 
 DIGITS: Final = 17  # that identify a float64
+HUGE: Final = 1e3  # times the present number, or 1
 ANOTHER: Final = "another"  # a text that is none of those that code compares with
 TEXTS: Final = ("argument", "attribute", "default", "variable", "constant")  # kinds of settings that may be any text
 # Bits to which a likely value has to reproduce the other side where no value does it to those of a match: what is left
@@ -178,11 +179,20 @@ class Search:
         tries.turn += 1
         result = self._under((*base, (tries.knob, value)))
         left = self._missed(result)
+        if (self._reproduces(left) or self._is_below_float32(left)) and self._drowns(tries.knob, value, base):
+            left = np.inf
         tries.trials.append((left, value))
         if self._reproduces(left):
             tries.found = ANOTHER if self._is_any_word(tries.knob, base) else value
         is_same = result is not None and start is not None and _are_equal(result, start)
         tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
+
+    def _drowns(self, knob: Knob, value: Any, base: tuple[Trial, ...]) -> bool:
+        """Return whether a number only does it as it is huge: a norm with such an epsilon is as good as left out."""
+        if not (isinstance(knob.value, float) and is_number(value) and value >= HUGE * max(abs(knob.value), 1.0)):
+            return False
+        left = self._missed(self._under((*base, (knob, HUGE * value))))
+        return self._reproduces(left) or self._is_below_float32(left)
 
     def _is_any_word(self, knob: Knob, base: tuple[Trial, ...]) -> bool:
         """Return whether a text that no code knows does it as well: it is enough that it is not the present one."""
