@@ -93,6 +93,10 @@ def _check(junction: Junction) -> None:
 
 def _predict(junction: Junction, function: str, added: str, terms: tuple[str, ...], scale: float) -> dict[str, Array]:
     require(set(terms) <= set(junction.terms), "terms that were recorded before")
+    if added == "position":  # another one than that which is added to both
+        axis = junction.case.model.batch_axis
+        summands = (tensor for term in terms for tensor in junction.tensors(term))
+        require(not any(_is_position(tensor, axis) for tensor in summands), "terms that depend on the sample")
     choices_of_tensors = itertools.product(*map(junction.tensors, terms))
     totals = [FUNCTIONS[function](_sum(tensors)) * scale for tensors in choices_of_tensors]
     if added == "position":
@@ -110,6 +114,11 @@ def _with_position(junction: Junction, total: Array) -> Array:
     if np.abs(position).max(initial=0.0) <= NEAR * np.abs(total).max(initial=0.0):
         raise NotApplicable("nothing is added")
     return np.asarray(total + position)
+
+
+def _is_position(tensor: Array, axis: int) -> bool:
+    """Return whether a tensor is the same in every sample."""
+    return tensor.ndim > axis and bool((tensor == tensor.take([0], axis)).all())
 
 
 def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:

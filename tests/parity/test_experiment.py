@@ -462,6 +462,17 @@ def test_the_kind_of_the_place_names_a_setting_of_the_module_itself() -> None:
     assert cause["id"] == "qwen3_layer_norm.epsilon"
 
 
+def test_numbers_by_which_a_module_was_built_are_settings_to_try() -> None:
+    """As the factors of a rotary embedding, of which the module keeps a table alone."""
+
+    class Config(SimpleNamespace):
+        pass
+
+    scaling = {"factor": 8.0, "type": "llama3", "bands": {"high": 4.0, "length": 32}}
+    module = SimpleNamespace(config=Config(scaling=scaling, size=64, epsilon=1e-6), other=SimpleNamespace(slope=0.5))
+    assert sorted(knobs.configured(Owner("", "attention", module))) == [1e-6, 4.0, 8.0]
+
+
 def test_masks_can_be_inverted_and_left_out_of_the_call() -> None:
     mask = np.array([True, False])
     given = {"x": X, "mask": mask, "scale": None}

@@ -49,6 +49,14 @@ def test_noise_between_modules_is_not_a_position():
     assert causes(X, X + draw(size=SHAPE)) == []
 
 
+def test_another_sum_with_a_position_is_no_position_more():
+    """Where positions are subtracted that torch adds, no other encoding is added."""
+    positions = np.broadcast_to(POSITIONS, SHAPE)
+    earlier = {"words": X, "positions": positions}
+    found = explain.compare(wiring.FORMULA, junction(X + positions, earlier), junction(X - positions, earlier))
+    assert "transformer.position" not in [change.cause for change in found.changes]
+
+
 def test_what_is_made_of_the_same_tensors_is_the_same_whatever_they_hold():
     other = {name: array + 1.0 for name, array in EARLIER.items()}
     theirs = junction(other["embedding"] + other["layer.dropout"], other)

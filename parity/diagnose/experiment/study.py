@@ -106,6 +106,7 @@ def _answer(question: Question, live: Live) -> Outcome:
     all_knobs = [*named, *in_code]
     plain = [_plain(knob.value) for knob in all_knobs]
     settings = [value for value in plain if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
+    settings += dict.fromkeys(value for owner in live.owners() for value in knobs.configured(owner))
     settings += [type(owner.module).__name__.lower() for owner in live.owners()]  # ELU has the function elu
     if question.settings is None:
         return Outcome(settings=settings)
