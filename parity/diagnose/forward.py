@@ -46,4 +46,5 @@ def _between_modules(sides: Sides, tensor: Unequal, module: str) -> Question | N
     modules, key = sides.reference.modules, keys.key(tensor.kind, tensor.name)
     where = (around(module, modules) or MODEL) if tensor.kind == "input" else module
     both = wiring.observe(sides, key, tensor.step or 0, tensor.replica)
-    return Question.of("activation", where, wiring.FORMULA, both, own_key=plain(key))
+    question = Question.of("activation", where, wiring.FORMULA, both, own_key=plain(key))
+    return question._replace(is_later=bool(tensor.step) and tensor._replace(step=0) not in sides.unequal)
