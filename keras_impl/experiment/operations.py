@@ -18,7 +18,8 @@ from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.operations import ORDER, RESHAPE, TRANSPOSE, Operation, Order
 
-NAMES = (RESHAPE, TRANSPOSE)
+CAST = "cast"
+NAMES = (RESHAPE, TRANSPOSE, CAST)
 reshape, transpose = tf.reshape, tf.transpose  # as they are when nothing is put in their place
 
 Function = Callable[..., Any]
@@ -72,19 +73,31 @@ def _doing(changed: ways.Calls) -> Any:
 
 def _given(args: tuple, kwargs: dict[str, Any]) -> Any:
     """Return the tensor that a function is given."""
-    return tf.convert_to_tensor(args[0] if args else kwargs["tensor"] if "tensor" in kwargs else kwargs["a"])
+    return tf.convert_to_tensor(
+        args[0] if args else next(kwargs[name] for name in ("tensor", "a", "x") if name in kwargs)
+    )
 
 
 def _operation(name: str, number: int, args: tuple, kwargs: dict[str, Any], result: Any) -> Operation | None:
     """Return a call with the other ways to do it; None if there are none."""
     if not tf.executing_eagerly():
         return None
+    if name == CAST:
+        return _of_cast(number, _given(args, kwargs).dtype, result.dtype)
     before, after = tuple(_given(args, kwargs).shape), tuple(result.shape)
     if name == RESHAPE:
         others: dict[str, Any] = {order.text: partial(_reordered, order) for order in ways.orders(before, after)}
         return Operation(name, number, ORDER, RESHAPE, RESHAPE, others) if others else None
     turned: dict[str, Any] = {order.text: partial(_turned, order) for order in ways.orders(after, after)}
     return Operation(name, number, ORDER, RESHAPE, TRANSPOSE, {RESHAPE: _reshaped, **turned})
+
+
+def _of_cast(number: int, before: tf.DType, after: tf.DType) -> Operation | None:
+    """Return a cast that rounds, which can be left out; None for one that does not."""
+    if not before.is_floating or not (after.is_integer or (after.is_floating and after.size < before.size)):
+        return None
+    what, kind = (after.name, "precision") if after.is_floating else (ways.FUNCTION, "code")
+    return Operation(CAST, number, what, kind, f"cast to {after.name}", {ways.LEFT_OUT: lambda x, result: x})
 
 
 def _reshaped(x: Any, result: Any) -> Any:

@@ -1,6 +1,7 @@
 """Ops of a Keras call that can be done in another way: other orders of a reshape, a reshape for a transpose."""
 
 import numpy as np
+import pytest
 from keras import ops
 
 from keras_impl.experiment.operations import operations
@@ -59,3 +60,17 @@ def test_of_several_calls_one_is_changed() -> None:
 
 def test_what_is_paused_is_left_out() -> None:
     assert found(lambda: ops.reshape(ops.convert_to_tensor(X), (24,)), is_paused=True) == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "what", "kind"),
+    [("float16", "float16", "precision"), ("bfloat16", "bfloat16", "precision"), ("int32", "function", "code")],
+)
+def test_a_cast_that_rounds_can_be_left_out(dtype: str, what: str, kind: str) -> None:
+    def rounded():
+        return ops.cast(ops.cast(ops.convert_to_tensor(X / 7), dtype), "float64")
+
+    (knob,) = found(rounded)  # the cast back rounds nothing
+    assert (knob.name, knob.of, knob.value) == (what, kind, f"cast to {dtype}")
+    assert np.array_equal(under(rounded, knob, "left out"), X / 7)
+    assert not np.array_equal(rounded(), X / 7)

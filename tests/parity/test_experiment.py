@@ -412,6 +412,14 @@ def test_how_an_op_is_done_is_named_by_the_op() -> None:
         assert cause["id"] == expected
 
 
+def test_a_cast_is_named_by_the_precision_that_it_rounds_to() -> None:
+    cast = change(
+        name="float16", owner="cast", kind="operation", of="precision", before="cast to float16", after="left out"
+    )
+    (cause,) = causes("m", "Block", outcome(), outcome(cast))
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("precision.float16", "left out", "cast to float16")
+
+
 def test_a_constant_in_the_code_is_told_with_its_line() -> None:
     inside = change(
         name="1.702", owner="Act.call", source="act.py:7", kind="constant", of="", path="", before=1.702, after=1.7
