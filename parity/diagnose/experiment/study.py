@@ -115,7 +115,12 @@ def _answer(question: Question, live: Live) -> Outcome:
     search = Search(
         live.replay,
         target,
-        lambda knob: _values(knob, question.settings or [], [*words, *knob.words, *around], live.functions),
+        lambda knob: _values(
+            knob,
+            question.settings or [],
+            [*(word for word in words if word in knob.words), *knob.words, *words, *around],
+            live.functions,
+        ),
         SECONDS,
     )
     together, operations = list(knobs.joint(named)), live.operations()
