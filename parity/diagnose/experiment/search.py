@@ -14,6 +14,7 @@ from parity.core.arrays import Array
 from parity.diagnose.experiment.candidates import is_number
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.newton import added, multiplied, step_towards
+from parity.diagnose.experiment.tries import Tries
 from parity.diagnose.formula import NEEDED, bits_of, is_conclusive
 from parity.diagnose.observation import Seen
 
@@ -29,9 +30,6 @@ SPARE: Final = NEEDED + 4  # bits that a number rounded to fewer digits must lea
 ITERATIONS: Final = 12  # of the search for a number, which doubles the exact digits with each
 STARTS: Final = 3  # candidates from which a number is searched for
 FIRST: Final = 6  # changes that are tried together with all others, the most effective ones
-SOLVED_AFTER: Final = 1  # values of a setting, before a number is searched for
-IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a number is given up
-SOON: Final = 2  # such values, until a setting has to wait for those whose values matter; of texts, three times as many
 SHARE: Final = 0.05  # of the difference that a step must promise to take away; by chance it is far less
 SLOW: Final = 3  # steps that need not halve the difference
 LEAST: Final = 300  # calls in the first part of the search, so that what is found hardly depends on the machine
@@ -55,31 +53,6 @@ class Found(NamedTuple):
     changes: tuple[Trial, ...]
     bits: float
     before: float
-
-
-class _Tries:
-    """The values that are tried for a setting: what each left over, and the one that reproduces the other side."""
-
-    def __init__(self, knob: Knob, values: Sequence[Any]) -> None:
-        self.knob, self.values = knob, values
-        self.trials: list[tuple[float, Any]] = []
-        self.found: Any = None
-        self.turn, self.in_vain = 0, 0
-
-    def is_open(self, is_patient: bool) -> bool:
-        """Return whether to try another value.
-
-        A few values tell about the others of a number; those of a text or a tuple do not.
-        """
-        most = IN_VAIN if is_patient else SOON
-        if not (self.knob.value is None or is_number(self.knob.value)):
-            most = len(self.values) if is_patient else 3 * SOON
-        return self.found is None and self.turn < len(self.values) and self.in_vain < most
-
-    def is_to_solve(self) -> bool:
-        """Return whether to search for a number now, as the likeliest values did not do."""
-        is_late = self.turn == min(SOLVED_AFTER + 1, len(self.values))
-        return is_late and self.in_vain < IN_VAIN and self.found is None and is_number(self.knob.value)
 
 
 class Search:
@@ -135,7 +108,7 @@ class Search:
 
         What comes nearer without reaching it is added to `effective`.
         """
-        tries = [_Tries(knob, self._values(knob)) for knob in knobs]
+        tries = [Tries(knob, self._values(knob)) for knob in knobs]
         start = self._under(base)
         for each in self._in_turn(tries):
             self._try(each, base, start)
@@ -152,7 +125,7 @@ class Search:
             elif left < 0.9 * self._left:
                 effective.append((left, (each.knob, value)))
 
-    def _in_turn(self, tries: Sequence[_Tries]) -> Iterator[_Tries]:
+    def _in_turn(self, tries: Sequence[Tries]) -> Iterator[Tries]:
         """Yield the settings of which to try a value, while there is time.
 
         All settings are tried with their likeliest value first, then all with the next, and so on: the time may not
@@ -173,7 +146,7 @@ class Search:
         """Return whether the part's time has passed, and its least number of calls is made."""
         return time.process_time() > self._end and self._calls >= 0
 
-    def _try(self, tries: _Tries, base: tuple[Trial, ...], start: Array | None) -> None:
+    def _try(self, tries: Tries, base: tuple[Trial, ...], start: Array | None) -> None:
         """Try the next value of a setting."""
         value = tries.values[tries.turn]
         tries.turn += 1
