@@ -13,6 +13,7 @@ from tensorflow.python.ops import math_ops  # through which TensorFlow's own fun
 
 from keras_impl.experiment.behaviour import answered, inputs
 from keras_impl.experiment.later import Later
+from keras_impl.experiment.operations import operations
 from keras_impl.experiment.ops import recorded
 from keras_impl.record import calls, kinds, tree, weights
 from keras_impl.record.calls import Call
@@ -150,6 +151,10 @@ class Live:
         """
         constants = Knob("constants", "tf.cast", "", "float32", "precision", _exact_constants, ("float64",))
         return [*(self._later.settings() if self._is_later else []), constants]
+
+    def operations(self) -> list[Knob]:
+        """Return the ops of the call that can be done in another way."""
+        return operations(self.replay, lambda: calls.innermost() or "", self.is_paused)
 
     def is_paused(self) -> bool:
         """Return whether a layer that returns the same on both sides is being called."""

@@ -157,7 +157,7 @@ def _unknown(answers: list[Answer], first: Divergence | None, names: tuple[str, 
     for ask, answer in answers:
         is_first = first is not None and first.name == ask.where
         explained = answer.same or answer.changes or answer.error
-        if not explained and (answer.known or is_first):
+        if not explained and (is_first or (answer.known and not ask.is_later)):
             unknown.setdefault(ask.kind, []).append(entries.unknown(ask.where, names, answer.tried))
     return unknown
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from parity.diagnose.formula import (
     NEEDED,
     UNSET,
+    UNUSED,
     Formula,
     Observed,
     Settings,
@@ -99,7 +100,7 @@ def _changes(formula: Formula[Any], mine: Explanation, theirs: Explanation, befo
     """Yield the traits whose values differ between the two explanations."""
     for trait in formula.traits:
         reference_value, candidate_value = mine.settings[trait.name], theirs.settings[trait.name]
-        if reference_value != candidate_value:
+        if reference_value != candidate_value and UNUSED not in (reference_value, candidate_value):
             yield Change(
                 trait.name,
                 trait.specific_cause(reference_value, candidate_value) or trait.cause,

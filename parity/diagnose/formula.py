@@ -17,6 +17,7 @@ from parity.diagnose.observation import GRAIN, Observation, Seen
 NEEDED: Final = 20  # bits of evidence, the same threshold as for a match at float32
 EXACT: Final = 53.0  # bits credited to integers that are equal
 UNSET: Final[Any] = object()  # the setting of a trait that has no value to try; no formula is asked with one
+UNUSED: Final = "unused"  # the setting of a trait that makes no difference under those before it
 
 Settings = dict[str, Any]
 Observed = TypeVar("Observed", bound=Observation)

@@ -1,9 +1,11 @@
 """Ask about the forward pass: each module where it first differs, and each tensor that is made between modules."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from parity.core.names import MODEL
 from parity.diagnose import concatenation, wiring
+from parity.diagnose.formula import Formula
 from parity.diagnose.layers import LAYERS, call
 from parity.diagnose.place import around, number, plain
 from parity.diagnose.question import Question
@@ -46,7 +48,8 @@ def _between_modules(sides: Sides, tensor: Unequal, module: str) -> Question | N
     modules, key = sides.reference.modules, keys.key(tensor.kind, tensor.name)
     where = (around(module, modules) or MODEL) if tensor.kind == "input" else module
     step = tensor.step or 0
-    if joined := concatenation.observe(sides, key, step, tensor.replica):
-        return Question.of("activation", where, concatenation.FORMULA, joined, own_key=plain(key))
-    both = wiring.observe(sides, key, step, tensor.replica)
-    return Question.of("activation", where, wiring.FORMULA, both, own_key=plain(key))
+    both: tuple[Any, Any] | None = concatenation.observe(sides, key, step, tensor.replica)
+    formula: Formula[Any] = concatenation.FORMULA if both else wiring.FORMULA
+    both = both or wiring.observe(sides, key, step, tensor.replica)
+    question = Question.of("activation", where, formula, both, own_key=plain(key))
+    return question._replace(is_later=bool(tensor.step) and tensor._replace(step=0) not in sides.unequal)

@@ -26,6 +26,8 @@ class Question(NamedTuple):
             formula needs. Then the question is not asked.
         candidate: the same observation of the candidate.
         own_key: the key of what is explained, where it is not that of `where`.
+        is_later: whether functions between modules make the tensor, and made it alike in the first step: then it may
+            differ only because weights do by then.
     """
 
     kind: str
@@ -34,6 +36,7 @@ class Question(NamedTuple):
     reference: Any
     candidate: Any
     own_key: str = ""
+    is_later: bool = False
 
     @classmethod
     def of(cls, kind: str, where: str, formula: Formula[Any], both: Iterable[Any], own_key: str = "") -> "Question":

@@ -17,7 +17,7 @@ from parity.core.arrays import Array
 from parity.core.precision import dtype
 from parity.diagnose import solve
 from parity.diagnose.formula import UNSET, Formula, NotApplicable, Settings, Trait, choices, require
-from parity.diagnose.layers.activations import FUNCTIONS
+from parity.diagnose.layers import activations
 from parity.diagnose.observation import Seen
 from parity.diagnose.sides import Side, Sides
 
@@ -25,6 +25,7 @@ MOST_TERMS: Final = 2  # tensors in a sum
 PROBES: Final = 64  # elements on which sums are tried
 OPERATIONS: Final = {"sum": np.add, "difference": np.subtract, "product": np.multiply, "quotient": np.divide}
 ORDERED: Final = ("difference", "quotient")  # whose terms cannot be exchanged
+FUNCTIONS: Final = activations.FUNCTIONS | activations.BOUNDED
 NEAR: Final = 2.0**-40  # relative error up to which float64 values count as equal to a sum of two tensors
 
 
@@ -116,6 +117,10 @@ def _predict(
     junction: Junction, function: str, operation: str, added: str, terms: tuple[str, ...], scale: float, rounded: str
 ) -> dict[str, Array]:
     require(set(terms) <= set(junction.terms), "terms that were recorded before")
+    if added == "position":  # another one than that which is added to both
+        axis = junction.case.model.batch_axis
+        summands = (tensor for term in terms for tensor in junction.tensors(term))
+        require(not any(_is_position(tensor, axis) for tensor in summands), "terms that depend on the sample")
     choices_of_tensors = itertools.product(*map(junction.tensors, terms))
     totals = [FUNCTIONS[function](_together(operation, tensors)) * scale for tensors in choices_of_tensors]
     if added == "position":
@@ -134,6 +139,11 @@ def _with_position(junction: Junction, total: Array) -> Array:
     if np.abs(position).max(initial=0.0) <= NEAR * np.abs(total).max(initial=0.0):
         raise NotApplicable("nothing is added")
     return np.asarray(total + position)
+
+
+def _is_position(tensor: Array, axis: int) -> bool:
+    """Return whether a tensor is the same in every sample."""
+    return tensor.ndim > axis and bool((tensor == tensor.take([0], axis)).all())
 
 
 def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:

@@ -6,6 +6,7 @@ the two are no counterparts, or it makes no difference. Docs: docs/pairs.md.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from parity.trace.survey import Survey, Weight
 MOST_RUNS = 6  # disputed entries that are tried one by one
 LOADED = "torch's values were loaded"
 Solve = Callable[[Proposal], Resolved]  # decides the ambiguities of a proposal by running
-Agrees = Callable[[Values], bool]  # whether Keras's model returned what torch's did
+Agrees = Callable[[Values, Values], bool]  # whether two runs of models returned the same
 KEPT = "each side kept its own; to load torch's, say so in [[weights]]"
 
 
@@ -119,11 +120,8 @@ def resolved(proposal: Proposal, found: Found, sides: Sides, torch_values: Value
     """Resolve a proposal, and decide by running what becomes of its disputed entries."""
     loaded = solve(proposal)
     if found.disputed:
-
-        def equal(values: Values) -> bool:
-            return agrees(sides.torch, torch_values, values)
-
-        loaded = _Deciding(proposal, found.disputed, solve, run, equal).decided(loaded)
+        same = partial(agrees, sides.torch)
+        loaded = _Deciding(proposal, found.disputed, solve, run, torch_values, same).decided(loaded)
     told = [*loaded.mapping.assumptions, *found.assumptions]
     return loaded._replace(mapping=replace(loaded.mapping, assumptions=told))
 
@@ -131,21 +129,28 @@ def resolved(proposal: Proposal, found: Found, sides: Sides, torch_values: Value
 class _Deciding:
     """Runs Keras's model with torch's values, and with its own, in what is disputed."""
 
-    def __init__(self, proposal: Proposal, disputed: list[Disputed], solve: Solve, run: Run, agrees: Agrees) -> None:
+    def __init__(
+        self, proposal: Proposal, disputed: list[Disputed], solve: Solve, run: Run, torch: Values, same: Agrees
+    ) -> None:
         self.proposal, self.disputed = proposal, disputed
-        self.solve, self.run, self.agrees = solve, run, agrees
+        self.solve, self.run, self.torch, self.same = solve, run, torch, same
 
     def decided(self, loaded: Resolved) -> Resolved:
         """Return the resolved mapping, given the one with torch's values in all that is disputed (`loaded`)."""
-        if self.agrees(loaded.values):
+        if self.same(self.torch, loaded.values):
             wrong = self._decisive(loaded.mapping)
             harmless = [each for each in self.disputed if each not in wrong]
             return loaded._replace(mapping=_differing(_kept(loaded.mapping, harmless), wrong))
         kept = self.solve(_without(self.proposal, self.disputed))
-        if self.agrees(kept.values):
+        if self.same(self.torch, kept.values):
             return kept._replace(mapping=_kept(kept.mapping, self.disputed))
         own, unfilled = _by_kind(self.disputed)
-        return loaded._replace(mapping=_loaded(_kept(loaded.mapping, own), unfilled))
+        matter = [each for each in unfilled if self._matters(each, loaded)]
+        return loaded._replace(mapping=_loaded(_kept(loaded.mapping, own), unfilled, matter))
+
+    def _matters(self, disputed: Disputed, loaded: Resolved) -> bool:
+        """Return whether Keras's model returns something else with its own values than with torch's."""
+        return not self.same(loaded.values, self.run(_removed(loaded.mapping, [disputed]))[1])
 
     def _decisive(self, mapping: Mapping) -> list[Disputed]:
         """Return those without which Keras's model returns something else."""
@@ -154,13 +159,13 @@ class _Deciding:
         return [each for each in self.disputed if not self._agrees_without(mapping, [each])]
 
     def _agrees_without(self, mapping: Mapping, disputed: Sequence[Disputed]) -> bool:
-        return self.agrees(self.run(_removed(mapping, disputed))[1])
+        return self.same(self.torch, self.run(_removed(mapping, disputed))[1])
 
 
 def _differing(mapping: Mapping, wrong: Sequence[Disputed]) -> Mapping:
     """Return the mapping where these decide whether the models are equal: what Keras computes stays its own."""
     own, unfilled = _by_kind(wrong)
-    return replace(_loaded(_removed(mapping, own), unfilled), unlike=_by_name(own))
+    return replace(_loaded(_removed(mapping, own), unfilled, unfilled), unlike=_by_name(own))
 
 
 def _by_kind(disputed: Sequence[Disputed]) -> tuple[list[Disputed], list[Disputed]]:
@@ -169,10 +174,10 @@ def _by_kind(disputed: Sequence[Disputed]) -> tuple[list[Disputed], list[Dispute
     return own, unfilled
 
 
-def _loaded(mapping: Mapping, unfilled: Sequence[Disputed]) -> Mapping:
+def _loaded(mapping: Mapping, unfilled: Sequence[Disputed], decisive: Sequence[Disputed]) -> Mapping:
     """Return the mapping with what Keras's builder leaves at 0 or 1, which is given torch's values."""
     told = [f"{each.unlike.said}: {LOADED}" for each in unfilled]
-    return replace(mapping, assumptions=[*mapping.assumptions, *told], unfilled=_by_name(unfilled))
+    return replace(mapping, assumptions=[*mapping.assumptions, *told], unfilled=_by_name(decisive))
 
 
 def _by_name(disputed: Iterable[Disputed]) -> dict[str, Unlike]:

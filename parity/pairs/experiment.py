@@ -16,6 +16,7 @@ from parity.diagnose.experiment.description import description
 from parity.diagnose.experiment.questions import Asked, Guilty, guilty
 from parity.diagnose.place import around, plain
 from parity.pairs.file import PairFile
+from parity.pairs.further import further
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
 from parity.trace import experiment, survey
@@ -55,6 +56,10 @@ class Experiment(NamedTuple):
             named = self._searched(asked, {one.where: one for one in unknown})
             for where, found in named.items():
                 examined.result.causes = with_causes(examined.result.causes, where, found)
+            if examined.result.verdict == "diverged" and len(named) == 1:
+                (found,) = named.values()
+                known = {cause["id"] for cause in examined.result.causes}
+                examined.result.causes += further(asked, found, examined.unequal, known, self._answers)
             left = {one.where: one for one in unknown if one.where not in named}
             described = self._described(_asked(asked, left, plain))
             examined.result.causes = with_descriptions(examined.result.causes, described)
@@ -72,6 +77,11 @@ class Experiment(NamedTuple):
         told: dict[str, tuple[Question, Question]] = {}
         for place in (plain, self._around, lambda where: MODEL):
             questions = _asked(asked, {where: one for where, one in unknown.items() if where not in named}, place)
+            questions = {
+                where: both_sides
+                for where, both_sides in questions.items()
+                if not asked.is_behind(unknown[where].first, both_sides[1].module)
+            }
             if place != plain:
                 questions = {where: _wider(both_sides) for where, both_sides in questions.items()}
             named |= self._named({where: new for where, new in questions.items() if _wider(new) != told.get(where)})

@@ -25,6 +25,7 @@ def name_pair_causes(result: CaseResult, mapping: Mapping, reference: Trace, can
     _name_buffers(result, mapping)
     _name_exchange(result, mapping)
     _name_values(result, mapping)
+    _name_unfilled(result, mapping)
     _name_decay(result, reference, candidate)
 
 
@@ -123,6 +124,16 @@ def _name_values(result: CaseResult, mapping: Mapping) -> None:
         result.causes += [
             {"id": VALUES, "where": name, "torch": how.torch, "keras": how.keras, "evidence": evidence}
             for name, how in mapping.unlike.items()
+        ]
+
+
+def _name_unfilled(result: CaseResult, mapping: Mapping) -> None:
+    """Name the tables of torch's that Keras's builder leaves at 0 or 1, where that makes its model another one."""
+    evidence = "torch's values were loaded; if the port loads them later, say so in [[weights]]"
+    if result.verdict == "diverged":
+        result.causes += [
+            {"id": VALUES, "where": name, "torch": how.torch, "keras": how.keras, "evidence": evidence}
+            for name, how in mapping.unfilled.items()
         ]
 
 

@@ -35,32 +35,6 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of one side: which changes in a module make a tensor what the other side has recorded.
-
-    Attributes:
-        module: the side's own path of the module in which to look, "" for the whole model.
-        tensor: the first tensor that differs.
-        innocent: the side's own paths of modules that return the same on both sides: nothing is changed in them.
-        own: the folder of the side's own trace.
-        other: the folder of the other side's trace.
-        settings: the values of the other side's settings; None to be told this side's settings only.
-        wider: whether the module is one around the place, in which only settings that have a name are tried.
-        description: a folder in which to describe what the module does instead, or "".
-        inputs: the folder of the other side's description, if the module is to be given the same inputs, or "".
-    """
-
-    module: str
-    tensor: Tensor
-    innocent: list[str]
-    own: str
-    other: str
-    settings: list[Any] | None = None
-    wider: bool = False
-    description: str = ""
-    inputs: str = ""
-
-
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A setting and the value with which the other side is reproduced.
 
@@ -69,7 +43,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         owner: the class or function that has it.
         source: "file:line", or "".
         kind: argument (of the call), attribute, callable (an attribute that is a function), default, variable,
-            constant, function (the name of one that is called), operator, or precision (of the framework).
+            constant, function (the name of one that is called), operator, precision (of the framework), or operation
+            (how an op of the framework is done).
         path: the path of the module that has it, where it is in a module.
         of: the kind of the module that has it (kinds.py), "" where it is in no module but in the code.
         before: its value.
@@ -84,6 +59,34 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     of: str
     before: Any
     after: Any
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of one side: which changes in a module make a tensor what the other side has recorded.
+
+    Attributes:
+        module: the side's own path of the module in which to look, "" for the whole model.
+        tensor: the first tensor that differs.
+        innocent: the side's own paths of modules that return the same on both sides: nothing is changed in them.
+        own: the folder of the side's own trace.
+        other: the folder of the other side's trace.
+        settings: the values of the other side's settings; None to be told this side's settings only.
+        given: changes that are made throughout; asked for is what has to be changed as well.
+        wider: whether the module is one around the place, in which only settings that have a name are tried.
+        description: a folder in which to describe what the module does instead, or "".
+        inputs: the folder of the other side's description, if the module is to be given the same inputs, or "".
+    """
+
+    module: str
+    tensor: Tensor
+    innocent: list[str]
+    own: str
+    other: str
+    settings: list[Any] | None = None
+    given: list[Change] = []
+    wider: bool = False
+    description: str = ""
+    inputs: str = ""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):

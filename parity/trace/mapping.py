@@ -51,7 +51,7 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     `exchanged`: messages on modules that were mapped by name, but reproduce the output of Keras's model only if they
     are exchanged; by the first torch module of each group.
     `unlike`: by torch's name, values that both builders compute and that differ: each side keeps its own.
-    `unfilled`: values that Keras's builder leaves at 0 or 1, where torch's were loaded.
+    `unfilled`: values that Keras's builder leaves at 0 or 1, where torch's were loaded, if that makes a difference.
     """
 
     entries: list[Entry]

@@ -111,6 +111,21 @@ def test_a_fault_in_the_forward_does_not_hide_one_in_the_optimizer(tmp_path):
     assert [name for name, _ in named(result)] == ["relu.dropped", "weight_decay.value"]
 
 
+@pytest.mark.parametrize(("first", "told"), [(0, True), (1, False)])
+def test_what_is_handed_on_alike_at_first_may_differ_as_weights_do(tmp_path, first, told):
+    """After training went apart, what is made between modules of tensors that are not compared differs as well."""
+
+    def handed_on(seen: Seen, known: dict[str, Array]) -> Array:
+        if (seen.kind, seen.name) != ("input", "linear2") or seen.step is None or seen.step < first:
+            return seen.value
+        noise = np.random.default_rng(0).normal(size=seen.value.shape)
+        return (seen.value * (1 + noise)).astype(seen.value.dtype)
+
+    result = compared(tmp_path, made(handed_on), weight_decay=0.125)
+    assert ("unknown" in dict(named(result))) is told
+    assert "weight_decay.value" in dict(named(result))
+
+
 def test_a_gradient_that_one_side_has_not(tmp_path):
     def dropped(seen: Seen) -> Array | None:
         return None if (seen.kind, seen.name) == ("gradient", "linear1.bias") else seen.value

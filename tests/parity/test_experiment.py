@@ -5,6 +5,7 @@ import math
 import sys
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -41,7 +42,7 @@ class Module:
 
     def call(self, x: np.ndarray) -> np.ndarray:
         y = np.where(x > 0, x, self.slope * x)
-        y = y * 1.702 if self.form == "exact" else np.tanh(y)
+        y = y * 1.702 if self.form == "exact" else {"tanh": np.tanh}[self.form](y)
         y = np.roll(y, self.shift)
         return helper(y) + EPSILON if self.kind is Form.EXACT else y
 
@@ -243,16 +244,67 @@ def test_two_changes_are_found_where_one_does_not_do() -> None:
     }
 
 
-def test_of_a_single_group_only_single_changes_are_tried() -> None:
+def test_without_pairs_only_single_changes_are_tried() -> None:
     module = Module()
     with knob(module, "form").changed("tanh"), knob(module, "shift").changed(3):
         target = module.call(X)
-    assert search(module, target).found(all_knobs(module)) == []
+    assert search(module, target).found(all_knobs(module), pairs=False) == []
 
 
 def test_nothing_is_found_for_what_no_setting_makes() -> None:
     module = Module()
     assert search(module, np.cos(7 * X)).found(all_knobs(module)) == []
+
+
+def test_values_that_matter_are_tried_before_further_ones_that_do_not(monkeypatch) -> None:
+    """In the time for a few calls, a setting is found among many without an effect."""
+    module = SimpleNamespace(window=None, **{f"idle{number}": None for number in range(20)})
+    found = list(knobs.attributes(Owner("", "attention", module), set(vars(module)), object))
+    monkeypatch.setattr(search_module, "LEAST", 65)
+
+    def attend() -> np.ndarray:
+        return X[: module.window]
+
+    target = seen(X[:3])
+    values = [30, 20, 5, 4, 3, 2, 1]
+    (one,) = Search(attend, target, lambda knob: values, seconds=0.0).found(found)
+    assert (one.changes[0][0].name, one.changes[0][1]) == ("window", 3)
+
+
+def test_a_text_that_only_has_to_be_another_is_told_so() -> None:
+    """Which of the words of a class is tried first says nothing, if all but one lead to the same branch."""
+    module = SimpleNamespace(form="rotary")
+    (form,) = knobs.attributes(Owner("", "attention", module), {"form"}, object)
+
+    def search_for(target: np.ndarray, call) -> tuple:
+        (found,) = Search(call, seen(target), lambda knob: ["float32", "absolute"], seconds=60.0).found([form])
+        return found.changes[0][1], found.bits >= 20
+
+    assert search_for(X, lambda: -X if module.form == "rotary" else X) == ("another", True)
+    assert search_for(X, lambda: X if module.form == "absolute" else -X) == ("absolute", True)
+
+
+def test_a_number_so_huge_that_a_branch_vanishes_is_no_explanation() -> None:
+    module = SimpleNamespace(epsilon=1e-6)
+    (epsilon,) = knobs.attributes(Owner("", "norm", module), {"epsilon"}, object)
+
+    def search_for(target: np.ndarray, call) -> list:
+        return Search(call, seen(target), lambda knob: [1e-5, 1e30], seconds=60.0).found([epsilon])
+
+    assert search_for(X, lambda: X + X / module.epsilon) == []  # as if the second summand were left out
+    assert search_for(X + X / 1e-5, lambda: X + X / module.epsilon)
+
+
+def test_what_is_given_is_kept_and_not_found() -> None:
+    module = Module()
+    slope, shift = knob(module, "slope"), knob(module, "shift")
+    with slope.changed(0.3):
+        target = module.call(X)
+    assert search(module, target).found([slope, shift], base=((slope, 0.3),)) == []
+    with slope.changed(0.3), shift.changed(1):
+        target = module.call(X)
+    (found,) = search(module, target).found([shift], pairs=False, base=((slope, 0.3),))
+    assert [(each.name, value) for each, value in found.changes] == [("slope", 0.3), ("shift", 1)]
 
 
 def test_an_approximation_is_no_explanation() -> None:
@@ -289,6 +341,20 @@ def test_candidates_are_given_once_and_the_other_sides_come_first() -> None:
     assert math.inf not in found
 
 
+def test_a_setting_that_is_off_may_be_a_number_of_things() -> None:
+    """As a window that only one side has: what it can be comes before what else the other side holds."""
+    assert candidates(None, [False, 0, 0.5, True, 8, 4], [], {}) == [8, 4, 0, 0.5, False, True]
+
+
+def test_of_wavelengths_the_nearest_comes_first() -> None:
+    assert candidates(500_001, [], [], {})[:2] == [500_000, 1_000_000]
+    assert candidates(10_000, [], [], {})[0] == 100_000
+
+
+def test_a_number_may_be_held_in_float32() -> None:
+    assert float(np.float32(0.044715)) in candidates(0.044715, [], [], {})
+
+
 def change(side_of: str = "", **fields: object) -> Change:
     usual = {"name": "eps", "owner": "LlamaNorm", "source": "", "kind": "attribute", "of": "rms_norm", "path": "norm"}
     return Change(**{**usual, "before": 1e-6, "after": 1e-5, **fields})
@@ -322,6 +388,36 @@ def test_other_explanations_are_listed_as_ties() -> None:
 def test_a_constant_that_differs_only_by_float32_is_one_of_precision() -> None:
     (cause,) = causes("act", "gelu", outcome(change(name="slope", before=0.3, after=0.3)), outcome())
     assert (cause["id"], cause["torch"], cause["keras"]) == ("constant.precision", "float64", "float32")
+
+
+def test_a_constant_in_the_code_of_fewer_digits_is_one_of_precision() -> None:
+    short = change(name="0.79788456", kind="constant", of="", path="", before=0.79788456, after=0.7978845608028654)
+    (cause,) = causes("act", "gelu", outcome(short), outcome())
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("constant.precision", 0.79788456, 0.7978845608028654)
+
+
+def test_attention_is_named_so_by_whatever_class() -> None:
+    window = change(name="sliding_window", owner="GptOssAttention", of="GptOssAttention", before=None, after=3)
+    (cause,) = causes("attn", "GptOssAttention", outcome(), outcome(window), ("attn", "norm"))
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.window", 3, None)
+
+
+def test_how_an_op_is_done_is_named_by_the_op() -> None:
+    padding = change(name="padding", owner="conv2d", kind="operation", of="conv2d", path="m", before="1", after="same")
+    (cause,) = causes("m", "Block", outcome(padding), outcome(), ("m", "m"))
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("conv2d.padding", "1", "same")
+    assert "padding '1' -> 'same' in conv2d" in cause["evidence"]
+    for of, expected in (("conv1d", "conv.padding"), ("conv_transpose3d", "conv_transpose.padding")):
+        (cause,) = causes("m", "Block", outcome(msgspec.structs.replace(padding, of=of)), outcome())
+        assert cause["id"] == expected
+
+
+def test_a_cast_is_named_by_the_precision_that_it_rounds_to() -> None:
+    cast = change(
+        name="float16", owner="cast", kind="operation", of="precision", before="cast to float16", after="left out"
+    )
+    (cause,) = causes("m", "Block", outcome(), outcome(cast))
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("precision.float16", "left out", "cast to float16")
 
 
 def test_a_constant_in_the_code_is_told_with_its_line() -> None:
@@ -372,6 +468,17 @@ def test_the_kind_of_the_place_names_a_setting_of_the_module_itself() -> None:
     assert cause["id"] == "rms_norm.epsilon"
     (cause,) = causes("norm", "rms_norm", outcome(), outcome(keras), ("blocks", "blocks"))
     assert cause["id"] == "qwen3_layer_norm.epsilon"
+
+
+def test_numbers_by_which_a_module_was_built_are_settings_to_try() -> None:
+    """As the factors of a rotary embedding, of which the module keeps a table alone."""
+
+    class Config(SimpleNamespace):
+        pass
+
+    scaling = {"factor": 8.0, "type": "llama3", "bands": {"high": 4.0, "length": 32}}
+    module = SimpleNamespace(config=Config(scaling=scaling, size=64, epsilon=1e-6), other=SimpleNamespace(slope=0.5))
+    assert sorted(knobs.configured(Owner("", "attention", module))) == [1e-6, 4.0, 8.0]
 
 
 def test_masks_can_be_inverted_and_left_out_of_the_call() -> None:

@@ -1,6 +1,6 @@
 """Values that both builders compute: when they are the same, whose they are, and what running says of them."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,9 +11,12 @@ from parity.core.arrays import Array
 from parity.pairs import disputed
 from parity.pairs.built import Built, moved
 from parity.pairs.disputed import KEPT, LOADED, Disputed, Found, Sides
+from parity.pairs.pair_causes import name_pair_causes
 from parity.pairs.reproduced import Values
 from parity.pairs.resolve import Resolved
 from parity.pairs.weights.propose import Proposal, propose
+from parity.results import CaseResult, Verdict
+from parity.trace.manifest import Trace
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Module, Rehearsal, Seen, Survey, Weight
 
@@ -206,8 +209,28 @@ def test_what_is_equal_with_kerass_own_values_is_not_overwritten(unfilled: bool)
 def test_models_that_are_never_equal_keep_what_each_computes() -> None:
     mapping = Runs({"nothing"}).resolved(False, True)
     assert [entry.keras for entry in mapping.entries] == [["k1"]] and not mapping.unlike
-    assert list(mapping.unfilled) == ["t1"]
+    assert mapping.unfilled == {}  # it makes no difference
     assert [sentence.rpartition(": ")[2] for sentence in mapping.assumptions] == [KEPT, LOADED]
+
+
+def test_of_models_that_are_never_equal_only_a_table_that_matters_is_held_against_the_port() -> None:
+    runs = Runs({"nothing"})
+    runs.run = lambda mapping: (survey("keras"), {"(model)": np.arange(4.0) + 1.0})  # whatever it holds
+    mapping = runs.resolved(True)
+    assert mapping.unfilled == {} and [sentence.endswith(LOADED) for sentence in mapping.assumptions] == [True]
+    runs.run = lambda mapping: (survey("keras"), {"(model)": np.arange(4.0) + 1.0 + len(mapping.entries)})
+    assert list(runs.resolved(True).unfilled) == ["t0"]
+
+
+@pytest.mark.parametrize("verdict", ["diverged", "match"])
+def test_a_table_left_at_zeros_that_matters_is_a_cause_where_the_models_differ(verdict: Verdict) -> None:
+    how = built(TABLE, OTHER).unlike(ENTRY)
+    assert how
+    result = CaseResult(case="pair/x", verdict=verdict, causes=[{"id": "unknown", "where": "head"}])
+    trace = cast(Trace, None)
+    name_pair_causes(result, Mapping(entries=[ENTRY], unfilled={"ids": how}), trace, trace)
+    found = [(cause["id"], cause["where"]) for cause in result.causes]
+    assert found == [("unknown", "head"), *[("buffer.values", "ids")] * (verdict == "diverged")]
 
 
 # Which variable is a buffer's counterpart.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from pair_halves import Half, mapped, matching, normal, of, pairs, relu
 
 from parity.core.arrays import Array
@@ -86,6 +87,28 @@ def test_a_layer_with_its_activation_is_no_counterpart_of_one_without() -> None:
             mapped(a__weight="a__weight", b__weight="b__weight"),
         )
         assert pairs(found) == {"b": "b", "(model)": "(model)"}
+
+
+def test_a_layer_of_weights_that_are_left_out_is_no_other_layer() -> None:
+    """torch's `unused` makes what nothing takes; in Keras the head with its activation stands at its place."""
+
+    def model(half: Half) -> Half:
+        x, w = normal(0, 4, 8), normal(1, 8, 8)
+        half.owns("a", weight=(8, 8))
+        half.owns("head", weight=(8, 8))
+        y = half.returns("a", "linear", x @ w, given=(x,))
+        if half.side == "torch":
+            half.owns("unused", weight=(8, 8))
+            half.returns("unused", "linear", y @ normal(2, 8, 8), given=(y,))
+        else:
+            half.facts["head"] = {"activation": "relu"}
+        z = y @ normal(3, 8, 8) + (half.side == "keras")
+        half.ends(relu(half.returns("head", "linear", z if half.side == "torch" else relu(z), given=(y,))))
+        return half
+
+    names = replace(mapped(a__weight="a__weight", head__weight="head__weight"), ignored=["unused.weight"])
+    found = matching(model(Half("torch")), model(Half("keras")), names)
+    assert pairs(found) == {"a": "a", "(model)": "(model)"}
 
 
 def test_a_wrong_activation_of_its_own() -> None:

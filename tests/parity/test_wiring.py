@@ -6,7 +6,7 @@ import pytest
 from parity.config import cases
 from parity.core.precision import dtype
 from parity.diagnose import explain, wiring
-from parity.diagnose.layers.activations import FUNCTIONS
+from parity.diagnose.layers.activations import BOUNDED, FUNCTIONS
 from parity.diagnose.observation import seen
 
 CASE = cases.resolve("transformer/single")
@@ -48,6 +48,14 @@ def test_it_is_named_whichever_side_has_it(reference, candidate, cause):
 
 def test_noise_between_modules_is_not_a_position():
     assert causes(X, X + draw(size=SHAPE)) == []
+
+
+def test_another_sum_with_a_position_is_no_position_more():
+    """Where positions are subtracted that torch adds, no other encoding is added."""
+    positions = np.broadcast_to(POSITIONS, SHAPE)
+    earlier = {"words": X, "positions": positions}
+    found = explain.compare(wiring.FORMULA, junction(X + positions, earlier), junction(X - positions, earlier))
+    assert "transformer.position" not in [change.cause for change in found.changes]
 
 
 def test_what_is_made_of_the_same_tensors_is_the_same_whatever_they_hold():
@@ -150,3 +158,13 @@ def test_how_a_smaller_tensor_fits(smaller, shape, ways):
     views = list(wiring._stretched(array, shape))
     assert len(views) == ways and all(view.shape == shape for view in views)
     assert all(set(view.flat) == set(array.flat) for view in views)
+
+
+def test_a_relu_whose_input_stays_small_may_be_bounded():
+    name, relu, relu6 = "layer.linear", FUNCTIONS["relu"], BOUNDED["relu6"]
+    ours, theirs = {name: EARLIER[name]}, {name: 9.0 * EARLIER[name]}
+    assert np.abs(ours[name]).max() < 6.0 < theirs[name].max()
+    found = explain.compare(wiring.FORMULA, junction(relu(ours[name]), ours), junction(relu6(theirs[name]), theirs))
+    assert found.same and not found.changes
+    found = explain.compare(wiring.FORMULA, junction(relu(theirs[name]), theirs), junction(relu6(theirs[name]), theirs))
+    assert [change.cause for change in found.changes] == ["activation.kind"]

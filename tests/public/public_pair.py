@@ -16,8 +16,8 @@ class PublicPair(NamedTuple):
 
     `verdict`: the right one. `begins`: where the two first differ by that much. `causes`: globs of the ids that are to
     be named ("*": any but unknown). `difference`, `source`: what truly differs, and where it stands. `truth`: how that
-    was established. `wrong`: what is said instead of verdict or place today. A pair whose causes are not named today
-    is no failure of the test, but counts as unnamed in the table.
+    was established. `wrong`: what is said instead of verdict or place today. `unnamed`: why the causes are not named
+    today, which is no failure of the test, but counts as unnamed in the table.
     """
 
     name: str
@@ -28,6 +28,7 @@ class PublicPair(NamedTuple):
     source: str = ""
     truth: str = "source"
     wrong: str = ""
+    unnamed: str = ""
 
     def is_right(self, verdict: str, kind: str) -> bool:
         """Return whether a verdict, and the kind of tensor that it was first seen in, are the truth."""

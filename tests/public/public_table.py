@@ -67,6 +67,7 @@ DECODERS = [
         "in training KerasHub adds a load balancing loss of the router, Hugging Face's model leaves it to its heads",
         "qwen_moe_decoder.py:332",
         "converter: 1e-7; source",
+        unnamed="no formula knows losses that layers add",
     ),
     PublicPair("qwen3_moe", truth="converter: 2e-7"),
     rounded("gemma", "converter: 2e-7"),
@@ -101,6 +102,7 @@ ENCODERS = [
         "Hugging Face's embedding has a padding_idx (3), whose row gets no gradient, KerasHub's has none",
         "configuration_fnet.py, modeling_fnet.py (FNetEmbeddings)",
         "by hand (forward): 1e-7; source",
+        unnamed="the padded row is told by its gradient alone",
     ),
     rounded("roberta", "converter: 5e-10"),
     rounded("xlm_roberta", "converter: 5e-10"),
@@ -116,6 +118,7 @@ ENCODERS = [
         "mixes the positions in batches of more than one",
         "xlnet_content_and_query_embedding.py:102",
         "source; a batch of two equal rows gives something else than one of them in KerasHub",
+        unnamed="which of five equal kernels is which is decided by the models' outcome, which never agrees",
     ),
 ]
 

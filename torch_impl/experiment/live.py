@@ -24,6 +24,7 @@ from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import LATER, Question
 from torch_impl.experiment.behaviour import answered, inputs
 from torch_impl.experiment.later import Later
+from torch_impl.experiment.operations import operations
 from torch_impl.experiment.ops import recorded
 from torch_impl.record import calls, kinds, tree, weights
 from torch_impl.record.calls import Call
@@ -62,6 +63,7 @@ class Live:
         self._built, self._inputs, self._training = built, inputs, training
         self._modules = tree.named(built.model)
         self._later, self._is_later = later, False
+        self._paths = {module: path for path, module in self._modules.items()}
         self._innocent: list[str] = []
         self._paused = 0
         self._arguments: dict[str, Any] = {}
@@ -141,6 +143,10 @@ class Live:
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself: torch has none of its precision."""
         return self._later.settings() if self._is_later else []
+
+    def operations(self) -> list[Knob]:
+        """Return the ops of the call that can be done in another way."""
+        return operations(self.replay, lambda: calls.innermost(self._paths) or "", self.is_paused)
 
     def is_paused(self) -> bool:
         """Return whether a module that returns the same on both sides is being called."""

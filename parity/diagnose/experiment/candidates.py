@@ -6,6 +6,8 @@ import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import numpy as np
+
 # Epsilons, momenta, rates, slopes and scales that the frameworks and well-known models have.
 PUBLISHED: Final = (
     1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-12, 1.001e-5, 1e-4, 1e-2, 0.01, 0.1, 0.2, 0.3, 0.5, 0.9, 0.99,
@@ -77,7 +79,8 @@ def candidates(value: Any, theirs: Iterable[Any], words: Collection[str], functi
     elif isinstance(value, (list, tuple)):
         found = _tuples(value, theirs)
     elif value is None:
-        found = [other for other in theirs if isinstance(other, (bool, int, float))][:MOST_INTEGERS]
+        numbers = (other for other in theirs if isinstance(other, (bool, int, float)))
+        found = sorted(_distinct(value, numbers), key=_not_a_count)[:MOST_INTEGERS]
     else:
         found = functions.values()
     return list(_distinct(value, found))
@@ -103,18 +106,23 @@ def _identity(value: Any) -> Any:
     return type(value).__name__, repr(value)
 
 
+def _not_a_count(value: Any) -> tuple[bool, bool]:
+    """Return a sort key of what a setting that is off may be when it is on: a number of things first."""
+    return type(value) is not int or value <= 0, isinstance(value, bool)
+
+
 def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
     numbers = [float(other) for other in theirs if isinstance(other, (int, float)) and not isinstance(other, bool)]
     derived = [-value, 1 - value, 2 * value, value / 2, value * value]
     derived += [1 / value] if value else []
     derived += [math.sqrt(value)] if value > 0 else []
-    return [None, *numbers, *derived, *PUBLISHED]
+    return [None, *numbers, *derived, *PUBLISHED, float(np.float32(value))]
 
 
 def _integers(value: int, theirs: Iterable[Any]) -> list[int]:
     numbers = [other for other in theirs if type(other) is int]
     near = [-value, value + 1, value - 1, 0, 1, -1, 2, 3, 2 * value, value // 2]
-    large = LARGE if value >= min(LARGE) / 2 else ()
+    large = sorted(LARGE, key=lambda other: abs(math.log(other / value))) if value >= min(LARGE) / 2 else []
     return [*large, *list(dict.fromkeys(numbers))[:MOST_INTEGERS], *near]
 
 

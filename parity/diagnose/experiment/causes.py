@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
@@ -39,9 +40,19 @@ NAMES: Final = {
     "is_causal": "mask",
     "key_padding_mask": "mask",
     "padding_mask": "mask",
+    "sliding_window": "window",
+    "sliding_window_size": "window",
+    "window_size": "window",
 }
+ATTENTION: Final = "attention"  # by whatever class
 KINDS: Final = {"leaky_relu": "relu", "relu6": "relu"}
-IDS: Final = {("max_pool", "pool_mode"): "pool.kind", ("average_pool", "pool_mode"): "pool.kind"}
+IDS: Final = {
+    ("max_pool", "pool_mode"): "pool.kind",
+    ("average_pool", "pool_mode"): "pool.kind",
+    ("reshape", "order"): "reshape.order",
+    ("module", "sum"): "module.wiring",
+    ("attention", "window"): "attention.window",
+}
 MOST_TIES: Final = 3  # other explanations that the evidence lists
 ACTIVATIONS: Final = ("activation", "act", "act_fn", "activation_fn", "activation_function", "intermediate_act_fn")
 GELU: Final = "gelu"
@@ -52,6 +63,7 @@ KNOWN: Final = (
     "argument",
     "attribute",
     "precision",
+    "operation",
     "default",
     "callable",
     "variable",
@@ -121,7 +133,8 @@ def _of_kind(outcome: Outcome, path: str, kind: str) -> Outcome:
     """Return an outcome in which settings of the module itself are those of its kind in torch: kinds have one name."""
 
     def renamed(change: Change) -> Change:
-        return replace(change, of=kind) if path and change.path == path else change
+        is_own = path and change.path == path and change.kind != "operation"
+        return replace(change, of=kind) if is_own else change
 
     found = [replace(each, changes=[renamed(change) for change in each.changes]) for each in outcome.found]
     return replace(outcome, found=found)
@@ -162,7 +175,7 @@ def _entry(where: str, side: str, change: Change, other: Change | None, found: F
     changes += [{"side": _other(side), **_fields(other)}] if other else []
     further = [tie for tie in ties if tie.changes[0] not in (change, other)]
     values = {side: change.before, _other(side): other.before if other else change.after}
-    if _is_rounded(change):
+    if _is_rounded(change) and change.before == change.after:
         values = {side: "float64", _other(side): "float32"}
     return {
         "id": _id(change, other),
@@ -175,7 +188,9 @@ def _entry(where: str, side: str, change: Change, other: Change | None, found: F
 
 def _is_rounded(change: Change) -> bool:
     """Return whether the other side has the same constant, but for what float32 keeps of it."""
-    return change.kind == "attribute" and bool(change.before == change.after)
+    if change.kind not in ("attribute", "constant") or not type(change.before) is type(change.after) is float:
+        return False
+    return bool(np.float32(change.before) == np.float32(change.after))
 
 
 def _id(change: Change, other: Change | None) -> str:
@@ -185,11 +200,13 @@ def _id(change: Change, other: Change | None) -> str:
     named = next((each for each in (change, other) if each and each.of), None)
     if named:
         kind = _snake(named.of)
-        kind = re.sub(r"_?[123]d$", "", KINDS.get(kind, kind))
+        kind = kind if kind == "conv2d" else re.sub(r"_?[123]d$", "", KINDS.get(kind, kind))
+        kind = ATTENTION if kind.endswith(f"_{ATTENTION}") else kind
         if named.name in ACTIVATIONS:
             is_form = str(named.before).startswith(GELU) and str(named.after).startswith(GELU)
             return f"{GELU}.form" if is_form else FUNCTION
-        return IDS.get((kind, named.name), f"{kind}.{NAMES.get(named.name, named.name)}")
+        name = NAMES.get(named.name, named.name)
+        return IDS.get((kind, name), f"{kind}.{name}")
     default = next((each for each in (change, other) if each and each.kind == "default"), None)
     if default:
         return f"{_snake(default.owner.rpartition('.')[2])}.{NAMES.get(default.name, default.name)}"
@@ -211,7 +228,7 @@ def _told(change: Change) -> str:
     """Return a change in words: "LeakyReLU.negative_slope 0.3 -> 0.01", "1.7 -> 1.702 in Act.call"."""
     if change.kind in ("argument", "attribute", "default", "callable"):
         return f"{change.owner}.{change.name} {_shown(change.before)} -> {_shown(change.after)}"
-    name = f"{change.name} " if change.kind == "variable" else ""
+    name = f"{change.name} " if change.kind in ("variable", "operation") else ""
     return f"{name}{_shown(change.before)} -> {_shown(change.after)} in {change.owner}"
 
 

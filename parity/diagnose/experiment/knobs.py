@@ -84,6 +84,26 @@ def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob
             yield Knob(setting, kind.__name__, "", value, what, change, class_words, owner.kind, owner.path)
 
 
+def configured(owner: Owner) -> Iterator[float]:
+    """Yield the numbers with a point in the dicts and configurations that a module holds: it may be built by them."""
+    held = [value for value in vars(owner.module).values() if _is_configuration(value)]
+    seen: set[int] = set()
+    while held:
+        entries = _entries(held.pop())
+        if id(entries) not in seen:
+            seen.add(id(entries))
+            yield from (value for value in entries.values() if isinstance(value, float))
+            held += [value for value in entries.values() if isinstance(value, dict)]
+
+
+def _is_configuration(value: Any) -> bool:
+    return isinstance(value, dict) or "config" in type(value).__name__.lower()
+
+
+def _entries(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else getattr(value, "__dict__", {})
+
+
 def arguments(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
     """Yield the arguments of the call that are settings, and masks, which can be inverted or left out.
 

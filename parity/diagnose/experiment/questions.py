@@ -1,5 +1,6 @@
 """Which modules of a pair are asked for what they do differently, and about which tensor."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -26,16 +27,20 @@ class Guilty(NamedTuple):
 
 def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, str]) -> list[Guilty]:
     """Return the modules whose difference in the first forward pass no formula explains."""
-    places_of = [(tensor, _place(tensor, places)) for tensor in unequal if _is_forward(tensor)]
+    places_of = [(tensor, _place(tensor, places)) for tensor in unequal if is_forward(tensor)]
     found = []
     for where in dict.fromkeys(str(cause["where"]) for cause in result.causes if cause["id"] == UNKNOWN):
         tensors = [tensor for tensor, place in places_of if plain(where) in (plain(place), plain(tensor.name))]
+        # The place may be around a module whose inputs could not be compared.
+        if where != MODEL:
+            tensors = tensors or [tensor for tensor, _ in places_of if tensor.name.startswith(f"{plain(where)}.")]
         if tensors:
             found.append(Guilty(where, tensors[0]))
     return found[:MOST]
 
 
-def _is_forward(tensor: Unequal) -> bool:
+def is_forward(tensor: Unequal) -> bool:
+    """Return whether a tensor belongs to the first forward pass."""
     return tensor.step == 0 and tensor.kind in ("input", "activation")
 
 
@@ -58,6 +63,7 @@ class Asked:
         self._owners = {seen.key: seen.module for seen in torch.outputs}
         self._shapes = {seen.key: seen.shape for seen in torch.outputs}
         self._differ = {plain(tensor.name) for tensor in unequal if tensor.kind == "activation"}
+        self._forward = [tensor for tensor in unequal if is_forward(tensor)]
         self._folders = [str(trace.folder) for trace in traces]
 
     def questions(self, asked: Guilty) -> tuple[Question, Question] | None:
@@ -81,6 +87,15 @@ class Asked:
             Question(module=scope, tensor=torch, innocent=self._innocent("torch"), own=mine, other=theirs),
             Question(module=layer, tensor=keras, innocent=self._innocent("keras"), own=theirs, other=mine),
         )
+
+    def is_behind(self, first: Unequal, keras: str) -> bool:
+        """Return whether a difference may follow from an earlier one that calling a layer of Keras's keeps.
+
+        That is so if the whole model is called, and what stands before in the same part of it differs as well.
+        """
+        part = first.name.partition(".")[0]
+        earlier = itertools.takewhile(lambda tensor: tensor != first, self._forward)
+        return not keras and any(tensor.name.partition(".")[0] == part for tensor in earlier)
 
     def _returned(self, name: str) -> tuple[Tensor, Tensor | None]:
         """Return where both sides find a tensor that a module returns."""

@@ -14,10 +14,14 @@ from parity.core.arrays import Array
 from parity.diagnose.experiment.candidates import is_number
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.newton import added, multiplied, step_towards
+from parity.diagnose.experiment.tries import Tries
 from parity.diagnose.formula import NEEDED, UNSET, bits_of, is_conclusive
 from parity.diagnose.observation import Seen
 
 DIGITS: Final = 17  # that identify a float64
+HUGE: Final = 1e3  # times the present number, or 1
+ANOTHER: Final = "another"  # a text that is none of those that code compares with
+TEXTS: Final = ("argument", "attribute", "default", "variable", "constant")  # kinds of settings that may be any text
 # Bits to which a likely value has to reproduce the other side where no value does it to those of a match: what is left
 # is then smaller than float32 can see. It is another difference, such as a constant that a framework holds in float32.
 SUBPRECISION: Final = 2.0
@@ -26,8 +30,6 @@ SPARE: Final = NEEDED + 4  # bits that a number rounded to fewer digits must lea
 ITERATIONS: Final = 12  # of the search for a number, which doubles the exact digits with each
 STARTS: Final = 3  # candidates from which a number is searched for
 FIRST: Final = 6  # changes that are tried together with all others, the most effective ones
-SOLVED_AFTER: Final = 1  # values of a setting, before a number is searched for
-IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a number is given up
 SHARE: Final = 0.05  # of the difference that a step must promise to take away; by chance it is far less
 SLOW: Final = 3  # steps that need not halve the difference
 LEAST: Final = 300  # calls in the first part of the search, so that what is found hardly depends on the machine
@@ -53,22 +55,6 @@ class Found(NamedTuple):
     before: float
 
 
-class _Tries:
-    """The values that are tried for a setting: what each left over, and the one that reproduces the other side."""
-
-    def __init__(self, knob: Knob, values: Sequence[Any]) -> None:
-        self.knob, self.values = knob, values
-        self.trials: list[tuple[float, Any]] = []
-        self.found: Any = UNSET
-        self.in_vain = 0
-        self.is_open = True
-
-    def is_due(self, turn: int) -> bool:
-        """Return whether to search for a number now, as the likeliest values did not do."""
-        is_late = turn == min(SOLVED_AFTER, len(self.values) - 1)
-        return is_late and self.is_open and self.found is UNSET and is_number(self.knob.value)
-
-
 class Search:
     """A search on one module.
 
@@ -90,22 +76,25 @@ class Search:
         self._longest = LONGEST_CALL + SLOWER * (time.monotonic() - start)
         self.before = bits_of(target, self._left)
 
-    def found(self, *groups: Sequence[Knob], most: int = 2, least: int = LEAST) -> list[Found]:
+    def found(
+        self, *groups: Sequence[Knob], pairs: bool = True, base: tuple[Trial, ...] = (), least: int = LEAST
+    ) -> list[Found]:
         """Return the sets of changes of the smallest size that reproduce the other side, none if there are none.
 
         Args:
             groups: settings, the likeliest first: the second group is tried where none of the first does it, and so on.
-                Where no single one does, two are tried, of which the first is among those that come nearest; of a
-                single group only single ones are tried.
-            most: how many settings are changed at once.
+            pairs: whether two are tried where no single one does, of which the first is among those that come nearest.
+            base: changes that are made as well; if they do it alone, nothing is found.
             least: how many calls are made in the first part, however long they take.
         """
         effective: list[tuple[float, Trial]] = []
+        if base and self._reproduces(self._missed(self._under(base))):
+            return []
         for group in groups:
-            self._begin(least if group is groups[0] and len(groups) > 1 else min(least, FEWER))
-            if found := [self._found(trials) for trials in self._singles(group, (), effective)]:
+            self._begin(least if group is groups[0] and pairs else min(least, FEWER))
+            if found := [self._found(trials) for trials in self._singles(group, base, effective)]:
                 return found
-        if len(groups) == 1 or most == 1:
+        if not pairs:
             return []
         self._begin(min(least, FEWER))
         effective.sort(key=lambda entry: entry[0])
@@ -120,31 +109,38 @@ class Search:
     ) -> Iterator[tuple[Trial, ...]]:
         """Yield, for each setting, the first value with which the other side is reproduced under the base's changes.
 
-        All settings are tried with their likeliest value first, then all with the next, and so on: the time may not
-        suffice for all values. What comes nearer without reaching it is added to `effective`.
+        What comes nearer without reaching it is added to `effective`.
         """
-        tries = [_Tries(knob, self._values(knob)) for knob in knobs]
+        tries = [Tries(knob, self._values(knob)) for knob in knobs]
         start = self._under(base)
-        for turn in range(max((len(each.values) for each in tries), default=0)):
-            for each in tries:
-                if self._is_over():
-                    break
-                if turn < len(each.values):
-                    self._try(each, turn, base, start)
-                if each.is_due(turn):
-                    number = self._solved(each.knob, base, each.trials)
-                    each.found = UNSET if number is None else number
-                if each.found is not UNSET:
-                    each.is_open = False
-                    yield (*base, (each.knob, each.found))
-                    self._end, self._calls = min(self._end, time.process_time() + FURTHER), 0
-            tries = [each for each in tries if each.is_open]
+        for each in self._in_turn(tries):
+            self._try(each, base, start)
+            if each.is_to_solve():
+                number = self._solved(each.knob, base, each.trials)
+                each.found = UNSET if number is None else number
+            if each.found is not UNSET:
+                yield (*base, (each.knob, each.found))
+                self._end, self._calls = min(self._end, time.process_time() + FURTHER), 0
+        tries = [each for each in tries if each.found is UNSET]
         for each in tries:
             left, value = min(each.trials, key=lambda trial: trial[0], default=(np.inf, None))
             if self._is_below_float32(left):
                 yield (*base, (each.knob, value))
             elif left < 0.9 * self._left:
                 effective.append((left, (each.knob, value)))
+
+    def _in_turn(self, tries: Sequence[Tries]) -> Iterator[Tries]:
+        """Yield the settings of which to try a value, while there is time.
+
+        All settings are tried with their likeliest value first, then all with the next, and so on: the time may not
+        suffice for all values. Those whose values do not matter come last.
+        """
+        for is_patient in (False, True):
+            while open_ := [each for each in tries if each.is_open(is_patient)]:
+                for each in open_:
+                    if self._is_over():
+                        return
+                    yield each
 
     def _begin(self, least: int) -> None:
         """Begin a part of the search, in which so many calls are made however long they take."""
@@ -154,17 +150,31 @@ class Search:
         """Return whether the part's time has passed, and its least number of calls is made."""
         return time.process_time() > self._end and self._calls >= 0
 
-    def _try(self, tries: "_Tries", turn: int, base: tuple[Trial, ...], start: Array | None) -> None:
-        """Try the next value of a setting, and give the setting up if values do not matter or are not taken."""
-        value = tries.values[turn]
+    def _try(self, tries: Tries, base: tuple[Trial, ...], start: Array | None) -> None:
+        """Try the next value of a setting."""
+        value = tries.values[tries.turn]
+        tries.turn += 1
         result = self._under((*base, (tries.knob, value)))
         left = self._missed(result)
+        if (self._reproduces(left) or self._is_below_float32(left)) and self._drowns(tries.knob, value, base):
+            left = np.inf
         tries.trials.append((left, value))
         if self._reproduces(left):
-            tries.found = value
+            tries.found = ANOTHER if self._is_any_word(tries.knob, base) else value
         is_same = result is not None and start is not None and _are_equal(result, start)
         tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
-        tries.is_open = tries.in_vain < IN_VAIN or not _is_of_a_scale(tries.knob.value)
+
+    def _drowns(self, knob: Knob, value: Any, base: tuple[Trial, ...]) -> bool:
+        """Return whether a number only does it as it is huge: a norm with such an epsilon is as good as left out."""
+        if not (isinstance(knob.value, float) and is_number(value) and value >= HUGE * max(abs(knob.value), 1.0)):
+            return False
+        left = self._missed(self._under((*base, (knob, HUGE * value))))
+        return self._reproduces(left) or self._is_below_float32(left)
+
+    def _is_any_word(self, knob: Knob, base: tuple[Trial, ...]) -> bool:
+        """Return whether a text that no code knows does it as well: it is enough that it is not the present one."""
+        is_text = isinstance(knob.value, str) and knob.kind in TEXTS
+        return is_text and self._reproduces(self._missed(self._under((*base, (knob, ANOTHER)))))
 
     def _solved(self, knob: Knob, base: tuple[Trial, ...], trials: list[tuple[float, Any]]) -> float | None:
         """Return the number with which the other side is reproduced, by Gauss and Newton's method; None if none is.
@@ -250,11 +260,6 @@ class Search:
         values: Mapping[str, Seen] = {"value": self._target}
         is_match = bits_of(self._target, left) >= needed
         return is_match and is_conclusive(values, {"value": left}, {"value": self._left})
-
-
-def _is_of_a_scale(value: Any) -> bool:
-    """Return whether a few values tell about the others: those of a number do, those of a text or a tuple do not."""
-    return value is None or is_number(value)
 
 
 def _are_equal(one: Array, other: Array) -> bool:

@@ -20,7 +20,7 @@ from parity.diagnose.experiment.knobs import SLICES, Knob, Owner
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence, evidence
 from parity.diagnose.experiment.probes import Responses
-from parity.diagnose.experiment.search import Found, Search
+from parity.diagnose.experiment.search import Found, Search, Trial
 from parity.diagnose.formula import NEEDED
 from parity.runtime.job import ExperimentJob
 from parity.trace import experiment, survey
@@ -66,6 +66,9 @@ class Live(Protocol):
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes."""
 
+    def operations(self) -> list[Knob]:
+        """Return the ops of the call that can be done in another way."""
+
     def is_paused(self) -> bool:
         """Return whether a module that returns the same on both sides is being called."""
 
@@ -106,6 +109,7 @@ def _answer(question: Question, live: Live) -> Outcome:
     all_knobs = [*named, *in_code]
     plain = [_plain(knob.value) for knob in all_knobs]
     settings = [value for value in plain if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
+    settings += dict.fromkeys(value for owner in live.owners() for value in knobs.configured(owner))
     settings += [type(owner.module).__name__.lower() for owner in live.owners()]  # ELU has the function elu
     if question.settings is None:
         return Outcome(settings=settings)
@@ -116,21 +120,49 @@ def _answer(question: Question, live: Live) -> Outcome:
         recorded.other,
         lambda knob: [
             *_switched_off(knob, question.tensor.kind),
-            *_values(knob, question.settings or [], [*words, *knob.words, *around], live.functions),
+            *_values(
+                knob,
+                question.settings or [],
+                [*(word for word in words if word in knob.words), *knob.words, *words, *around],
+                live.functions,
+            ),
         ],
         SECONDS,
     )
-    groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
-    if question.tensor.kind in LATER and search.before >= NEEDED:
+    if question.tensor.kind in LATER:
+        return _later(question, search, named, in_code, settings)
+    together, operations = list(knobs.joint(named)), live.operations()
+    base = _base(question.given, [*all_knobs, *together, *operations])
+    if base is None:
+        return Outcome(problem="what is given is not found again")
+    groups = [named, operations] if question.wider else [named, in_code, together, operations]
+    groups = [[*operations, *together, *named]] if base else groups
+    found = search.found(*groups, pairs=not (question.wider or base), base=base)
+    return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(all_knobs))
+
+
+def _later(
+    question: Question, search: Search, named: Sequence[Knob], in_code: Sequence[Knob], settings: list[Any]
+) -> Outcome:
+    """Answer a question about what comes after the forward pass."""
+    if search.before >= NEEDED:
         return Outcome(settings=settings, problem="this side does what the other does, given what the other was given")
+    groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
-    if question.tensor.kind in LATER:
-        most = 2 if any(knob.owner == SLICES for knob in named) else 1
-        told = [_told(each) for each in search.found(*groups, most=most, least=FEW)]
-        return Outcome(settings=settings, found=told, tried=len(all_knobs))
-    found = [_told(each) for each in search.found(*groups)]
-    return Outcome(settings=settings, found=found, tried=len(all_knobs))
+    found = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
+    return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(named) + len(in_code))
+
+
+def _base(given: Sequence[Change], found: Sequence[Knob]) -> tuple[Trial, ...] | None:
+    """Return the changes that are given, of settings of this process; None if one of them is not there."""
+    base = []
+    for change in given:
+        knob = next((knob for knob in found if _told_of(knob, change.after) == change), None)
+        if knob is None:
+            return None
+        base.append((knob, change.after))
+    return tuple(base)
 
 
 def _describe(question: Question, live: Live) -> None:
@@ -163,7 +195,7 @@ def _in_code(run: Sequence[Executed]) -> Iterator[Knob]:
 def _values(
     knob: Knob, theirs: Sequence[Any], words: Sequence[str], functions: Mapping[str, Callable[..., Any]]
 ) -> Sequence[Any]:
-    if knob.value == knobs.AS_GIVEN or knob.kind == "precision":
+    if knob.value == knobs.AS_GIVEN or knob.kind in ("precision", "operation"):
         return list(knob.words)
     if knob.kind == "function":
         return alternatives(knob.name)
@@ -181,20 +213,22 @@ def _switched_off(knob: Knob, kind: str) -> Sequence[Any]:
 
 
 def _told(found: Found) -> experiment.Found:
-    changes = [
-        Change(
-            name=knob.name,
-            owner=knob.owner,
-            source=knob.source,
-            kind=knob.kind,
-            path=knob.path,
-            of=knob.of,
-            before=_plain(knob.value),
-            after=_plain(value),
-        )
-        for knob, value in found.changes
-    ]
+    changes = [_told_of(knob, value) for knob, value in found.changes]
     return experiment.Found(changes=changes, bits=found.bits, before=found.before)
+
+
+def _told_of(knob: Knob, value: Any) -> Change:
+    """Return a change of a setting as the report has it."""
+    return Change(
+        name=knob.name,
+        owner=knob.owner,
+        source=knob.source,
+        kind=knob.kind,
+        path=knob.path,
+        of=knob.of,
+        before=_plain(knob.value),
+        after=_plain(value),
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -49,6 +49,12 @@ FUNCTIONS: Final[dict[str, Callable[[Array], Array]]] = {
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
     "softplus": lambda x: np.logaddexp(0.0, x),
 }
+# Those that another one looks like as long as its input stays small.
+BOUNDED: Final[dict[str, Callable[[Array], Array]]] = {
+    "relu6": lambda x: np.asarray(np.clip(x, 0.0, 6.0)),
+    "hard_sigmoid": lambda x: np.asarray(np.clip(x / 6.0 + 0.5, 0.0, 1.0)),
+    "hard_silu": lambda x: np.asarray(x * np.clip(x / 6.0 + 0.5, 0.0, 1.0)),
+}
 
 
 def _check(call: Call) -> None:

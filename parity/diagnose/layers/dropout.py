@@ -16,7 +16,7 @@ from parity.config.pair import Pair
 from parity.core import random
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
+from parity.diagnose.formula import UNUSED, Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers.call import Call
 
 SHARED: Final = "the shared generator"
@@ -62,7 +62,7 @@ def _steps(call: Call, settings: Settings) -> tuple[int, ...]:
 
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     x, kept = call.inputs[0], call.output != 0
-    if settings["generator"] == SHARED or not settings["active"]:
+    if settings["generator"] in (SHARED, UNUSED) or not settings["active"]:
         return {"output": x * factors(call, x.shape, settings)}
     if settings["generator"] in _numbered(call, settings):
         return {"output": x * kept * _scale(settings)}
@@ -116,6 +116,9 @@ def _rates(call: Call, settings: Settings) -> Iterator[float]:
 
 
 def _generators(call: Call, settings: Settings) -> Iterator[str]:
+    if not (settings["active"] and settings["rate"]):
+        yield UNUSED
+        return
     yield SHARED
     yield from _numbered(call, settings)
     yield _own(call)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from parity.core.arrays import Array
 from parity.core.names import MODEL
 from parity.pairs.activations.layouts import Channels, channels, order_by_channels
-from parity.pairs.activations.owners import SEPARATORS, ancestors, owned
+from parity.pairs.activations.owners import SEPARATORS, ancestors, left_out, owned
 from parity.pairs.activations.values import SAME, Fit, Order, Shape, Tensor, fit
 from parity.trace.mapping import Mapping
 from parity.trace.survey import Module, Survey
@@ -28,9 +28,10 @@ class ModuleOutput(NamedTuple):
     """A tensor that a module returned.
 
     `number` counts them in the order of execution. `owns` are the numbers of the mapping's entries whose weights the
-    module holds. `fused` says that the module has an activation built in, as Keras's Dense may have. `masks_before`
-    is the number of dropout masks that training has drawn for tensors of this size when the tensor is returned; None
-    where this is not known of both sides alike. `channels` says where the module's tensors have their channels.
+    module holds; if it has weights that the mapping leaves out, a negative number that no other module has. `fused`
+    says that the module has an activation built in, as Keras's Dense may have. `masks_before` is the number of dropout
+    masks that training has drawn for tensors of this size when the tensor is returned; None where this is not known of
+    both sides alike. `channels` says where the module's tensors have their channels.
     """
 
     number: int
@@ -214,7 +215,7 @@ def module_outputs(survey: Survey, values: dict[str, Array], mapping: Mapping, a
     fused = {module.path for module in survey.modules if "activation" in module.facts and _is_plain(module.kind)}
     separator = SEPARATORS[survey.side]
     parents = {ancestor for path in modules for ancestor in ancestors(path, separator)}
-    owners = owned(survey, mapping)
+    owners = left_out(survey, mapping) | owned(survey, mapping)
     seen = [returned for returned in survey.outputs if not is_output(returned.key) and returned.key in values]
     return [
         ModuleOutput(

@@ -29,6 +29,16 @@ def owned(survey: Survey, mapping: Mapping) -> Owned:
     return {path: frozenset(numbers) for path, numbers in whole.items() if path not in partly}
 
 
+def left_out(survey: Survey, mapping: Mapping) -> Owned:
+    """Return a negative number for each module that holds weights which the user leaves out of the comparison.
+
+    It is no layer that has other weights, and none of those has its place.
+    """
+    ignored = set(mapping.ignored)
+    modules = dict.fromkeys(weight.module for weight in survey.weights if weight.name in ignored)
+    return {module: frozenset({-1 - number}) for number, module in enumerate(modules)}
+
+
 def ancestors(path: str, separator: str) -> Iterator[str]:
     """Yield the paths of the modules around a path, the nearest first."""
     while separator in path:

@@ -1,0 +1,117 @@
+"""Other ways to do the ops of a call: other orders of a reshape.
+
+Keras calls TensorFlow's functions by their public names, under which others are put in their place. Where windows lie
+is changed on PyTorch's side, whose ops take any padding.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+
+from keras_impl.instruments import source
+from parity.diagnose.experiment import operations as ways
+from parity.diagnose.experiment.knobs import Knob
+from parity.diagnose.experiment.operations import ORDER, RESHAPE, TRANSPOSE, Operation, Order
+
+CAST = "cast"
+NAMES = (RESHAPE, TRANSPOSE, CAST)
+reshape, transpose = tf.reshape, tf.transpose  # as they are when nothing is put in their place
+
+Function = Callable[..., Any]
+Do = Callable[[str, int, Function, tuple, dict[str, Any]], Any]
+
+
+def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: Callable[[], bool]) -> list[Knob]:
+    """Return the ops of a call that can be done in another way.
+
+    Args:
+        replay: calls the module again.
+        place: returns the path of the innermost module that is being called.
+        is_paused: whether what is running now is to be left out.
+    """
+    found: list[Operation] = []
+
+    def note(name: str, number: int, function: Function, args: tuple, kwargs: dict[str, Any]) -> Any:
+        result = function(*args, **kwargs)
+        if not is_paused() and (operation := _operation(name, number, args, kwargs, result)):
+            found.append(operation._replace(source=source.nearest(), path=place()))
+        return result
+
+    with _seen(note):
+        replay()
+    return list(ways.knobs(found, _doing))
+
+
+@contextmanager
+def _seen(do: Do) -> Iterator[None]:
+    """Let `do` be called in place of each function that can be done in another way."""
+    counts = Counter[str]()
+
+    def called(name: str, function: Function, *args: Any, **kwargs: Any) -> Any:
+        counts[name] += 1
+        return do(name, counts[name], function, args, kwargs)
+
+    with ExitStack() as stack:
+        for name in NAMES:
+            stack.enter_context(mock.patch.object(tf, name, partial(called, name, getattr(tf, name))))
+        yield
+
+
+def _doing(changed: ways.Calls) -> Any:
+    def do(name: str, number: int, function: Function, args: tuple, kwargs: dict[str, Any]) -> Any:
+        way = changed.get((name, number))
+        result = function(*args, **kwargs)
+        return way(_given(args, kwargs), result) if way else result
+
+    return _seen(do)
+
+
+def _given(args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Return the tensor that a function is given."""
+    return tf.convert_to_tensor(
+        args[0] if args else next(kwargs[name] for name in ("tensor", "a", "x") if name in kwargs)
+    )
+
+
+def _operation(name: str, number: int, args: tuple, kwargs: dict[str, Any], result: Any) -> Operation | None:
+    """Return a call with the other ways to do it; None if there are none."""
+    if not tf.executing_eagerly():
+        return None
+    if name == CAST:
+        return _of_cast(number, _given(args, kwargs).dtype, result.dtype)
+    before, after = tuple(_given(args, kwargs).shape), tuple(result.shape)
+    if name == RESHAPE:
+        others: dict[str, Any] = {order.text: partial(_reordered, order) for order in ways.orders(before, after)}
+        return Operation(name, number, ORDER, RESHAPE, RESHAPE, others) if others else None
+    turned: dict[str, Any] = {order.text: partial(_turned, order) for order in ways.orders(after, after)}
+    return Operation(name, number, ORDER, RESHAPE, TRANSPOSE, {RESHAPE: _reshaped, **turned})
+
+
+def _of_cast(number: int, before: tf.DType, after: tf.DType) -> Operation | None:
+    """Return a cast that rounds, which can be left out; None for one that does not."""
+    if not before.is_floating or not (after.is_integer or (after.is_floating and after.size < before.size)):
+        return None
+    what, kind = (after.name, "precision") if after.is_floating else (ways.FUNCTION, "code")
+    return Operation(CAST, number, what, kind, f"cast to {after.name}", {ways.LEFT_OUT: lambda x, result: x})
+
+
+def _reshaped(x: Any, result: Any) -> Any:
+    return reshape(x, result.shape)
+
+
+def _turned(order: Order, x: Any, result: Any) -> Any:
+    return transpose(result, ways.exchanged(len(result.shape), order.first, order.second))
+
+
+def _reordered(order: Order, x: Any, result: Any) -> Any:
+    """Return a reshape in which two axes are exchanged before or after."""
+    shape = result.shape
+    turn = ways.exchanged(len(x.shape) if order.is_before else len(shape), order.first, order.second)
+    if order.is_before:
+        return reshape(transpose(x, turn), shape)
+    return transpose(reshape(x, [shape[axis] for axis in turn]), turn)

@@ -1,0 +1,188 @@
+"""Other ways to do what single ops of a framework do: where windows lie, and in which order numbers are reshaped.
+
+No argument of PyTorch's layers says these: a padding that differs at both ends of an axis, as TensorFlow's "same" does,
+zeros that count in a maximum, a reshape where the other side transposes. So the op is done in the other way, in the
+running process, while its module is called again.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple
+
+from parity.diagnose.experiment.knobs import Knob
+
+SAME, ODD_FIRST, VALID = "same", "same, the odd one first", "valid"
+RULES: Final = (SAME, ODD_FIRST, VALID)  # that hold for any image
+COUNTED: Final = ", of zeros that count"  # behind the padding of a maximum
+PADDING, ORDER, FUNCTION, SUM = "padding", "order", "function", "sum"  # what can be another
+LEFT_OUT: Final = "left out"
+FIRST, SECOND = "the first alone", "the second alone"  # of two that are added or multiplied
+RESHAPE, TRANSPOSE = "reshape", "transpose"
+MOST: Final = 16  # paddings that are tried for one op
+
+Margins = tuple[tuple[int, int], ...]  # for each axis of the image: before and after
+
+
+class Operation(NamedTuple):
+    """A call of a function that can be done in other ways.
+
+    Attributes:
+        name: the function's name.
+        number: the call's number among those of the function.
+        what: what can be another.
+        kind: the kind of layer that does such a thing.
+        before: how it is done.
+        ways: the other ways, by the text that tells them.
+        source: "file:line" of the user's code that calls it.
+        path: the path of the innermost module that is being called.
+    """
+
+    name: str
+    number: int
+    what: str
+    kind: str
+    before: str
+    ways: Mapping[str, Any]
+    source: str = ""
+    path: str = ""
+
+
+Calls = Mapping[tuple[str, int], Any]  # ways, by the names and numbers of calls
+
+
+def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextManager[Any]]) -> Iterator[Knob]:
+    """Yield the change of each call, and that of all windows of one kind to the same rule.
+
+    Args:
+        found: the calls.
+        doing: a context manager within which calls are done in these ways.
+    """
+    for operation in found:
+        yield _knob([operation], tuple(operation.ways), doing)
+    for kind in dict.fromkeys(operation.kind for operation in found if operation.what == PADDING):
+        alike = [operation for operation in found if operation.kind == kind]
+        if len(alike) > 1:
+            yield _knob(alike, RULES, doing)
+
+
+def _knob(
+    alike: Sequence[Operation], texts: tuple[str, ...], doing: Callable[[Calls], AbstractContextManager[Any]]
+) -> Knob:
+    def changed(text: Any) -> AbstractContextManager[Any]:
+        return doing({(each.name, each.number): each.ways[text] for each in alike if text in each.ways})
+
+    first = alike[0]
+    owner = f"{first.name} ({len(alike)} of them)" if len(alike) > 1 else first.name
+    return Knob(first.what, owner, first.source, first.before, "operation", changed, texts, first.kind, first.path)
+
+
+class Axis(NamedTuple):
+    """One axis of an image on which windows are laid.
+
+    Attributes:
+        size: its length.
+        window: the extent of a window, gaps of dilation included.
+        stride: the distance of two windows.
+        before: how much is padded, or cropped by a transposed convolution, before the first element.
+        after: how much behind the last.
+    """
+
+    size: int
+    window: int
+    stride: int
+    before: int
+    after: int
+
+
+def paddings(axes: Sequence[Axis], is_transposed: bool = False) -> dict[str, Margins]:
+    """Return other paddings of an op, the likely ones first, by the text that tells them.
+
+    Args:
+        axes: the axes of the image, in the op that is done.
+        is_transposed: whether the op is a transposed convolution, of which only where it is cropped can be another.
+    """
+    present, widths = padding(axes), range(max(axis.window for axis in axes))
+    totals = [sum(pair) for pair in present]
+    if is_transposed:
+        rules = {SAME: _halves(totals), ODD_FIRST: _exchanged(_halves(totals))}
+        ends = [tuple((before, total - before) for total in totals) for before in widths]
+    else:
+        rules = {SAME: same(axes), ODD_FIRST: _exchanged(same(axes)), VALID: ((0, 0),) * len(axes)}
+        pairs = sorted(itertools.product(widths, repeat=2), key=lambda pair: abs(sum(pair) - totals[0]))
+        ends = [((before, after),) * len(axes) for before, after in pairs]
+    found = rules | {told(margins): margins for margins in ends[:MOST]}
+    return {text: margins for text, margins in found.items() if margins != present}
+
+
+def widths(present: Margins) -> dict[str, Margins]:
+    """Return other margins than the present ones, the nearest first, by the text that tells them.
+
+    They differ from them by the same number at the same end of each axis that is padded.
+    """
+    steps = sorted(itertools.product(range(-2, 3), repeat=2), key=lambda step: (abs(sum(step)), abs(step[0])))
+    changed = (tuple((b + x, a + y) if b or a else (b, a) for b, a in present) for x, y in steps if x or y)
+    return {told(margins): margins for margins in changed if all(min(pair) >= 0 for pair in margins)}
+
+
+def padding(axes: Sequence[Axis]) -> Margins:
+    """Return how the image is padded."""
+    return tuple((axis.before, axis.after) for axis in axes)
+
+
+def told(margins: Margins) -> str:
+    """Return margins in words: "1", or "(0, 1)" for what is before and after, for each axis where axes differ."""
+    texts = [str(before) if before == after else f"({before}, {after})" for before, after in margins]
+    return texts[0] if len(set(texts)) == 1 else ", ".join(texts)
+
+
+def same(axes: Sequence[Axis]) -> Margins:
+    """Return TensorFlow's SAME: as many windows as strides begin in the image; an odd element is behind the last.
+
+    A transposed convolution is cropped as the convolution is padded of which it is the gradient.
+    """
+    windows = [-(-axis.size // axis.stride) for axis in axes]
+    missing = [(n - 1) * axis.stride + axis.window - axis.size for n, axis in zip(windows, axes, strict=True)]
+    return _halves([max(count, 0) for count in missing])
+
+
+def _halves(totals: Sequence[int]) -> Margins:
+    return tuple((max(total, 0) // 2, total - max(total, 0) // 2) for total in totals)
+
+
+def _exchanged(margins: Margins) -> Margins:
+    return tuple((after, before) for before, after in margins)
+
+
+class Order(NamedTuple):
+    """Another order in which a reshape can leave the numbers: two axes are exchanged before it, or after it."""
+
+    is_before: bool
+    first: int
+    second: int
+
+    @property
+    def text(self) -> str:
+        """Return the order in words."""
+        return f"axes {self.first} and {self.second} exchanged {'before' if self.is_before else 'after'} it"
+
+
+def orders(before: Sequence[int], after: Sequence[int]) -> list[Order]:
+    """Return the orders in which a reshape from one shape to another can leave the numbers, but for the plain one."""
+    found = [Order(False, *axes) for axes in _exchanges(after)]
+    if len(before) != len(after):
+        found += [Order(True, *axes) for axes in _exchanges(before)]
+    return found
+
+
+def _exchanges(shape: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of axes that hold more than one number, neighbours first."""
+    pairs = itertools.combinations([axis for axis, size in enumerate(shape) if size > 1], 2)
+    yield from sorted(pairs, key=lambda pair: pair[1] - pair[0])
+
+
+def exchanged(count: int, first: int, second: int) -> list[int]:
+    """Return the order of so many axes, of which two are exchanged."""
+    axes = list(range(count))
+    axes[first], axes[second] = second, first
+    return axes

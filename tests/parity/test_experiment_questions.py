@@ -1,0 +1,104 @@
+"""Which modules of a pair experiments ask, and what they are asked behind a difference that is explained."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from parity.core.names import MODEL
+from parity.diagnose.experiment.questions import Asked, Guilty, guilty
+from parity.pairs.further import further
+from parity.results import CaseResult
+from parity.trace.experiment import Change, Found, Outcome, Question
+from parity.trace.manifest import Trace
+from parity.trace.mapping import Matching
+from parity.trace.survey import Survey
+from parity.verdict.traces import Unequal
+
+TRACE = cast(Trace, SimpleNamespace(folder=Path("trace")))
+
+
+def activation(name: str) -> Unequal:
+    return Unequal(step=0, replica=0, kind="activation", name=name)
+
+
+def asked(*unequal: Unequal) -> Asked:
+    survey = Survey(side="torch", modules=[], weights=[], called=[])
+    return Asked(survey, Matching(matches=[]), unequal, (TRACE, TRACE))
+
+
+def result(*where: str) -> CaseResult:
+    causes = [{"id": "unknown", "where": each} for each in where]
+    return CaseResult(case="pair/x", verdict="diverged", causes=causes)
+
+
+def change(name: str, **fields: Any) -> Change:
+    usual = {"owner": "conv2d", "source": "", "kind": "operation", "path": name, "of": "conv2d"}
+    return Change(**{**usual, "name": "padding", "before": "1", "after": "same", **fields})
+
+
+def test_the_first_tensor_that_differs_at_a_place_is_asked_about() -> None:
+    tensors = [activation("a"), activation("b"), activation("b#1")]
+    assert guilty(result("b"), tensors, {}) == [Guilty("b", tensors[1])]
+
+
+def test_a_place_around_what_differs_is_asked_about_the_first_tensor_within() -> None:
+    """Where what is passed to a module could not be compared, the place is the module around it."""
+    tensors = [activation("decoder.a"), activation("encoder.conv2"), activation("encoder.norm")]
+    assert guilty(result("encoder"), tensors, {}) == [Guilty("encoder", tensors[1])]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "layer", "expected"),
+    [("stages.0", "", True), ("stages.0", "block_1", False), ("text.0", "", False)],
+)
+def test_what_the_whole_model_keeps_from_an_earlier_difference_is_not_asked(
+    earlier: str, layer: str, expected: bool
+) -> None:
+    first = activation("stages.1")
+    assert asked(activation(earlier), first, activation("stages.2")).is_behind(first, layer) is expected
+
+
+class Sides:
+    """Both sides' answers; torch's has to change `besides` as well, for the outputs of these names."""
+
+    def __init__(self, besides: Change, *names: str) -> None:
+        self.besides, self.names, self.given = besides, names, []
+
+    def answer(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, tuple[Outcome, Outcome]]:
+        return {name: (self._torch(name, question), Outcome(settings=[7])) for name, (question, _) in questions.items()}
+
+    def _torch(self, name: str, question: Question) -> Outcome:
+        self.given.append((name, question.settings, question.given))
+        changes = [*question.given, self.besides]
+        found = [Found(changes=changes, bits=28.0, before=0.0)] if question.given and name in self.names else []
+        return Outcome(found=found)
+
+
+def named(first: Change) -> list[dict[str, Any]]:
+    fields = {name: getattr(first, name) for name in first.__struct_fields__}
+    return [{"id": "conv2d.padding", "where": MODEL, "changes": [{"side": "torch", **fields}]}]
+
+
+def test_behind_an_explained_difference_each_output_is_asked_about() -> None:
+    first, besides = change("conv1"), change("up1", of="conv_transpose2d", owner="conv_transpose2d")
+    sides = Sides(besides, f"{MODEL}.image")
+    outputs = [activation("head"), activation(f"{MODEL}.image"), activation(f"{MODEL}.mean")]
+    (cause,) = further(asked(*outputs), named(first), outputs, {"conv2d.padding"}, sides.answer)
+    assert (cause["id"], cause["where"], cause["keras"]) == ("conv_transpose.padding", "up1", "same")
+    names = [f"{MODEL}.image", f"{MODEL}.mean"]
+    assert sides.given == [(name, None, []) for name in names] + [(name, [7], [first]) for name in names]
+
+
+def test_what_is_known_already_is_not_told_again() -> None:
+    sides, output = Sides(change("conv2"), MODEL), [activation(MODEL)]
+    assert further(asked(*output), named(change("conv1")), output, {"conv2d.padding"}, sides.answer) == []
+    (cause,) = further(asked(*output), named(change("conv1")), output, set(), sides.answer)
+    assert cause["where"] == "conv2"
+
+
+def test_a_function_cannot_be_kept_and_nothing_is_asked() -> None:
+    sides, output = Sides(change("conv2"), MODEL), [activation(MODEL)]
+    assert further(asked(*output), named(change("act", kind="callable")), output, set(), sides.answer) == []
+    assert sides.given == []

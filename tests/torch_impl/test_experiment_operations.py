@@ -1,0 +1,157 @@
+"""Ops of a torch call that can be done in another way: each way computes what TensorFlow's would."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional
+
+from parity.diagnose.experiment.knobs import Knob
+from torch_impl.experiment.operations import operations
+
+X = torch.linspace(-2.0, 3.0, 2 * 3 * 8 * 8, dtype=torch.float64).reshape(2, 3, 8, 8).sin()
+KERNEL = torch.linspace(-1.0, 1.0, 4 * 3 * 3 * 3, dtype=torch.float64).reshape(4, 3, 3, 3)
+BIAS = torch.arange(4.0, dtype=torch.float64)
+
+Call = Callable[[], torch.Tensor]
+
+
+def found(call: Call, is_paused: bool = False) -> list[Knob]:
+    return operations(call, lambda: "place", lambda: is_paused)
+
+
+def under(call: Call, knob: Knob, text: str) -> torch.Tensor:
+    with knob.changed(text):
+        return call()
+
+
+def convolution() -> torch.Tensor:
+    return functional.conv2d(X, KERNEL, BIAS, stride=2, padding=1)
+
+
+def transposed() -> torch.Tensor:
+    return functional.conv_transpose2d(X[:, :, :4, :4].repeat(1, 2, 1, 1)[:, :4], KERNEL, BIAS[:3], 2, 1, 1)
+
+
+def test_same_pads_what_is_odd_at_the_end() -> None:
+    (knob,) = found(convolution)
+    assert (knob.name, knob.of, knob.value, knob.path) == ("padding", "conv2d", "1", "place")
+    at_end = functional.conv2d(functional.pad(X, (0, 1, 0, 1)), KERNEL, BIAS, stride=2)
+    assert torch.equal(under(convolution, knob, "same"), at_end)
+    assert torch.equal(under(convolution, knob, "(0, 1)"), at_end)
+    at_start = functional.conv2d(functional.pad(X, (1, 0, 1, 0)), KERNEL, BIAS, stride=2)
+    assert torch.equal(under(convolution, knob, "same, the odd one first"), at_start)
+    assert torch.equal(under(convolution, knob, "valid"), functional.conv2d(X, KERNEL, BIAS, stride=2))
+    assert not torch.equal(convolution(), at_end)  # put back
+
+
+def test_a_transposed_convolution_is_cropped_elsewhere_bias_included() -> None:
+    (knob,) = found(transposed)
+    x = X[:, :, :4, :4].repeat(1, 2, 1, 1)[:, :4]
+    whole = functional.conv_transpose2d(x, KERNEL, BIAS[:3], stride=2)
+    assert torch.allclose(under(transposed, knob, "same"), whole[..., :8, :8])
+    assert knob.value == "(1, 0)"
+    assert torch.allclose(transposed(), whole[..., 1:, 1:])
+
+
+def test_zeros_can_count_in_a_maximum() -> None:
+    def pool() -> torch.Tensor:
+        return functional.max_pool2d(X - 2.0, 3, 2, 1)
+
+    (knob,) = found(pool)
+    assert torch.equal(
+        under(pool, knob, "1, of zeros that count"), functional.max_pool2d(functional.pad(X - 2.0, [1] * 4), 3, 2)
+    )
+    assert (under(pool, knob, "same") < 0).all()
+
+
+def test_an_average_at_the_edge_counts_what_is_in_the_image() -> None:
+    def pool() -> torch.Tensor:
+        return functional.avg_pool1d(torch.ones(1, 1, 8, dtype=torch.float64), 3, 2, 1)
+
+    (knob,) = found(pool)
+    assert knob.of == "average_pool1d"
+    assert (pool() < 1.0).any() and (under(pool, knob, "same") == 1.0).all()
+
+
+def test_an_image_can_be_padded_by_other_widths() -> None:
+    def padded() -> torch.Tensor:
+        return functional.pad(X, (1, 1, 1, 1), value=0.5)
+
+    (knob,) = found(padded)
+    assert (knob.of, knob.value) == ("zero_padding", "1")
+    assert torch.equal(under(padded, knob, "(0, 1)"), functional.pad(X, (0, 1, 0, 1), value=0.5))
+    assert torch.equal(under(padded, knob, "(2, 0)"), functional.pad(X, (2, 0, 2, 0), value=0.5))
+    assert found(lambda: functional.pad(X, (1, 1, 1, 1), mode="reflect")) == []
+
+
+def test_only_axes_that_are_padded_get_other_widths() -> None:
+    def causal() -> torch.Tensor:
+        return functional.pad(X, (2, 0, 0, 0))
+
+    (knob,) = found(causal)
+    assert knob.value == "0, (2, 0)"
+    assert torch.equal(under(causal, knob, "0, 1"), functional.pad(X, (1, 1)))
+
+
+def test_all_windows_of_a_kind_are_changed_together() -> None:
+    def twice() -> torch.Tensor:
+        return functional.conv2d(convolution(), KERNEL.mT[:, :1].repeat(1, 4, 1, 1), stride=2, padding=1)
+
+    *single, all_ = found(twice)
+    assert len(single) == 2 and all_.owner == "conv2d (2 of them)"
+    with single[0].changed("same"), single[1].changed("same"):
+        each = twice()
+    assert torch.equal(under(twice, all_, "same"), each)
+    assert not torch.equal(under(twice, single[0], "same"), each)
+
+
+def test_a_reshape_can_leave_another_order() -> None:
+    def heads() -> torch.Tensor:
+        return X.flatten(2).reshape(2, 3, 4, 16)
+
+    _, knob = found(heads)
+    expected = X.flatten(2).reshape(2, 4, 3, 16).transpose(1, 2)
+    assert torch.equal(under(heads, knob, "axes 1 and 2 exchanged after it"), expected)
+
+
+def test_a_function_can_be_left_out() -> None:
+    def act() -> torch.Tensor:
+        return functional.relu(X).exp()
+
+    relu, exp = found(act)
+    assert (relu.name, relu.of, relu.value) == ("function", "code", "relu")
+    assert torch.equal(under(act, relu, "left out"), X.exp())
+    assert torch.equal(under(act, exp, "left out"), X.relu())
+
+
+def test_of_a_sum_one_summand_can_be_left_out() -> None:
+    def residual() -> torch.Tensor:
+        return X + 2.0 * X[:1]
+
+    def same_shape() -> torch.Tensor:
+        return X + X.flip(1)
+
+    assert found(residual) == []  # what is broadcast is no summand that can stand alone
+    (knob,) = found(same_shape)
+    assert (knob.name, knob.of, knob.value) == ("sum", "module", "add")
+    assert torch.equal(under(same_shape, knob, "the first alone"), X)
+    assert torch.equal(under(same_shape, knob, "the second alone"), X.flip(1))
+
+
+def test_a_transpose_can_be_a_reshape_or_of_other_axes() -> None:
+    def turned() -> torch.Tensor:
+        return X.permute(0, 2, 3, 1)
+
+    (knob,) = found(turned)
+    assert torch.equal(under(turned, knob, "axes 1 and 2 exchanged after it"), X.permute(0, 3, 2, 1))
+    assert torch.equal(under(turned, knob, "reshape"), X.reshape(2, 8, 8, 3))
+
+
+@pytest.mark.parametrize("call", [lambda: functional.conv2d(X, KERNEL, padding="same"), lambda: X[0, 0].sin()])
+def test_what_has_no_other_way_is_left(call: Call) -> None:
+    assert found(call) == []
+
+
+def test_what_is_paused_is_left_out() -> None:
+    assert found(convolution, is_paused=True) == []

@@ -1,0 +1,249 @@
+"""Other ways to do the ops of a call: paddings that no argument of PyTorch says, and other orders of a reshape.
+
+A TorchFunctionMode sees the functions as the module's code and nn.functional call them, and calls others in place of
+them.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from parity.diagnose.experiment import operations as ways
+from parity.diagnose.experiment.knobs import Knob
+from parity.diagnose.experiment.operations import (
+    COUNTED,
+    FUNCTION,
+    ORDER,
+    PADDING,
+    RESHAPE,
+    SUM,
+    TRANSPOSE,
+    Axis,
+    Margins,
+    Operation,
+    Order,
+)
+from torch_impl.instruments import source
+from torch_impl.record import calls
+
+CONV, TRANSPOSED, MAXIMUM, AVERAGE = "conv", "conv_transpose", "max_pool", "avg_pool"
+# The arguments of the functions that lay windows; the number of axes follows in their names.
+ARGUMENTS = {
+    CONV: ("input", "weight", "bias", "stride", "padding", "dilation", "groups"),
+    TRANSPOSED: ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation"),
+    MAXIMUM: ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"),
+    AVERAGE: ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
+}
+CODE = "code"  # the kind of what stands in no layer
+PAD = "pad"  # of nn.functional
+RESHAPES = ("reshape", "view", "flatten", "unflatten")
+TRANSPOSES = ("permute", "transpose", "swapaxes", "movedim", "moveaxis")
+
+# Functions that keep the shape of what they are given, so that they can be left out.
+FUNCTIONS = (
+    *("relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "softsign", "hardtanh"),
+    *("hardswish", "hardsigmoid", "tanh", "sigmoid", "exp", "log", "sqrt", "square", "abs", "clamp"),
+    *("softmax", "log_softmax", "layer_norm", "group_norm", "rms_norm", "normalize"),
+)
+SUMS = ("add", "sub", "mul")
+
+Function = Callable[..., Any]
+Given = dict[str, Any]  # the arguments of a function by name
+
+
+def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: Callable[[], bool]) -> list[Knob]:
+    """Return the ops of a call that can be done in another way.
+
+    Args:
+        replay: calls the module again.
+        place: returns the path of the innermost module that is being called.
+        is_paused: whether what is running now is to be left out.
+    """
+    found: list[Operation] = []
+
+    def note(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
+        result = function(*args, **kwargs)
+        if not is_paused() and (operation := _operation(name, number, args, kwargs, result)):
+            found.append(operation._replace(source=source.nearest(), path=place()))
+        return result
+
+    with calls.tracked(), _Mode(note):
+        replay()
+    return list(ways.knobs(found, _doing))
+
+
+def _doing(changed: ways.Calls) -> "_Mode":
+    def do(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
+        way = changed.get((name, number))
+        return way(function, args, kwargs) if way else function(*args, **kwargs)
+
+    return _Mode(do)
+
+
+class _Mode(TorchFunctionMode):
+    """Does `do` in place of each function that can be done in another way."""
+
+    def __init__(self, do: Callable[[str, int, Function, tuple, Given], Any]) -> None:
+        super().__init__()
+        self._do, self._counts = do, Counter[str]()
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: Given | None = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if _kind(name) not in ARGUMENTS and name not in (PAD, *RESHAPES, *TRANSPOSES, *FUNCTIONS, *SUMS):
+            return func(*args, **(kwargs or {}))
+        self._counts[name] += 1
+        return self._do(name, self._counts[name], func, args, kwargs or {})
+
+
+def _kind(name: str) -> str:
+    """Return the kind of a function that lays windows, without the number of its axes."""
+    return re.sub(r"[123]d$", "", name)
+
+
+def _given(kind: str, args: tuple, kwargs: Given) -> Given:
+    return dict(zip(ARGUMENTS[kind], args, strict=False)) | kwargs
+
+
+def _operation(name: str, number: int, args: tuple, kwargs: Given, result: Any) -> Operation | None:
+    """Return a call with the other ways to do it; None if there are none."""
+    x = args[0] if args else None
+    if not isinstance(x, torch.Tensor) or not isinstance(result, torch.Tensor):
+        return None
+    if _kind(name) in ARGUMENTS:
+        return _of_windows(name, number, _given(_kind(name), args, kwargs), result)
+    if name == PAD:
+        return _of_pad(number, args, kwargs)
+    if name in RESHAPES:
+        others = {order.text: partial(_reordered, order, result.shape) for order in ways.orders(x.shape, result.shape)}
+        return Operation(name, number, ORDER, RESHAPE, RESHAPE, others) if others else None
+    if name in FUNCTIONS:
+        return Operation(name, number, FUNCTION, CODE, name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]})
+    if name in SUMS:
+        both = zip((ways.FIRST, ways.SECOND), range(len(args)), strict=False)
+        whole = {text: partial(_alone, at) for text, at in both if _is_like(args[at], result)}
+        return Operation(name, number, SUM, "module", name, whole) if len(whole) > 1 else None
+    turned = {order.text: partial(_turned, order) for order in ways.orders(result.shape, result.shape)}
+    others = {RESHAPE: lambda function, args, kwargs: args[0].reshape(result.shape), **turned}
+    return Operation(name, number, ORDER, RESHAPE, TRANSPOSE, others)
+
+
+def _is_like(value: Any, result: torch.Tensor) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == result.shape
+
+
+def _alone(at: int, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return args[at]
+
+
+def _turned(order: Order, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return function(*args, **kwargs).swapdims(order.first, order.second)
+
+
+def _of_windows(name: str, number: int, given: Given, result: torch.Tensor) -> Operation | None:
+    """Return a call that lays windows, with the other paddings; None for one sample, and for a padding by a word."""
+    kind, count = _kind(name), int(name[-2])
+    if given["input"].ndim != count + 2 or isinstance(given.get("padding"), str):
+        return None
+    axes = _axes(kind, given, result.shape[2:])
+    present = ways.told(ways.padding(axes))
+    margins = ways.paddings(axes, kind == TRANSPOSED)
+    others = {text: partial(PADDED[kind], ends) for text, ends in margins.items()}
+    if kind == MAXIMUM:
+        counted = {present: ways.padding(axes), ways.SAME: ways.same(axes)}
+        others |= {f"{text}{COUNTED}": partial(_maximum, 0.0, ends) for text, ends in counted.items()}
+    return Operation(name, number, PADDING, name.replace(AVERAGE, "average_pool"), present, others)
+
+
+def _of_pad(number: int, args: tuple, kwargs: Given) -> Operation | None:
+    """Return a call that pads with a constant, with other widths before and after."""
+    given = dict(zip(("input", "pad", "mode"), args, strict=False)) | kwargs
+    widths, mode = given["pad"], given.get("mode", "constant")
+    if mode != "constant" or len(widths) % 2:
+        return None
+    present = tuple(zip(widths[-2::-2], widths[::-2], strict=True))
+    others = {text: partial(_padded, ends) for text, ends in ways.widths(present).items()}
+    return Operation(PAD, number, PADDING, "zero_padding", ways.told(present), others)
+
+
+def _axes(kind: str, given: Given, made: Sequence[int]) -> list[Axis]:
+    """Return the axes of the image, of which `made` are the sizes of the result, with the windows on them."""
+    count, weight = len(made), given.get("weight")
+    kernel = _each(given["kernel_size"], count) if weight is None else tuple(weight.shape[2:])
+    stride = _each(given.get("stride") or (kernel if weight is None else 1), count)
+    dilation, padding = (_each(given.get(name, usual), count) for name, usual in (("dilation", 1), ("padding", 0)))
+    numbers = zip(given["input"].shape[2:], made, kernel, stride, dilation, padding, strict=True)
+    return [_axis(kind == TRANSPOSED, *each) for each in numbers]
+
+
+def _each(value: Any, count: int) -> tuple[int, ...]:
+    return tuple(value) * (count // len(value)) if isinstance(value, Sequence) else (value,) * count
+
+
+def _axis(is_transposed: bool, size: int, made: int, kernel: int, stride: int, dilation: int, before: int) -> Axis:
+    window = (kernel - 1) * dilation + 1
+    if is_transposed:
+        return Axis(size, window, stride, before, (size - 1) * stride + window - before - made)
+    after = max((made - 1) * stride + window - size - before, before)  # more than before if sizes are rounded up
+    return Axis(size, window, stride, before, after)
+
+
+def _with_margins(x: torch.Tensor, margins: Margins, fill: float = 0.0) -> torch.Tensor:
+    """Return an image with these margins, which negative ones take away."""
+    return functional.pad(x, [width for pair in reversed(margins) for width in pair], value=fill)
+
+
+def _convolution(margins: Margins, function: Function, args: tuple, kwargs: Given) -> Any:
+    given = _given(CONV, args, kwargs)
+    x = _with_margins(given.pop("input"), margins)
+    return function(x, **given | {"padding": 0})
+
+
+def _transposed(margins: Margins, function: Function, args: tuple, kwargs: Given) -> Any:
+    given = _given(TRANSPOSED, args, kwargs)
+    bias = given.pop("bias", None)
+    whole = function(given.pop("input"), **given | {"padding": 0, "output_padding": 0})
+    result = _with_margins(whole, tuple((-before, -after) for before, after in margins))
+    return result if bias is None else result + bias.reshape(-1, *[1] * len(margins))
+
+
+def _maximum(fill: float, margins: Margins, function: Function, args: tuple, kwargs: Given) -> Any:
+    given = _given(MAXIMUM, args, kwargs)
+    x = _with_margins(given.pop("input"), margins, fill)
+    return function(x, **given | {"padding": 0, "ceil_mode": False})
+
+
+def _average(margins: Margins, function: Function, args: tuple, kwargs: Given) -> Any:
+    """Return the averages over what of the image is in each window, which is what TensorFlow's are."""
+    given = _given(AVERAGE, args, kwargs) | {"padding": 0, "ceil_mode": False}
+    x = given.pop("input")
+    images = [_with_margins(each, margins) for each in (x, torch.ones_like(x))]
+    sums, counts = (function(image, **given) for image in images)
+    return sums / counts
+
+
+PADDED: Mapping[str, Callable[..., Any]] = {
+    CONV: _convolution,
+    TRANSPOSED: _transposed,
+    MAXIMUM: partial(_maximum, -math.inf),
+    AVERAGE: _average,
+}
+
+
+def _padded(margins: Margins, function: Function, args: tuple, kwargs: Given) -> Any:
+    pad = [width for pair in reversed(margins) for width in pair]
+    return function(args[0], pad, *args[2:], **{name: value for name, value in kwargs.items() if name != "pad"})
+
+
+def _reordered(order: Order, shape: Sequence[int], function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    """Return a reshape in which two axes are exchanged before or after."""
+    if order.is_before:
+        return args[0].swapdims(order.first, order.second).reshape(shape)
+    turned = [shape[axis] for axis in ways.exchanged(len(shape), order.first, order.second)]
+    return args[0].reshape(turned).swapdims(order.first, order.second)
