@@ -89,6 +89,7 @@ def _recorded(side: Side, key: str, step: int, replica: int) -> Junction | None:
 def _check(junction: Junction) -> None:
     shapes = {array.shape for array in junction.earlier.values()}
     require(shapes <= {_value(junction).shape}, "earlier tensors of the same shape")
+    require(bool(_value(junction).any()), "something else than zeros, which any tensor of zeros explains")
 
 
 def _predict(junction: Junction, function: str, added: str, terms: tuple[str, ...], scale: float) -> dict[str, Array]:
