@@ -111,6 +111,7 @@ def _stretched(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
 def _check(junction: Junction) -> None:
     shapes = {array.shape for array in junction.earlier.values()}
     require(shapes <= {_value(junction).shape}, "earlier tensors of the same shape")
+    require(bool(_value(junction).any()), "something else than zeros, which any tensor of zeros explains")
 
 
 def _predict(

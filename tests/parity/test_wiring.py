@@ -64,6 +64,12 @@ def test_what_is_made_of_the_same_tensors_is_the_same_whatever_they_hold():
     assert explain.compare(wiring.FORMULA, junction(X + ATTENDED), theirs).same
 
 
+def test_zeros_are_no_evidence_of_another_wiring():
+    """As after a module that returns nothing but zeros: whatever is made of zeros is the same."""
+    theirs = junction(np.zeros(SHAPE), {**EARLIER, "layer.linear": np.zeros(SHAPE)})
+    assert not explain.compare(wiring.FORMULA, junction(NORMED), theirs).changes
+
+
 def test_nothing_recorded_before_explains_nothing():
     found = explain.compare(wiring.FORMULA, junction(X, {}), junction(ATTENDED, {}))
     assert (found.same, found.changes, found.known) == (False, (), False)
