@@ -1,0 +1,62 @@
+"""The process that makes ports and finds the truth about mutants: a line of JSON for each request and each answer."""
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from mutating import port, truth
+from mutating.execution import Execution
+from parity.pairs import file as files
+
+_ports: dict[str, Any] = {}  # what the ports do, by the folder
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    requests, sys.stdin = os.fdopen(os.dup(0)), io.StringIO()
+    truth.prepare_process()
+    for line in requests:
+        request = json.loads(line)
+        try:
+            answer = {"port": _port, "mutant": _mutant}[request.pop("do")](**request)
+        except (Exception, SystemExit) as error:
+            answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _port(pair: str, folder: str) -> dict[str, Any]:
+    """Make a port of a pair's Keras side; return its files, and what each executed line of them has to do with layers."""
+    file = files.load(Path(pair))
+    home = Path(pair).parent
+    model_ = file.case.model
+    truth.built(model_, home)  # imports the library, which takes long where it is watched
+    first = Execution(lambda name: port.is_published(name) or Path(name).parent == home)
+    with first.watched():
+        truth.observed(truth.built(model_, home), model_, truth.DRAWS[0])
+    originals = port.make(Path(folder), home, {name for name, _ in first.lines})
+    own = {str(Path(folder) / name): name for name in originals}
+    second = Execution(own.__contains__)
+    with second.watched():
+        model = truth.built(model_, Path(folder))
+        truth.observed(model, model_, truth.DRAWS[0])
+    lines = second.named(truth.paths(model))
+    return {"originals": originals, "lines": {own[name]: each for name, each in lines.items()}}
+
+
+def _mutant(pair: str, folder: str, mutant: str) -> dict[str, Any]:
+    """Return by how much a mutant differs from the port."""
+    model_ = files.load(Path(pair)).case.model
+    if folder not in _ports:
+        if len(_ports) > 80:
+            _ports.clear()
+        _ports[folder] = truth.all_observed(truth.built(model_, Path(folder)), model_)
+    return {"differences": truth.differences(_ports[folder], truth.built(model_, Path(mutant)), model_)}
+
+
+if __name__ == "__main__":
+    main()
