@@ -21,6 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests" / "publi
 
 from mutating.campaign import Campaign, Line  # noqa: E402
 from mutating.page import goals, page  # noqa: E402
+from mutating.score import scored  # noqa: E402
 from public_pair import FOLDER  # noqa: E402
 from public_table import PAIRS  # noqa: E402
 
@@ -68,21 +69,18 @@ def tasks(globs: str, count: int) -> list[Task]:
 
 def read(path: Path) -> dict[tuple[int, str, int], Line]:
     """Return the finished mutants of a file."""
-    lines = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
+    lines = [scored(json.loads(text)) for text in path.read_text().splitlines()] if path.exists() else []
     return {(line["seed"], line["pair"], line["number"]): line for line in lines}
 
 
 def run(waiting: list[Task], seed: int, jobs: int, path: Path) -> None:
-    """Run the mutants with so many workers, and append what is known of each to a file."""
-    todo: queue.SimpleQueue[Task] = queue.SimpleQueue()
-    for task in waiting:
-        todo.put(task)
+    """Run the mutants with so many workers, each with pairs of its own, and append what is known of each to a file."""
+    pairs = list(dict.fromkeys(pair for pair, _ in waiting))
+    shares = [[task for task in waiting if pairs.index(task[0]) % jobs == job] for job in range(jobs)]
     finished: queue.SimpleQueue[Line] = queue.SimpleQueue()
     ended = threading.Event()
     with tempfile.TemporaryDirectory(prefix="mutants-kept-") as kept:
-        workers = [
-            threading.Thread(target=work, args=(todo, finished, seed, Path(kept), ended)) for _ in range(jobs)
-        ]
+        workers = [threading.Thread(target=work, args=(share, finished, seed, Path(kept), ended)) for share in shares]
         for worker in workers:
             worker.start()
         try:
@@ -91,21 +89,20 @@ def run(waiting: list[Task], seed: int, jobs: int, path: Path) -> None:
                     line = finished.get()
                     file.write(json.dumps(line) + "\n")
                     file.flush()
-                    print(f"{number + 1}/{len(waiting)} {short(line)}", file=sys.stderr, flush=True)
+                    print(f"{number + 1}/{len(waiting)} {short(scored(line))}", file=sys.stderr, flush=True)
         finally:
             ended.set()
             for worker in workers:
                 worker.join()
 
 
-def work(
-    todo: "queue.SimpleQueue[Task]", finished: "queue.SimpleQueue[Line]", seed: int, kept: Path, ended: threading.Event
-) -> None:
-    """Run mutants until none is left, or the campaign is ended."""
+def work(todo: list[Task], finished: "queue.SimpleQueue[Line]", seed: int, kept: Path, ended: threading.Event) -> None:
+    """Run mutants until the campaign is ended."""
     campaign = Campaign(seed, kept)
     try:
-        while not ended.is_set() and not todo.empty():
-            pair, number = todo.get()
+        for pair, number in todo:
+            if ended.is_set():
+                return
             try:
                 finished.put(campaign.mutant(pair, number))
             except Exception as error:  # a failure of this program must not end the campaign, and stands in the table

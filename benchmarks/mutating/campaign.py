@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from mutating import port, score
-from mutating.relations import RELATIONS
 from mutating.generator import Mutation, drawn, mutations
 from mutating.judge import Judge
+from mutating.relations import RELATIONS
 from parity.pairs import file as files
 from parity.pairs.file import PairFile
 
@@ -54,7 +54,7 @@ class TruthProcess:
         """End the process."""
         if self._process:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()  # also closes the pipes
             self._process = None
 
     def _started(self) -> "subprocess.Popen[bytes]":
@@ -157,17 +157,9 @@ class Campaign:
         told, clean = self._told(port_, folder, False), self._clean(port_, False)
         if is_varied := not score.is_caught(told, clean):
             told, clean = self._told(port_, folder, True), self._clean(port_, True)
-        caught = score.is_caught(told, clean)
-        scores = {
-            "caught": caught,
-            "placed": caught and score.is_placed(told, line),
-            "named": caught and score.is_named(told, line),
-            "false": score.false_causes(told, line, clean),
-            "varied": is_varied,
-            "said": told,
-            "clean": clean["verdict"],
-        }
-        if caught and _is_sample(line):
+        told.pop("owners")  # only the clean port's are asked for
+        scores: Line = {"varied": is_varied, "said": told, "clean": clean}
+        if score.is_caught(told, clean) and _is_sample(line):
             verdict = self._judge.judged(port_.file, port_.path.parent, folder, False, repair=True)["repaired"]
             scores["repaired"] = verdict in ("match", clean["verdict"])
         return scores

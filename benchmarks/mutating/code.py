@@ -114,7 +114,7 @@ class Code:
         span = self._span(statement, at)
         executed = span
         if isinstance(statement, cst.FunctionDef):  # of a default
-            executed = range(self.lines(statement.body).start + 1, self.lines(statement.body).stop)
+            executed = self.lines(statement.body)
         before, after = (" ".join(self.text(each).split()) for each in (change.node, change.replacement))
         if isinstance(change.node, cst.BaseSuite):
             before, after = "two statements", "the same in the other order"

@@ -12,7 +12,6 @@ import keras
 from mutating.relations import RELATIONS
 
 
-
 class Execution:
     """The lines that are executed within `watched`, each with its layers by their ids.
 
@@ -64,7 +63,9 @@ class Execution:
             spot = frame.f_code.co_filename, frame.f_lineno
             relations = self.lines.setdefault(spot, {name: set() for name in RELATIONS})
             owner = frame.f_locals.get("self")
-            relations["within"].add(id(owner) if isinstance(owner, keras.Layer) else self._open[-1] if self._open else 0)
+            relations["within"].add(
+                id(owner) if isinstance(owner, keras.Layer) else self._open[-1] if self._open else 0
+            )
             if self._last is not None:
                 relations["before"].add(self._last)
             self._waiting.add(spot)

@@ -132,7 +132,14 @@ def plain(result: CaseResult, traces: Path) -> dict[str, Any]:
         "place": places[0] if places else "",
         "causes": causes,
         "layers": {name: sorted(layers.get(name.partition("#")[0], [])) for name in named},
+        "owners": {name: sorted(each) for name, each in layers.items() if name in _weights(result)},
+        "unplaced": [[each.side, each.name] for each in (result.mapping.unplaced if result.mapping else [])],
     }
+
+
+def _weights(result: CaseResult) -> set[str]:
+    """Return the names of torch's weights that have a counterpart."""
+    return {name for entry in (result.mapping.entries if result.mapping else []) for name in entry.torch}
 
 
 def _value(value: Any) -> Any:
@@ -140,19 +147,22 @@ def _value(value: Any) -> Any:
 
 
 def _layers(result: CaseResult, traces: Path) -> dict[str, set[str]]:
-    """Return the Keras layers that correspond to each torch module and weight."""
+    """Return the Keras layers that correspond to each torch module and weight, or to the weights within a module."""
     found: dict[str, set[str]] = {"(model)": {""}}
+    around: dict[str, set[str]] = {}  # of modules without a counterpart: the layers of their weights
     for entry in result.mapping.entries if result.mapping else []:
         owners = {name.rpartition("/")[0] for name in entry.keras}
         for name in entry.torch:
             found.setdefault(name, set()).update(owners)
-            found.setdefault(name.rpartition(".")[0], set()).update(owners)
+            around.update({name[:end]: owners | around.get(name[:end], set()) for end in _dots(name)})
     try:
         matching = Trace(traces / "keras").manifest.matching
     except TraceError:
         matching = None
     for match in matching.matches if matching else []:
         found.setdefault(match.torch.partition("#")[0], set()).add(match.keras.partition("#")[0])
-    return found
+    return around | found
 
 
+def _dots(name: str) -> list[int]:
+    return [end for end, sign in enumerate(name) if sign == "."]

@@ -1,4 +1,4 @@
-"""Mutations of what is computed: operators, order, residuals, masks, casts, stopped gradients, activations, reductions."""
+"""Mutations of what is computed: operators, order, summands, masks, casts, gradients, activations, reductions."""
 
 from collections.abc import Iterator
 
@@ -76,7 +76,7 @@ def _calls(code: Code, node: cst.Call) -> Iterator[Change]:
         items = values[0].elements if len(values) == 1 and isinstance(values[0], (cst.List, cst.Tuple)) else []
         summands = [item.value for item in items] if items else values
         yield from (Change(RESIDUAL, name, node, each) for each in summands if len(summands) == 2)
-    if values and (name in LAYERS and isinstance(node.func, cst.Call) or _activates(node, name)):
+    if values and ((name in LAYERS and isinstance(node.func, cst.Call)) or _activates(node, name)):
         yield Change(ACTIVATION, name, node, values[0])
     if name in REDUCTIONS and isinstance(node.func, cst.Attribute):
         other = node.func.with_changes(attr=cst.Name(REDUCTIONS[name]))
@@ -85,11 +85,11 @@ def _calls(code: Code, node: cst.Call) -> Iterator[Change]:
         first, second, third = node.args[:3]
         exchanged = [first, second.with_changes(value=third.value), third.with_changes(value=second.value)]
         yield Change(MASK, name, node, node.with_changes(args=[*exchanged, *node.args[3:]]))
-    if (inner := _only(node)) and isinstance(inner, cst.Call) and _only(inner) is not None:
-        if code.text(node.func) != code.text(inner.func):
-            within = inner.with_changes(func=node.func)
-            outer = node.with_changes(func=inner.func, args=[node.args[0].with_changes(value=within)])
-            yield Change(ORDER, called(node.func), node, outer)
+    inner = _only(node)
+    if isinstance(inner, cst.Call) and _only(inner) is not None and code.text(node.func) != code.text(inner.func):
+        within = inner.with_changes(func=node.func)
+        outer = node.with_changes(func=inner.func, args=[node.args[0].with_changes(value=within)])
+        yield Change(ORDER, called(node.func), node, outer)
 
 
 def _activates(node: cst.Call, name: str) -> bool:
@@ -111,8 +111,7 @@ def _masks(code: Code, node: cst.Arg) -> Iterator[Change]:
         if isinstance(node.value, cst.Name) and node.value.value in ("True", "False"):
             return
         inverted = (
-            "lambda m: None if m is None else keras.ops.cast("
-            'keras.ops.logical_not(keras.ops.cast(m, "bool")), m.dtype)'
+            'lambda m: None if m is None else keras.ops.cast(keras.ops.logical_not(keras.ops.cast(m, "bool")), m.dtype)'
         )
         yield Change(MASK, name, node.value, expression(f"({inverted})({code.text(node.value)})"))
 

@@ -15,34 +15,29 @@ INTRODUCTION = """# Mutants
 
 Faults that nobody has planted by hand. The ports of the [public pairs](public.md) are mutated at random: numbers,
 switches and words among arguments, an argument left out, constants, operators, axes, the order of two calls, a residual
-or another summand that is dropped, an inverted mask, a cast to a smaller type, a stopped gradient, a missing activation,
-another reduction. Each mutant has one fault. The pairs are those whose truth is a match, or a difference that float32
-hides. What a library publishes is copied first, as if its user had taken it into their project, so that a fault in
-KerasHub's or keras.applications' code is one in the user's code.
+or another summand that is dropped, an inverted mask, a cast to a smaller type, a stopped gradient, a missing
+activation, another reduction. Each mutant has one fault. The pairs are those whose truth is a match, or a difference
+that float32 hides. What a library publishes is copied first, as if its user had taken it into their project, so that a
+fault in KerasHub's or keras.applications' code is one in the user's code.
 
-Only lines that are executed are mutated. A mutant that cannot be built or run is *broken*. One that computes the same is
-*equivalent*; this is found by Keras alone, without anything of this project's comparison: port and mutant in float64
+Only lines that are executed are mutated. A mutant that cannot be built or run is *broken*. One that computes the same
+is *equivalent*; this is found by Keras alone, without anything of this project's comparison: port and mutant in float64
 with the same random weights, what they return, their gradients, losses and the state after a pass of training equal to
 1e-12 on several draws of the inputs, with masks that end early and other batch sizes and lengths among them. Neither
-counts. All others are compared with PyTorch's side as `python -m parity.compare --pair` does, and scored without anybody
-looking:
+counts. All others are compared with PyTorch's side as `python -m parity.compare --pair` does (on varied inputs where
+the given ones show nothing), and scored without anybody looking:
 
 - *caught*: the verdict is another than the clean port's (where both are `subprecision`: another place or cause);
 - *placed*: the first place is the layer that the mutated line makes, calls next or stands within, or the one directly
   around it; or the report tells the line itself;
-- *named*: a cause other than `unknown` tells the setting, by its name, value, line, or the family of ids that belongs to
-  this kind of mutation;
+- *named*: a cause other than `unknown` tells the setting, by its name, value, line, or the family of ids that belongs
+  to this kind of mutation;
 - *false*: a named cause that tells nothing of the mutation, and that the clean port does not have;
 - *repaired*: of a sample, `--repair` reaches the clean verdict.
 
-The rules stand in `benchmarks/mutating/score.py`. This page is written by `python benchmarks/mutants.py`, which draws the
-same mutants for the same seed:
-
-```sh
-python benchmarks/mutants.py --seed 7 --count 300 --jobs 2 --lines mutants.jsonl
-```
-
-What is missed today stands here as missed.
+The rules stand in `benchmarks/mutating/score.py`. This page is written by `python benchmarks/mutants.py --seed 7
+--count 600 --jobs 2 --lines mutants.jsonl`, which draws the same mutants for the same seed, and goes on where it was
+interrupted. What is missed today stands here as missed.
 """
 
 
@@ -106,7 +101,9 @@ def edit(line: Line) -> str:
     """Return a mutation in one line."""
     sides = (_cut(line[each]) for each in ("before", "after"))
     where = f"{line['file'].rpartition('/')[2]}:{line['first']} {line['function']}"
-    return f"`{line['pair']}` {line['number']}, {line['kind']} in {where}: " + " -> ".join(f"`{each}`" for each in sides)
+    return f"`{line['pair']}` {line['number']}, {line['kind']} in {where}: " + " -> ".join(
+        f"`{each}`" for each in sides
+    )
 
 
 def _cut(text: str) -> str:

@@ -154,5 +154,3 @@ def write(folder: Path, port: Path, file: str, source: str) -> None:
 def remove(folder: Path) -> None:
     """Remove a mutant's folder."""
     shutil.rmtree(folder, ignore_errors=True)
-
-

@@ -1,13 +1,14 @@
 """Score what is said of a mutant: caught, placed, named, and named wrongly.
 
-All of it is derived from the mutation: its file and lines, what the clean port's run showed of these lines (which layers
-they make, call, and stand within), and the setting with its old and new value. Nobody looks at a mutant by hand.
+All of it is derived from the mutation: its file and lines, what the clean port's run showed of these lines (which
+layers they make, call, and stand within), and the setting with its old and new value. No mutant is looked at by hand.
 
 - caught: the verdict is another than that of the clean port; where both are `subprecision`, the report names a place or
   a cause that the clean port's report does not have.
 - placed: the place of the first difference, or of a cause, is a layer that the mutated lines make, call next, or stand
-  within, or the layer directly around one of these (the whole model only for its own code); for what is first seen in
-  a gradient also the layer called before. Or the report tells the file and line itself.
+  within, the layer directly around one of these (the whole model only for its own code), a part of a layer that they
+  make, or the outermost part of one that they call; for what is first seen in a gradient also the layer called before.
+  Or the report tells the file and line itself.
 - named: a cause other than `unknown` tells the setting, by its name, its values (or their ratio), the line in its
   evidence, or the family of ids that belongs to the kind of mutation.
 - false: a cause other than `unknown`, which the clean port's report does not have, and which tells nothing of this.
@@ -45,6 +46,21 @@ CLOSE = 1e-3  # of a value that was found by a search
 Told = Mapping[str, Any]
 
 
+def scored(line: Told) -> dict[str, Any]:
+    """Return a mutant with its scores, which are derived from what is said of it and of the clean port."""
+    if line["status"] != "real":
+        return dict(line)
+    told, clean = line["said"], line["clean"]
+    caught = is_caught(told, clean)
+    return {
+        **line,
+        "caught": caught,
+        "placed": caught and is_placed(told, line, clean),
+        "named": caught and is_named(told, line),
+        "false": false_causes(told, line, clean),
+    }
+
+
 def is_caught(told: Told, clean: Told) -> bool:
     """Return whether a mutant's report is another than that of the clean port."""
     if told["verdict"] != clean["verdict"] or told["verdict"] == "match":
@@ -52,8 +68,8 @@ def is_caught(told: Told, clean: Told) -> bool:
     return bool(told["place"] != clean["place"] or _keys(told) - _keys(clean))
 
 
-def is_placed(told: Told, mutant: Told) -> bool:
-    """Return whether a report's first place is that of the mutation."""
+def is_placed(told: Told, mutant: Told, clean: Told) -> bool:
+    """Return whether a report's first place is that of the mutation; of an error, the weights without a counterpart."""
     if _tells_line(str(told["reason"]) + str(told["causes"]), mutant):
         return True
     relations = mutant["layers"]
@@ -62,10 +78,18 @@ def is_placed(told: Told, mutant: Told) -> bool:
     around = {path.rpartition("/")[0] for path in near} - {""}
     places = [told["place"], *(str(cause["where"]) for cause in told["causes"][:1])]
     paths = {path for place in places for path in told["layers"].get(place, [])}
+    paths |= {change["path"] for cause in told["causes"][:1] for change in cause.get("changes", ()) if change["path"]}
     if told["verdict"] == "error":
-        return any(path and path in str(told["reason"]) for path in near)
+        unplaced = {name.rpartition("/")[0] for side, name in told["unplaced"] if side == "keras"}
+        unplaced |= {
+            path for side, name in told["unplaced"] if side == "torch" for path in clean["owners"].get(name, [])
+        }
+        return bool(unplaced & near) or any(path and path in str(told["reason"]) for path in near)
     inside = tuple(f"{path}/" for path in relations["makes"])
-    return any(path in near | around or path.startswith(inside) for path in paths)
+    below = {path.rpartition("/")[0] for path in paths} - {""}
+    return bool(paths & (near | around) or below & set(relations["calls"])) or any(
+        path.startswith(inside) for path in paths
+    )
 
 
 def is_named(told: Told, mutant: Told) -> bool:

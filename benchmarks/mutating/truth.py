@@ -118,7 +118,9 @@ def _trained(model: Any, pair: Pair, inputs: dict[str, tf.Tensor]) -> dict[str, 
         total = tf.add_n([*weighted, *(tf.reduce_sum(tf.cast(each, "float64")) for each in model.losses)])
     trainable = [weight.value for weight in model.trainable_weights]
     found = tape.gradient(total, [*trainable, *floats]) if pair.backward else []
-    gradients = {str(number): tf.convert_to_tensor(each).numpy() for number, each in enumerate(found) if each is not None}
+    gradients = {
+        str(number): tf.convert_to_tensor(each).numpy() for number, each in enumerate(found) if each is not None
+    }
     gradients["without"] = np.asarray([number for number, each in enumerate(found) if each is None])
     state = {str(n): np.asarray(w.numpy()) for n, w in enumerate(model.non_trainable_weights) if "seed" not in w.path}
     return {"training": dict(_flat(outputs)), "gradients": gradients, "state": state}

@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _port(pair: str, folder: str) -> dict[str, Any]:
-    """Make a port of a pair's Keras side; return its files, and what each executed line of them has to do with layers."""
+    """Make a port of a pair's Keras side; return its files, and the layers that each executed line has to do with."""
     file = files.load(Path(pair))
     home = Path(pair).parent
     model_ = file.case.model
