@@ -5,12 +5,13 @@ layers they make, call, and stand within), and the setting with its old and new 
 
 - caught: the verdict is another than that of the clean port; where both are `subprecision`, the report names a place or
   a cause that the clean port's report does not have.
-- placed: the place of the first difference, or of a cause, is a layer that the mutated lines make, call next, or stand
+- placed: the place of the first difference, or of a cause, is a layer that the mutated lines make, call next or stand
   within, the layer directly around one of these (the whole model only for its own code), a part of a layer that they
   make, or the outermost part of one that they call; for what is first seen in a gradient also the layer called before.
   Or the report tells the file and line itself.
 - named: a cause other than `unknown` tells the setting, by its name, its values (or their ratio), the line in its
-  evidence, or the family of ids that belongs to the kind of mutation.
+  evidence, or the family of ids that belongs to the kind of mutation. Where the weights cannot be mapped, the report has
+  no causes: it is placed and named if it lists a weight of these layers, or of one that only the mutant has.
 - false: a cause other than `unknown`, which the clean port's report does not have, and which tells nothing of this.
 """
 
@@ -56,7 +57,7 @@ def scored(line: Told) -> dict[str, Any]:
         **line,
         "caught": caught,
         "placed": caught and is_placed(told, line, clean),
-        "named": caught and is_named(told, line),
+        "named": caught and is_named(told, line, clean),
         "false": false_causes(told, line, clean),
     }
 
@@ -80,11 +81,7 @@ def is_placed(told: Told, mutant: Told, clean: Told) -> bool:
     paths = {path for place in places for path in told["layers"].get(place, [])}
     paths |= {change["path"] for cause in told["causes"][:1] for change in cause.get("changes", ()) if change["path"]}
     if told["verdict"] == "error":
-        unplaced = {name.rpartition("/")[0] for side, name in told["unplaced"] if side == "keras"}
-        unplaced |= {
-            path for side, name in told["unplaced"] if side == "torch" for path in clean["owners"].get(name, [])
-        }
-        return bool(unplaced & near) or any(path and path in str(told["reason"]) for path in near)
+        return has_unplaced(told, mutant, clean) or any(path and path in str(told["reason"]) for path in near)
     inside = tuple(f"{path}/" for path in relations["makes"])
     below = {path.rpartition("/")[0] for path in paths} - {""}
     return bool(paths & (near | around) or below & set(relations["calls"])) or any(
@@ -92,10 +89,21 @@ def is_placed(told: Told, mutant: Told, clean: Told) -> bool:
     )
 
 
-def is_named(told: Told, mutant: Told) -> bool:
-    """Return whether a cause tells what was mutated."""
+def has_unplaced(told: Told, mutant: Told, clean: Told) -> bool:
+    """Return whether a weight without a counterpart is one of the mutated layers, or of one that the mutation adds."""
+    relations, owners = mutant["layers"], clean["owners"]
+    near = {*relations["within"], *relations["makes"], *relations["calls"]}
+    known = {path for paths in owners.values() for path in paths}
+    added = {name.rpartition("/")[0] for side, name in told["unplaced"] if side == "keras"}
+    lost = {path for side, name in told["unplaced"] if side == "torch" for path in owners.get(name, [])}
+    return bool((added | lost) & near or added - known)
+
+
+def is_named(told: Told, mutant: Told, clean: Told) -> bool:
+    """Return whether a cause tells what was mutated; of an error, whether it lists the weights that are concerned."""
     if told["verdict"] == "error":
-        return bool(_words(mutant["setting"]) & _words(str(told["reason"])))
+        words = _words(mutant["setting"]) & _words(str(told["reason"]))
+        return bool(words) or has_unplaced(told, mutant, clean)
     return any(tells(cause, mutant) for cause in told["causes"] if cause["id"] not in UNNAMED)
 
 

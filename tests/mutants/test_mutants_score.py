@@ -80,6 +80,8 @@ def test_the_clean_port_s_own_report_is_no_catch():
         ({"place": "far", "causes": [CAUSE | {"where": "far", "evidence": "in f (port/bert_backbone.py:23)"}]}, False),
         ({"verdict": "error", "place": "", "causes": [], "unplaced": [["torch", "pos.weight"]]}, True),
         ({"verdict": "error", "place": "", "causes": [], "unplaced": [["torch", "other.weight"]]}, False),
+        ({"verdict": "error", "place": "", "causes": [], "unplaced": [["keras", "elsewhere/kernel"]]}, False),
+        ({"verdict": "error", "place": "", "causes": [], "unplaced": [["keras", "a_third_layer/kernel"]]}, True),
         ({"verdict": "error", "place": "", "causes": [], "reason": "encoder/norm cannot be called"}, True),
     ],
 )
@@ -108,11 +110,7 @@ def test_the_whole_model_is_a_place_only_for_its_own_code():
 )
 def test_a_cause_tells_the_mutation_or_is_false(cause, mutant, named):
     values = {"torch": None, "keras": None} | cause
-    line = score(
-        said(causes=[CAUSE | values]), **({"old": None, "new": None} | mutant if "old" not in mutant else mutant)
-    )
-    if cause["id"] == "code.constant":
-        line = score(said(causes=[CAUSE | values]), **mutant)
+    line = score(said(causes=[CAUSE | values]), **mutant)
     assert line["named"] == named
     assert bool(line["false"]) == (not named and cause["id"] != "unknown")
 
