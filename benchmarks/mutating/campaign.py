@@ -175,7 +175,7 @@ class Campaign:
 
 def _described(mutation: Mutation) -> Line:
     site = mutation.site
-    names = ("kind", "setting", "before", "after", "old", "new", "first", "last", "function")
+    names = ("kind", "setting", "before", "after", "old", "new", "first", "last", "function", "target")
     return {"file": mutation.file} | {name: getattr(site, name) for name in names}
 
 

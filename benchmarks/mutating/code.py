@@ -28,8 +28,8 @@ class Change(NamedTuple):
 class Site(NamedTuple):
     """A mutation of one module.
 
-    `first`, `last`: the lines of its statement. `lines`: those of which one must be executed for the mutation to be.
-    `function`: the qualified name of the function, "" at the top.
+    `first`, `last`: the lines of its statement. `target`: what the statement assigns to, "" if nothing. `lines`: those
+    of which one must be executed for the mutation to be. `function`: the qualified name of the function, "" at the top.
     """
 
     kind: str
@@ -42,6 +42,7 @@ class Site(NamedTuple):
     last: int
     lines: range
     function: str
+    target: str
     change: Change
 
 
@@ -120,7 +121,7 @@ class Code:
             before, after = "two statements", "the same in the other order"
         start, stop = span.start, span.stop - 1
         names = change.kind, change.setting, before, after
-        return Site(*names, change.old, change.new, start, stop, executed, function, change)
+        return Site(*names, change.old, change.new, start, stop, executed, function, _target(statement), change)
 
     def _statement(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """Return the statement that a node stands in; None for decorators and what is raised or asserted."""
@@ -132,6 +133,12 @@ class Code:
     def _span(self, statement: cst.CSTNode, node: cst.CSTNode) -> range:
         """Return the lines of a statement; of one with a body those of the node."""
         return self.lines(statement if isinstance(statement, cst.SimpleStatementLine) else node)
+
+
+def _target(statement: cst.CSTNode) -> str:
+    """Return the name that a statement assigns to: "scale" of `self.scale = 2.0`; "" if it is none."""
+    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    return called(small.targets[0].target) if isinstance(small, cst.Assign) else ""
 
 
 def called(node: cst.BaseExpression) -> str:

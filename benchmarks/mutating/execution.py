@@ -15,8 +15,9 @@ from mutating.relations import RELATIONS
 class Execution:
     """The lines that are executed within `watched`, each with its layers by their ids.
 
-    `within`: layers in whose own code the line stands. `makes`: layers that it makes. `calls`: layers called from it,
-    or next after it. `before`: the layer that was called last before it.
+    `within`: layers in whose own code the line stands. `makes`: layers that it makes, itself or in what it calls.
+    `calls`: layers called from it, or next after it. `before`: the layer that was called last before it, and those
+    whose outputs the called layers get.
     """
 
     def __init__(self, wanted: Callable[[str], bool]) -> None:
@@ -84,6 +85,7 @@ class Execution:
         def __call__(layer: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             for spot in {*self._waiting, *list(self._spots(layer))[:1]}:
                 self.lines[spot]["calls"].add(id(layer))
+                self.lines[spot]["before"].update(_feeders((args, kwargs)))
             self._waiting.clear()
             self._open.append(id(layer))
             try:
@@ -101,5 +103,17 @@ class Execution:
             spot = frame.f_code.co_filename, frame.f_lineno
             if spot in self.lines and frame.f_locals.get("self") is not layer:
                 yield spot
-                return
             frame = frame.f_back
+
+
+def _feeders(arguments: Any) -> Iterator[int]:
+    """Yield the ids of the layers whose outputs a layer gets, through operations that are no layers."""
+    waiting = [each for each in keras.tree.flatten(arguments) if isinstance(each, keras.KerasTensor)]
+    seen: set[int] = set()
+    while waiting:
+        operation = getattr(waiting.pop(), "_keras_history", (None,))[0]
+        if isinstance(operation, keras.Layer):
+            yield id(operation)
+        elif operation is not None and id(operation) not in seen:
+            seen.add(id(operation))
+            waiting += [tensor for node in operation._inbound_nodes for tensor in node.input_tensors]

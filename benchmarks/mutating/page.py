@@ -29,7 +29,7 @@ the given ones show nothing), and scored without anybody looking:
 
 - *caught*: the verdict is another than the clean port's (where both are `subprecision`: another place or cause);
 - *placed*: the first place is the layer that the mutated line makes, calls next or stands within, or the one directly
-  around it; or the report tells the line itself;
+  around it (in a flat model that is the whole model); or the report tells the line itself;
 - *named*: a cause other than `unknown` tells the setting, by its name, value, line, or the family of ids that belongs
   to this kind of mutation (where weights cannot be mapped: the report lists one of the mutated layers' weights);
 - *false*: a named cause that tells nothing of the mutation, and that the clean port does not have;

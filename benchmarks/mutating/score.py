@@ -6,12 +6,13 @@ layers they make, call, and stand within), and the setting with its old and new 
 - caught: the verdict is another than that of the clean port; where both are `subprecision`, the report names a place or
   a cause that the clean port's report does not have.
 - placed: the place of the first difference, or of a cause, is a layer that the mutated lines make, call next or stand
-  within, the layer directly around one of these (the whole model only for its own code), a part of a layer that they
-  make, or the outermost part of one that they call; for what is first seen in a gradient also the layer called before.
-  Or the report tells the file and line itself.
-- named: a cause other than `unknown` tells the setting, by its name, its values (or their ratio), the line in its
-  evidence, or the family of ids that belongs to the kind of mutation. Where the weights cannot be mapped, the report has
-  no causes: it is placed and named if it lists a weight of these layers, or of one that only the mutant has.
+  within, the layer (or the model) directly around one of these, a part of a layer that they make, or the outermost part
+  of one that they call; for what is first seen in a gradient also a layer that feeds one of these. Or the report tells
+  the file and line itself.
+- named: a cause other than `unknown` tells the setting: by its name or that of what is assigned, its values (or their
+  ratio), the line in its evidence, or the family of ids that belongs to the kind of mutation. Where the weights cannot
+  be mapped, the report has no causes: it is placed and named if it lists a weight of these layers, or of one that only
+  the mutant has.
 - false: a cause other than `unknown`, which the clean port's report does not have, and which tells nothing of this.
 """
 
@@ -34,7 +35,7 @@ FAMILIES: Mapping[str, Sequence[str]] = {
     operations.STOPPED: ("gradient.*", "update.frozen"),
     operations.REDUCTION: ("*reduction*", "*.sum", "pool.kind", "code.function", "*.scale"),
     operations.OPERATOR: ("code.operator",),
-    arguments.CAST: ("precision.*", "*.precision", "*dtype*"),
+    arguments.CAST: ("precision.*", "*.precision", "*dtype*", "gradient.missing", "gradient.stopped"),
     arguments.AXIS: ("*axis*", "*axes*", "*layout*", "*order*", "*.packing", "*.heads", "*.batch_first", "*transpos*"),
 }
 WORDS: Mapping[str, Sequence[str]] = {  # by a word that was mutated
@@ -76,7 +77,7 @@ def is_placed(told: Told, mutant: Told, clean: Told) -> bool:
     relations = mutant["layers"]
     near = {*relations["within"], *relations["makes"], *relations["calls"]}
     near |= set(relations["before"]) if told["kind"] in GRADIENTS else set()
-    around = {path.rpartition("/")[0] for path in near} - {""}
+    around = {path.rpartition("/")[0] for path in near}
     places = [told["place"], *(str(cause["where"]) for cause in told["causes"][:1])]
     paths = {path for place in places for path in told["layers"].get(place, [])}
     paths |= {change["path"] for cause in told["causes"][:1] for change in cause.get("changes", ()) if change["path"]}
@@ -121,7 +122,7 @@ def tells(cause: Told, mutant: Told) -> bool:
     name = str(cause["id"])
     last = name.rpartition(".")[2]
     words = _words(last) or _words(name)
-    if words & _words(mutant["setting"]):
+    if words & (_words(mutant["setting"]) | _words(mutant["target"])):
         return True
     if any(fnmatchcase(name, glob) for glob in _families(mutant)):
         return True

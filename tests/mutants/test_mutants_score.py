@@ -22,6 +22,7 @@ MUTANT = {
     "new": 1e-11,
     "first": 20,
     "last": 22,
+    "target": "norms",
     "differences": {"outputs": 1e-7},
     "layers": {"within": [""], "makes": ["encoder/norm"], "calls": ["encoder/dense"], "before": ["embed"]},
 }
@@ -89,9 +90,10 @@ def test_a_place_is_near_the_mutated_lines(changes, placed):
     assert score(said(**changes))["placed"] == placed
 
 
-def test_the_whole_model_is_a_place_only_for_its_own_code():
-    layers = MUTANT["layers"] | {"within": ["encoder"]}
+def test_the_whole_model_is_a_place_only_for_what_stands_directly_in_it():
+    layers = MUTANT["layers"] | {"within": ["decoder/block"]}
     assert not score(said(place="(model)", causes=[]), layers=layers)["placed"]
+    assert score(said(place="(model)", causes=[]), layers=layers | {"calls": ["encoder"]})["placed"]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +107,7 @@ def test_the_whole_model_is_a_place_only_for_its_own_code():
         ({"id": "code.function", "evidence": "(bert_backbone.py:20)"}, {"setting": ""}, True),
         ({"id": "module.wiring"}, {"kind": "dropped summand", "setting": "Add"}, True),
         ({"id": "module.wiring"}, {"kind": "cast", "setting": "float16"}, False),
+        ({"id": "attention.scale"}, {"kind": "operator", "setting": "Divide", "target": "_scale"}, True),
         ({"id": "gelu.form"}, {"kind": "word", "setting": "activation", "old": "relu", "new": "gelu"}, True),
     ],
 )

@@ -79,6 +79,7 @@ def line_of(text: str) -> str:
 def test_a_port_tells_what_its_lines_have_to_do_with_layers(small):
     lines = small[2]["lines"]["small_keras.py"]
     assert set(lines[line_of("layers.Dense(width)")]["makes"]) == {"block/dense", "block/dense_1"}
+    assert {"embedding", "block", "block/dense"} < set(lines[line_of("self.embed, self.block =")]["makes"])
     assert lines[line_of("y = first + second")]["within"] == ["block"]
     assert lines[line_of("self.drop(self.norm")]["calls"] == ["block/batch_normalization", "block/dropout"]
     assert line_of("import keras") not in lines
