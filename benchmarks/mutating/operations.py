@@ -39,11 +39,8 @@ def changes(code: Code, node: cst.CSTNode) -> Iterator[Change]:
     if isinstance(node, cst.BinaryOperation):
         yield from _operators(node)
         yield from _summands(node)
-    elif isinstance(node, cst.ComparisonTarget):
-        if other := COMPARISONS.get(type(node.operator)):
-            names = type(node.operator).__name__, other.__name__
-            changed = node.with_changes(operator=other())
-            yield Change(OPERATOR, names[0], node, changed, *names)
+    elif isinstance(node, cst.Comparison):
+        yield from _comparisons(node)
     elif isinstance(node, cst.Call):
         yield from _calls(code, node)
     elif isinstance(node, cst.Arg):
@@ -60,6 +57,15 @@ def _operators(node: cst.BinaryOperation) -> Iterator[Change]:
     if (other := OPERATORS.get(type(node.operator))) and not isinstance(node.left, texts):
         names = type(node.operator).__name__, other.__name__
         yield Change(OPERATOR, names[0], node, _bracketed(node.with_changes(operator=other())), *names)
+
+
+def _comparisons(node: cst.Comparison) -> Iterator[Change]:
+    """Yield the comparison with another operator."""
+    target = node.comparisons[0]
+    if other := COMPARISONS.get(type(target.operator)):
+        names = type(target.operator).__name__, other.__name__
+        changed = node.with_changes(comparisons=[target.with_changes(operator=other()), *node.comparisons[1:]])
+        yield Change(OPERATOR, names[0], node, changed, *names)
 
 
 def _summands(node: cst.BinaryOperation) -> Iterator[Change]:

@@ -10,9 +10,9 @@ layers they make, call, and stand within), and the setting with its old and new 
   of one that they call; for what is first seen in a gradient also a layer that feeds one of these. Or the report tells
   the file and line itself.
 - named: a cause other than `unknown` tells the setting: by its name or that of what is assigned, its values (or their
-  ratio), the line in its evidence, or the family of ids that belongs to the kind of mutation. Where the weights cannot
-  be mapped, the report has no causes: it is placed and named if it lists a weight of these layers, or of one that only
-  the mutant has.
+  ratio), an operand of the operator, the line in its evidence, or the family of ids that belongs to the kind of
+  mutation. Where the weights cannot be mapped, the report has no causes: it is placed and named if it lists a weight of
+  these layers, or of one that only the mutant has.
 - false: a cause other than `unknown`, which the clean port's report does not have, and which tells nothing of this.
 """
 
@@ -79,15 +79,22 @@ def is_placed(told: Told, mutant: Told, clean: Told) -> bool:
     near |= set(relations["before"]) if told["kind"] in GRADIENTS else set()
     around = {path.rpartition("/")[0] for path in near}
     places = [told["place"], *(str(cause["where"]) for cause in told["causes"][:1])]
-    paths = {path for place in places for path in told["layers"].get(place, [])}
+    paths = {_layer(path) for place in places for path in told["layers"].get(place, [])}
     paths |= {change["path"] for cause in told["causes"][:1] for change in cause.get("changes", ()) if change["path"]}
     if told["verdict"] == "error":
         return has_unplaced(told, mutant, clean) or any(path and path in str(told["reason"]) for path in near)
-    inside = tuple(f"{path}/" for path in relations["makes"])
     below = {path.rpartition("/")[0] for path in paths} - {""}
-    return bool(paths & (near | around) or below & set(relations["calls"])) or any(
-        path.startswith(inside) for path in paths
-    )
+    is_near = paths & (near | around) or below & set(relations["calls"])
+    return bool(is_near) or _is_inside(paths, relations["makes"])
+
+
+def _layer(path: str) -> str:
+    """Return the path of a layer; the outputs of the model, "(model).image", are those of the whole model."""
+    return "" if path.startswith("(model)") else path
+
+
+def _is_inside(paths: Iterable[str], layers: Iterable[str]) -> bool:
+    return any(path.startswith(f"{layer}/") for path in paths for layer in layers if layer)
 
 
 def has_unplaced(told: Told, mutant: Told, clean: Told) -> bool:
@@ -97,7 +104,7 @@ def has_unplaced(told: Told, mutant: Told, clean: Told) -> bool:
     known = {path for paths in owners.values() for path in paths}
     added = {name.rpartition("/")[0] for side, name in told["unplaced"] if side == "keras"}
     lost = {path for side, name in told["unplaced"] if side == "torch" for path in owners.get(name, [])}
-    return bool((added | lost) & near or added - known)
+    return bool((added | lost) & near or added - known) or _is_inside(added | lost, relations["makes"])
 
 
 def is_named(told: Told, mutant: Told, clean: Told) -> bool:
@@ -126,6 +133,8 @@ def tells(cause: Told, mutant: Told) -> bool:
         return True
     if any(fnmatchcase(name, glob) for glob in _families(mutant)):
         return True
+    if mutant["kind"] == operations.OPERATOR and re.search(rf"\b_?{re.escape(last)}\b", mutant["before"]):
+        return True  # of what is added, multiplied or compared
     return _tells_line(str(cause.get("evidence", "")), mutant) or _tells_values(cause, mutant)
 
 

@@ -35,6 +35,7 @@ PLACES = {
     "embed": ["embed"],
     "far": ["decoder/norm"],
     "(model)": [""],
+    "(model).image": ["(model).image"],
 }
 
 
@@ -83,6 +84,8 @@ def test_the_clean_port_s_own_report_is_no_catch():
         ({"verdict": "error", "place": "", "causes": [], "unplaced": [["torch", "other.weight"]]}, False),
         ({"verdict": "error", "place": "", "causes": [], "unplaced": [["keras", "elsewhere/kernel"]]}, False),
         ({"verdict": "error", "place": "", "causes": [], "unplaced": [["keras", "a_third_layer/kernel"]]}, True),
+        ({"verdict": "error", "place": "", "causes": [], "unplaced": [["keras", "encoder/norm/inner/kernel"]]}, True),
+        ({"place": "(model).image", "causes": []}, True),
         ({"verdict": "error", "place": "", "causes": [], "reason": "encoder/norm cannot be called"}, True),
     ],
 )
@@ -107,6 +110,8 @@ def test_the_whole_model_is_a_place_only_for_what_stands_directly_in_it():
         ({"id": "code.function", "evidence": "(bert_backbone.py:20)"}, {"setting": ""}, True),
         ({"id": "module.wiring"}, {"kind": "dropped summand", "setting": "Add"}, True),
         ({"id": "module.wiring"}, {"kind": "cast", "setting": "float16"}, False),
+        ({"id": "block.ratio"}, {"kind": "operator", "setting": "Divide", "before": "1.0 / self._ratio"}, True),
+        ({"id": "block.ratio"}, {"kind": "operator", "setting": "Divide", "before": "1.0 / self._ratios"}, False),
         ({"id": "attention.scale"}, {"kind": "operator", "setting": "Divide", "target": "_scale"}, True),
         ({"id": "gelu.form"}, {"kind": "word", "setting": "activation", "old": "relu", "new": "gelu"}, True),
     ],
