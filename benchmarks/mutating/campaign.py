@@ -93,7 +93,7 @@ class Port:
         """Return the layers that the mutated lines have to do with, by how."""
         site, lines = mutation.site, self.lines[mutation.file]
         spans = {*site.lines} if site.first == site.last else {*site.lines, *range(site.first, site.last + 1)}
-        told = [lines[str(line)] for line in sorted(spans) if str(line) in lines]
+        told = [lines[str(line)] for line in sorted({*spans, *site.uses}) if str(line) in lines]
         return {name: sorted({path for each in told for path in each[name]}) for name in RELATIONS}
 
     def _mutations(self) -> Iterator[Mutation]:

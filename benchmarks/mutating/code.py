@@ -28,8 +28,9 @@ class Change(NamedTuple):
 class Site(NamedTuple):
     """A mutation of one module.
 
-    `first`, `last`: the lines of its statement. `target`: what the statement assigns to, "" if nothing. `lines`: those
-    of which one must be executed for the mutation to be. `function`: the qualified name of the function, "" at the top.
+    `first`, `last`: the lines of its statement. `target`: what the statement assigns to, "" if nothing. `uses`: the
+    lines that use the target next. `lines`: those of which one must be executed for the mutation to be. `function`: the
+    qualified name of the function, "" at the top.
     """
 
     kind: str
@@ -43,6 +44,7 @@ class Site(NamedTuple):
     lines: range
     function: str
     target: str
+    uses: list[int]
     change: Change
 
 
@@ -57,11 +59,7 @@ class Code:
 
     def nodes(self) -> Iterator[cst.CSTNode]:
         """Yield every node, the outer before the inner ones."""
-        waiting: list[cst.CSTNode] = [self.module]
-        while waiting:
-            node = waiting.pop()
-            yield node
-            waiting.extend(reversed(node.children))
+        yield from _within(self.module)
 
     def text(self, node: cst.CSTNode) -> str:
         """Return the source of a node."""
@@ -121,7 +119,22 @@ class Code:
             before, after = "two statements", "the same in the other order"
         start, stop = span.start, span.stop - 1
         names = change.kind, change.setting, before, after
-        return Site(*names, change.old, change.new, start, stop, executed, function, _target(statement), change)
+        used = self._uses(statement)
+        return Site(*names, change.old, change.new, start, stop, executed, function, _target(statement), used, change)
+
+    def _uses(self, statement: cst.CSTNode) -> list[int]:
+        """Return the lines of the statements that use what a statement assigns to, until it is assigned anew."""
+        name, function = _target(statement), self.around(statement, cst.FunctionDef)
+        if not name or function is None or _is_attribute(statement):
+            return []
+        lines: list[int] = []
+        start = self.lines(statement).stop
+        for each in _within(function):
+            if isinstance(each, cst.SimpleStatementLine) and self.lines(each).start >= start and _mentions(each, name):
+                lines += self.lines(each)
+                if isinstance(each.body[0], cst.Assign) and _target(each) == name:
+                    break
+        return lines
 
     def _statement(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """Return the statement that a node stands in; None for decorators and what is raised or asserted."""
@@ -138,7 +151,28 @@ class Code:
 def _target(statement: cst.CSTNode) -> str:
     """Return the name that a statement assigns to: "scale" of `self.scale = 2.0`; "" if it is none."""
     small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-    return called(small.targets[0].target) if isinstance(small, cst.Assign) else ""
+    if isinstance(small, cst.Assign):
+        return called(small.targets[0].target)
+    return called(small.target) if isinstance(small, cst.AugAssign) else ""
+
+
+def _is_attribute(statement: cst.CSTNode) -> bool:
+    """Return whether a statement assigns to an attribute, which may be used anywhere."""
+    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    return isinstance(small, cst.Assign) and isinstance(small.targets[0].target, cst.Attribute)
+
+
+def _mentions(node: cst.CSTNode, name: str) -> bool:
+    return any(isinstance(each, cst.Name) and each.value == name for each in _within(node))
+
+
+def _within(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yield a node and all nodes in it, the outer before the inner ones."""
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        waiting.extend(reversed(each.children))
 
 
 def called(node: cst.BaseExpression) -> str:

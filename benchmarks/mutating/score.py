@@ -79,7 +79,7 @@ def is_placed(told: Told, mutant: Told, clean: Told) -> bool:
     near |= set(relations["before"]) if told["kind"] in GRADIENTS else set()
     around = {path.rpartition("/")[0] for path in near}
     places = [told["place"], *(str(cause["where"]) for cause in told["causes"][:1])]
-    paths = {_layer(path) for place in places for path in told["layers"].get(place, [])}
+    paths = {_layer(path) for place in places for path in (*told["layers"].get(place, []), *_outputs(place))}
     paths |= {change["path"] for cause in told["causes"][:1] for change in cause.get("changes", ()) if change["path"]}
     if told["verdict"] == "error":
         return has_unplaced(told, mutant, clean) or any(path and path in str(told["reason"]) for path in near)
@@ -91,6 +91,11 @@ def is_placed(told: Told, mutant: Told, clean: Told) -> bool:
 def _layer(path: str) -> str:
     """Return the path of a layer; the outputs of the model, "(model).image", are those of the whole model."""
     return "" if path.startswith("(model)") else path
+
+
+def _outputs(place: str) -> list[str]:
+    """Return the place itself if it is an output of the model: only such a place has the same name on both sides."""
+    return [place] if place.startswith("(model)") else []
 
 
 def _is_inside(paths: Iterable[str], layers: Iterable[str]) -> bool:

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def _port(pair: str, folder: str) -> dict[str, Any]:
     first = Execution(lambda name: port.is_published(name) or Path(name).parent == home)
     with first.watched():
         truth.observed(truth.built(model_, home), model_, truth.DRAWS[0])
-    originals = port.make(Path(folder), home, {name for name, _ in first.lines})
+    originals = port.make(Path(folder), home, {name for name, _ in first.lines} | set(_classes(first.made)))
     own = {str(Path(folder) / name): name for name in originals}
     second = Execution(own.__contains__)
     with second.watched():
@@ -46,6 +47,12 @@ def _port(pair: str, folder: str) -> dict[str, Any]:
         truth.observed(model, model_, truth.DRAWS[0])
     lines = second.named(truth.paths(model))
     return {"originals": originals, "lines": {own[name]: each for name, each in lines.items()}}
+
+
+def _classes(layers: list[Any]) -> Iterator[str]:
+    """Yield the files of the layers' classes: one that only renames another executes nothing of its own."""
+    for base in {base for layer in layers for base in type(layer).__mro__}:
+        yield getattr(sys.modules.get(base.__module__), "__file__", None) or ""
 
 
 def _mutant(pair: str, folder: str, mutant: str) -> dict[str, Any]:

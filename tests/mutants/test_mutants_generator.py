@@ -83,6 +83,14 @@ def test_what_computes_nothing_is_left_alone(source):
     assert [each for each in found(source) if each.site.kind not in ("cast", "stopped gradient")] == []
 
 
+def test_what_uses_the_assigned_variable_next_is_told():
+    source = (
+        "def build():\n    sizes = {'width': 4}\n    sizes |= {'depth': 2}\n    x = Model(**sizes)\n    return f(x)\n"
+    )
+    uses = {each.site.first: each.site.uses for each in found(source) if each.site.kind == "number of an argument"}
+    assert uses == {2: [3, 4], 3: [4]}
+
+
 def test_only_what_is_executed_is_mutated():
     source = "def call(x, cache):\n    if cache:\n        x = 2 * x\n    return 3 * x\n"
     assert {each.site.first for each in found(source, range(4, 5))} == {4}
