@@ -94,7 +94,9 @@ class Port:
         site, lines = mutation.site, self.lines[mutation.file]
         spans = {*site.lines} if site.first == site.last else {*site.lines, *range(site.first, site.last + 1)}
         told = [lines[str(line)] for line in sorted({*spans, *site.uses}) if str(line) in lines]
-        return {name: sorted({path for each in told for path in each[name]}) for name in RELATIONS}
+        found = {name: {path for each in told for path in each[name]} for name in RELATIONS}
+        found["calls"].update(path for line in site.passed for path in lines.get(str(line), {}).get("calls", ()))
+        return {name: sorted(paths) for name, paths in found.items()}
 
     def _mutations(self) -> Iterator[Mutation]:
         sources = {name: (self.folder / name).read_text() for name in self.originals}

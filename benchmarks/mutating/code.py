@@ -10,6 +10,9 @@ from libcst.metadata import CodeRange, MetadataWrapper, ParentNodeProvider, Posi
 DESCRIBING = ("get_config", "from_config", "compute_output_shape", "compute_output_spec", "compute_mask", "__repr__")
 
 
+METHODS = ("call", "build", "__init__", "__call__")  # that Keras calls
+
+
 class Change(NamedTuple):
     """A node and what replaces it; `setting`: the argument, operator or function that is mutated, `old`, `new`: values.
 
@@ -29,7 +32,7 @@ class Site(NamedTuple):
     """A mutation of one module.
 
     `first`, `last`: the lines of its statement. `target`: what the statement assigns to, "" if nothing. `uses`: the
-    lines that use the target next. `lines`: those of which one must be executed for the mutation to be. `function`: the
+    lines that use the target next, `passed`: those that use what the function returns. `lines`: those of which one must be executed for the mutation to be. `function`: the
     qualified name of the function, "" at the top.
     """
 
@@ -45,6 +48,7 @@ class Site(NamedTuple):
     function: str
     target: str
     uses: list[int]
+    passed: list[int]
     change: Change
 
 
@@ -54,6 +58,7 @@ class Code:
     def __init__(self, source: str) -> None:
         wrapper = MetadataWrapper(cst.parse_module(source))
         self.module = wrapper.module
+        self._lines: list[cst.SimpleStatementLine] | None = None
         self._positions = wrapper.resolve(PositionProvider)
         self._parents = wrapper.resolve(ParentNodeProvider)
 
@@ -119,8 +124,8 @@ class Code:
             before, after = "two statements", "the same in the other order"
         start, stop = span.start, span.stop - 1
         names = change.kind, change.setting, before, after
-        used = self._uses(statement)
-        return Site(*names, change.old, change.new, start, stop, executed, function, _target(statement), used, change)
+        flows = _target(statement), self._uses(statement), self._passed(function)
+        return Site(*names, change.old, change.new, start, stop, executed, function, *flows, change)
 
     def _uses(self, statement: cst.CSTNode) -> list[int]:
         """Return the lines of the statements that use what a statement assigns to, until it is assigned anew."""
@@ -135,6 +140,19 @@ class Code:
                 if isinstance(each.body[0], cst.Assign) and _target(each) == name:
                     break
         return lines
+
+    def _passed(self, function: str) -> list[int]:
+        """Return the lines of the statements that use what a function returns, where it is called in its own module."""
+        name = function.rpartition(".")[2]
+        if not name or name in METHODS:
+            return []
+        callers = [each for each in self._statements() if _calls(each, name)]
+        return [line for each in callers for line in (*self.lines(each), *self._uses(each))]
+
+    def _statements(self) -> list[cst.SimpleStatementLine]:
+        if self._lines is None:
+            self._lines = [each for each in self.nodes() if isinstance(each, cst.SimpleStatementLine)]
+        return self._lines
 
     def _statement(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """Return the statement that a node stands in; None for decorators and what is raised or asserted."""
@@ -160,6 +178,10 @@ def _is_attribute(statement: cst.CSTNode) -> bool:
     """Return whether a statement assigns to an attribute, which may be used anywhere."""
     small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
     return isinstance(small, cst.Assign) and isinstance(small.targets[0].target, cst.Attribute)
+
+
+def _calls(node: cst.CSTNode, name: str) -> bool:
+    return any(isinstance(each, cst.Call) and called(each.func) == name for each in _within(node))
 
 
 def _mentions(node: cst.CSTNode, name: str) -> bool:

@@ -29,7 +29,7 @@ UNNAMED = ("unknown", "internal_error")
 GRADIENTS = ("gradient", "update", "parameter", "optimizer_state")
 FAMILIES: Mapping[str, Sequence[str]] = {
     operations.ACTIVATION: ("activation.*", "relu.*", "gelu.*", "softmax.*", "*.activation", "module.skipped"),
-    operations.RESIDUAL: ("module.wiring", "module.skipped", "*residual*", "*bias*"),
+    operations.RESIDUAL: ("module.wiring", "module.skipped", "*residual*", "*bias*", "gradient.missing"),
     operations.ORDER: ("module.wiring", "*order*"),
     operations.MASK: ("*mask*", "*causal*"),
     operations.STOPPED: ("gradient.*", "update.frozen"),
