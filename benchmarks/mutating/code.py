@@ -32,8 +32,8 @@ class Site(NamedTuple):
     """A mutation of one module.
 
     `first`, `last`: the lines of its statement. `target`: what the statement assigns to, "" if nothing. `uses`: the
-    lines that use the target next, `passed`: those that use what the function returns. `lines`: those of which one must be executed for the mutation to be. `function`: the
-    qualified name of the function, "" at the top.
+    lines that use the target next, `passed`: those that use what the function returns. `lines`: those of which one must
+    be executed for the mutation to be. `function`: the qualified name of the function, "" at the top.
     """
 
     kind: str

@@ -36,7 +36,17 @@ FAMILIES: Mapping[str, Sequence[str]] = {
     operations.REDUCTION: ("*reduction*", "*.sum", "pool.kind", "code.function", "*.scale"),
     operations.OPERATOR: ("code.operator",),
     arguments.CAST: ("precision.*", "*.precision", "*dtype*", "gradient.missing", "gradient.stopped"),
-    arguments.AXIS: ("*axis*", "*axes*", "*layout*", "*order*", "*.packing", "*.heads", "*.batch_first", "*transpos*"),
+    arguments.AXIS: (
+        "*axis*",
+        "*axes*",
+        "*layout*",
+        "*order*",
+        "*.packing",
+        "*.heads",
+        "*.batch_first",
+        "*transpos*",
+        "permute.*",
+    ),
 }
 WORDS: Mapping[str, Sequence[str]] = {  # by a word that was mutated
     "relu": ("activation.*", "relu.*", "gelu.*", "*.activation"),
