@@ -1,11 +1,13 @@
 """The truth about a mutant, found by Keras alone: whether it computes something else than the port.
 
 Port and mutant are built in float64 and given the same random weights, in the order in which they are made and, should
-that differ, by their paths. What they return, their gradients and the state after a pass of training are compared on
-several draws of the inputs. Nothing of the comparison that is tested decides here.
+that differ, by their paths. A weight that the mutant stores with its axes in another order gets the same values in that
+order, because weights have to be moved into a port anyway. What they return, their gradients and the state after a pass
+of training are compared on several draws of the inputs. Nothing of the comparison that is tested decides here.
 """
 
 import importlib
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +27,10 @@ NOTHING = 1e-14  # of the largest value of all tensors of its kind: what roundin
 SEED = 2**13 + 1
 DRAWS = ("given", "padded", "shorter")
 
+MOST_AXES = 6
+
 Arrays = dict[str, np.ndarray]
+Shapes = dict[int | str, tuple[int, ...]]
 
 
 def prepare_process() -> None:
@@ -46,12 +51,14 @@ def forget(folder: Path) -> None:
 
 
 def built(pair: Pair, folder: Path) -> Any:
-    """Return the model that the port in a folder builds."""
+    """Return the model that the port in a folder builds, with its weights, which a first call may make."""
     forget(folder)
     keras.utils.clear_session()
     keras.utils.set_random_seed(SEED)
     module, _, function = pair.keras.partition(":")
-    return getattr(importlib.import_module(module), function)(**pair.kwargs | pair.keras_kwargs)
+    model = getattr(importlib.import_module(module), function)(**pair.kwargs | pair.keras_kwargs)
+    build.call(model, pair, drawn(pair, DRAWS[0]))
+    return model
 
 
 def drawn(pair: Pair, draw: str) -> dict[str, tf.Tensor]:
@@ -80,35 +87,61 @@ def _drawn(given: PairInput, source: np.random.Generator, draw: str) -> np.ndarr
     return values
 
 
-def fill(model: Any, by: str) -> None:
-    """Give a model random weights: `by` their order or their paths."""
+def shapes(model: Any, by: str) -> Shapes:
+    """Return the shapes of a model's weights, by their numbers or their paths."""
+    return {(number if by == "order" else each.path): tuple(each.shape) for number, each in enumerate(model.weights)}
+
+
+def moved(shape: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the order of axes that makes one shape of another; that of the axes as they are if none does."""
+    same = tuple(range(len(shape)))
+    orders = itertools.permutations(same) if sorted(shape) == sorted(other) and len(shape) < MOST_AXES else iter([same])
+    return next((order for order in orders if tuple(shape[axis] for axis in order) == other), same)
+
+
+def fill(model: Any, by: str, ports: Shapes) -> dict[int, tuple[int, ...]]:
+    """Give a model random weights: `by` their order or their paths, and in the port's shapes.
+
+    Returns the order of axes of each weight by its id.
+    """
+    orders = {}
     for number, weight in enumerate(model.weights):
+        own = tuple(weight.shape)
+        shape = ports.get(number if by == "order" else weight.path, own)
+        orders[id(weight)] = order = moved(shape, own)
+        shape = shape if tuple(shape[axis] for axis in order) == own else own
         key = [number] if by == "order" else list(weight.path.encode())
         source = np.random.default_rng([SEED, *key])
-        values = source.normal(size=weight.shape)
+        values = source.normal(size=shape).transpose(order)
         if weight.trainable:
-            fan = np.prod(weight.shape[:-1]) if len(weight.shape) > 1 else 9
+            fan = np.prod(shape[:-1]) if len(shape) > 1 else 9
             is_scale = weight.path.endswith(("gamma", "scale"))
             weight.assign(values / np.sqrt(max(fan, 1)) + is_scale)
         elif weight.path.endswith("variance"):
             weight.assign(np.abs(values) + 0.5)
         elif weight.path.endswith("mean"):
             weight.assign(values)
+    return orders
 
 
-def observed(model: Any, pair: Pair, draw: str, by: str = "order") -> dict[str, Arrays]:
-    """Return what a model does on a draw: what it returns, and on the first draw its gradients and its new state."""
+def observed(model: Any, pair: Pair, draw: str, by: str = "order", ports: Shapes | None = None) -> dict[str, Arrays]:
+    """Return what a model does on a draw: what it returns, and on the first draw its gradients and its new state.
+
+    `ports`: the shapes of the port's weights; None for the port itself.
+    """
     keras.utils.set_random_seed(SEED)
     _reseed(model)
-    fill(model, by)
+    orders = fill(model, by, ports or {})
     inputs = drawn(pair, draw)
     seen = {"outputs": dict(_flat(build.call(model, pair, inputs)))}
     if draw == DRAWS[0]:
-        seen |= _trained(model, pair, inputs)
+        seen |= _trained(model, pair, inputs, orders)
     return seen
 
 
-def _trained(model: Any, pair: Pair, inputs: dict[str, tf.Tensor]) -> dict[str, Arrays]:
+def _trained(
+    model: Any, pair: Pair, inputs: dict[str, tf.Tensor], orders: dict[int, tuple[int, ...]]
+) -> dict[str, Arrays]:
     floats = [each for each in inputs.values() if each.dtype.is_floating]
     with tf.GradientTape() as tape:
         tape.watch(floats)
@@ -118,8 +151,11 @@ def _trained(model: Any, pair: Pair, inputs: dict[str, tf.Tensor]) -> dict[str, 
         total = tf.add_n([*weighted, *(tf.reduce_sum(tf.cast(each, "float64")) for each in model.losses)])
     trainable = [weight.value for weight in model.trainable_weights]
     found = tape.gradient(total, [*trainable, *floats]) if pair.backward else []
+    back = [np.argsort(orders[id(weight)]) for weight in model.trainable_weights]
     gradients = {
-        str(number): tf.convert_to_tensor(each).numpy() for number, each in enumerate(found) if each is not None
+        str(number): tf.convert_to_tensor(each).numpy().transpose(back[number] if number < len(back) else None)
+        for number, each in enumerate(found)
+        if each is not None
     }
     gradients["without"] = np.asarray([number for number, each in enumerate(found) if each is None])
     state = {str(n): np.asarray(w.numpy()) for n, w in enumerate(model.non_trainable_weights) if "seed" not in w.path}
@@ -165,13 +201,16 @@ def _of_tensor(one: np.ndarray, other: np.ndarray, largest: float) -> float:
     return 0.0 if apart <= max(EQUAL * own, NOTHING * largest) else apart / (own or 1.0)
 
 
-def differences(port: dict[str, dict[str, Arrays]], model: Any, pair: Pair) -> dict[str, float]:
+def differences(
+    port: dict[str, dict[str, dict[str, Arrays]]], port_shapes: dict[str, Shapes], model: Any, pair: Pair
+) -> dict[str, float]:
     """Return by how much a mutant differs from what the port did, by what was observed; {} if it is equivalent."""
     tried: list[dict[str, float]] = []
     for by in ("order", "path"):
+        ports = port_shapes[by]
         told: dict[str, float] = {}
         for draw in port[by]:
-            for what, arrays in observed(model, pair, draw, by).items():
+            for what, arrays in observed(model, pair, draw, by, ports).items():
                 if apart := difference(port[by][draw][what], arrays):
                     told[what if draw == DRAWS[0] else draw] = apart
         if not told:

@@ -61,8 +61,10 @@ def _mutant(pair: str, folder: str, mutant: str) -> dict[str, Any]:
     if folder not in _ports:
         if len(_ports) > 80:
             _ports.clear()
-        _ports[folder] = truth.all_observed(truth.built(model_, Path(folder)), model_)
-    return {"differences": truth.differences(_ports[folder], truth.built(model_, Path(mutant)), model_)}
+        port_ = truth.built(model_, Path(folder))
+        seen = truth.all_observed(port_, model_)
+        _ports[folder] = seen, {by: truth.shapes(port_, by) for by in seen}
+    return {"differences": truth.differences(*_ports[folder], truth.built(model_, Path(mutant)), model_)}
 
 
 if __name__ == "__main__":
