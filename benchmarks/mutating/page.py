@@ -36,8 +36,9 @@ the given ones show nothing), and scored without anybody looking:
 - *repaired*: of a sample, `--repair` reaches the clean verdict.
 
 The rules stand in `benchmarks/mutating/score.py`. This page is written by `python benchmarks/mutants.py --seed 7
---count 600 --jobs 2 --lines mutants.jsonl`, which draws the same mutants for the same seed, and goes on where it was
-interrupted. What is missed today stands here as missed.
+--count 640 --jobs 2 --lines mutants.jsonl` (`--pairs=` for some of the pairs), which draws the same mutants for the
+same seed and goes on where it was interrupted; the tables are of what is finished. What is missed today stands here as
+missed.
 """
 
 
