@@ -142,12 +142,11 @@ class Code:
         return lines
 
     def _passed(self, function: str) -> list[int]:
-        """Return the lines of the statements that use what a function returns, where it is called in its own module."""
+        """Return the lines of the statements that use a variable to which a function of this module is assigned."""
         name = function.rpartition(".")[2]
         if not name or name in METHODS:
             return []
-        callers = [each for each in self._statements() if _calls(each, name)]
-        return [line for each in callers for line in (*self.lines(each), *self._uses(each))]
+        return [line for each in self._statements() if _returns(each, name) for line in self._uses(each)]
 
     def _statements(self) -> list[cst.SimpleStatementLine]:
         if self._lines is None:
@@ -180,8 +179,10 @@ def _is_attribute(statement: cst.CSTNode) -> bool:
     return isinstance(small, cst.Assign) and isinstance(small.targets[0].target, cst.Attribute)
 
 
-def _calls(node: cst.CSTNode, name: str) -> bool:
-    return any(isinstance(each, cst.Call) and called(each.func) == name for each in _within(node))
+def _returns(statement: cst.SimpleStatementLine, name: str) -> bool:
+    """Return whether a statement assigns what a function of this name returns."""
+    small = statement.body[0]
+    return isinstance(small, cst.Assign) and isinstance(small.value, cst.Call) and called(small.value.func) == name
 
 
 def _mentions(node: cst.CSTNode, name: str) -> bool:
