@@ -11,11 +11,32 @@ from parity.core.arrays import Array
 from parity.diagnose.experiment import probes
 from parity.diagnose.experiment.inputs import source
 from parity.diagnose.experiment.probes import Responses
+from parity.diagnose.experiment.properties import near
 
 
 def inputs(args: tuple, kwargs: dict[str, Any]) -> list[Array]:
     """Return the tensors that a call takes, in the order of its arguments."""
     return [_array(tensor) for tensor in tensors((args, kwargs)) if _holds_numbers(tensor)]
+
+
+def exchanged_arguments(arguments: dict[str, Any], known: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
+    """Return the arguments of a call with the other side's tensors in place of its own.
+
+    `known`: pairs of a tensor of this side and the other side's, in torch's axes. Returns None if one of the arguments
+    is not among them, or if all are the same on both sides.
+    """
+    own = [mine for mine, _ in known]
+    leaves = tf.nest.flatten(arguments)
+    changed = list(leaves)
+    is_other = False
+    for number, leaf in enumerate(leaves):
+        if isinstance(leaf, (tf.Tensor, np.ndarray)) and tf.as_dtype(leaf.dtype).is_floating:
+            if (place := source(_array(leaf), own)) is None:
+                return None
+            mine, theirs = known[place.number]
+            changed[number] = _like(np.transpose(theirs, place.axes), leaf)
+            is_other = is_other or not near(mine, theirs)
+    return tf.nest.pack_sequence_as(arguments, changed) if is_other else None
 
 
 def answered(

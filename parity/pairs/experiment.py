@@ -55,9 +55,10 @@ class Experiment(NamedTuple):
         try:
             named = self._searched(asked, {one.where: one for one in unknown})
             for where, found in named.items():
-                examined.result.causes = with_causes(examined.result.causes, where, found)
-            if examined.result.verdict == "diverged" and len(named) == 1:
-                (found,) = named.values()
+                if found or len(examined.result.causes) > 1:  # what only follows from a named cause needs none
+                    examined.result.causes = with_causes(examined.result.causes, where, found)
+            if examined.result.verdict == "diverged" and sum(map(bool, named.values())) == 1:
+                (found,) = filter(None, named.values())
                 known = {cause["id"] for cause in examined.result.causes}
                 examined.result.causes += further(asked, found, examined.unequal, known, self._answers)
             left = {one.where: one for one in unknown if one.where not in named}
@@ -68,7 +69,7 @@ class Experiment(NamedTuple):
             examined.result.not_compared.append(reason)
 
     def _searched(self, asked: Asked, unknown: dict[str, Guilty]) -> dict[str, list[Cause]]:
-        """Return the causes that are found by the places for which they are asked.
+        """Return the causes that are found by the places for which they are asked; none where it is not at fault.
 
         What makes a difference may lie around a module, where its inputs cannot be compared: so where nothing is found,
         the module around it is asked, and at last the whole model.
@@ -93,13 +94,18 @@ class Experiment(NamedTuple):
         return around(plain(where), self.traces[0].manifest.modules) or MODEL
 
     def _named(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, list[Cause]]:
-        """Return the causes that are found, by the place for which they are asked."""
+        """Return the causes that are found, by the place for which they are asked.
+
+        There are none of a place whose two modules do the same when they are given the same.
+        """
         kinds = self.traces[0].manifest.modules
-        named = {}
+        named, innocent = {}, set()
         for where, outcomes in self.outcomes(questions).items():
             torch, keras = questions[where]
             named[where] = causes(where, kinds.get(plain(where), ""), *outcomes, (torch.module, keras.module))
-        return {where: found for where, found in named.items() if found}
+            if all(outcome.same for outcome in outcomes):
+                innocent.add(where)
+        return {where: found for where, found in named.items() if found or where in innocent}
 
     def outcomes(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, tuple[Outcome, Outcome]]:
         """Ask both sides for their settings first, then for the changes that make each reproduce the other."""

@@ -105,12 +105,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         found: the sets of changes that reproduce the other side.
         tried: how many settings were tried.
         problem: why the module could not be called again as it was, or "".
+        same: whether the module does what the other side's does when it is given what the other's was given.
     """
 
     settings: list[Any] = []
     found: list[Found] = []
     tried: int = 0
     problem: str = ""
+    same: bool = False
 
 
 def write(folder: Path, outcomes: list[Outcome]) -> None:

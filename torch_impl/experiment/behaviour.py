@@ -14,12 +14,33 @@ from parity.core.arrays import Array
 from parity.diagnose.experiment import probes
 from parity.diagnose.experiment.inputs import source
 from parity.diagnose.experiment.probes import Responses
+from parity.diagnose.experiment.properties import near
 from torch_impl.instruments.origins import tensors
 
 
 def inputs(args: tuple, kwargs: dict[str, Any]) -> list[Array]:
     """Return the tensors that a call takes, in the order of its arguments."""
     return [_array(tensor) for tensor in tensors((args, kwargs)) if not tensor.is_complex()]
+
+
+def exchanged_arguments(arguments: dict[str, Any], known: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
+    """Return the arguments of a call with the other side's tensors in place of its own.
+
+    `known`: pairs of a tensor of this side and the other side's, in torch's axes. Returns None if one of the arguments
+    is not among them, or if all are the same on both sides.
+    """
+    own = [mine for mine, _ in known]
+    leaves, structure = tree.tree_flatten(arguments)
+    changed = list(leaves)
+    is_other = False
+    for number, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+            if (place := source(_array(leaf), own)) is None:
+                return None
+            mine, theirs = known[place.number]
+            changed[number] = _like(np.transpose(theirs, place.axes), leaf)
+            is_other = is_other or not near(mine, theirs)
+    return tree.tree_unflatten(changed, structure) if is_other else None
 
 
 def answered(

@@ -22,7 +22,7 @@ from parity.pairs.coverage import Observer
 from parity.pairs.vary.record import reproduced
 from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import LATER, Question
-from torch_impl.experiment.behaviour import answered, inputs
+from torch_impl.experiment.behaviour import answered, exchanged_arguments, inputs
 from torch_impl.experiment.later import Later
 from torch_impl.experiment.operations import operations
 from torch_impl.experiment.ops import recorded
@@ -91,6 +91,17 @@ class Live:
         # The module keeps a state, or draws random numbers: only the whole model can be called again as it was.
         self._call, self._number = self._whole, question.tensor.number
         return self._is_again(expected)
+
+    def exchange(self, tensors: Sequence[tuple[Array, Array]]) -> bool:
+        """Let the module be called with what the other side's was given, and return whether that is something else.
+
+        `tensors`: pairs of a tensor of this side and the other side's, in torch's axes, among them the inputs.
+        """
+        arguments = self.arguments()[0]
+        if (exchanged := exchanged_arguments(arguments, tensors)) is None:
+            return False
+        arguments.update(exchanged)
+        return True
 
     def replay(self) -> Array:
         """Call the module again, and return the question's tensor in torch's axes."""

@@ -5,7 +5,7 @@ of its step. The updates of all parameters are taken together as well, because o
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,6 +16,7 @@ from parity.diagnose.observation import Seen, largest, seen
 from parity.trace import keys
 from parity.trace.experiment import Question
 from parity.trace.manifest import Tensors, Trace
+from parity.trace.recorder import FORWARD
 
 MOST: Final = 1 << 10  # elements of a tensor, evenly spread, that are taken
 GRADIENT, PARAMETER = (keys.key(kind, "") for kind in ("gradient", "parameter"))
@@ -39,11 +40,14 @@ class Evidence(NamedTuple):
         own: this side's value.
         other: the other side's, with its noise.
         pieces: how single tensors are joined to such a value.
+        tensors: what both sides recorded in this forward pass under one key, this side's first. Among them are the
+            inputs of the module: where they differ, what comes out tells nothing of it unless both are given the same.
     """
 
     own: Array | None
     other: Seen | None
     pieces: Pieces | None = None
+    tensors: Sequence[tuple[Array, Array]] = ()
 
 
 class Steps(NamedTuple):
@@ -68,7 +72,16 @@ def evidence(question: Question) -> Evidence:
     if tensor.kind == "loss":
         return _joined(*(dict(_loss(trace, stem)) for trace in (own, other)))
     mine, theirs = (_seen(trace, stem, tensor.key) for trace in (own, other))
-    return Evidence(mine.value if mine else None, theirs)
+    of_module = tensor.kind == "returned" and tensor.module == question.module
+    return Evidence(mine.value if mine else None, theirs, tensors=list(_forward(own, other, stem)) if of_module else ())
+
+
+def _forward(own: Trace, other: Trace, stem: str) -> Iterator[tuple[Array, Array]]:
+    """Yield what both traces have of a forward pass under the same key."""
+    mine, theirs = (trace.open("high", stem) for trace in (own, other))
+    for key in mine:
+        if keys.split(key)[0] in FORWARD and key in theirs and mine[key].shape == theirs[key].shape:
+            yield mine[key], theirs[key]
 
 
 def steps(question: Question) -> tuple[Steps, Steps]:
