@@ -75,15 +75,17 @@ def _unplaced(
             name=weight.name,
             shape=weight.shape,
             candidates=candidates,
-            note="" if candidates else _note(weight, surveys, entries),
+            note=_note(weight, surveys, entries, bool(candidates)),
         )
 
 
-def _note(weight: Weight, surveys: Sequence[Survey], entries: Sequence[Entry]) -> str:
+def _note(weight: Weight, surveys: Sequence[Survey], entries: Sequence[Entry], has_candidates: bool) -> str:
     """Return what may explain that a weight has no counterpart: that of its module lacks it."""
     own, other = surveys
     if weight.role == "bias" and one_bias(own, weight.module):
         return ONE_BIAS
+    if has_candidates:
+        return ""
     of_module = {each.name for each in own.weights if each.module == weight.module}
     ours, theirs = (own.side, other.side)
     found = {name for e in entries if of_module.intersection(getattr(e, ours)) for name in getattr(e, theirs)}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,8 +13,9 @@ from parity.diagnose.diagnosis import Examined
 from parity.diagnose.entries import Cause
 from parity.diagnose.experiment.causes import causes, with_causes, with_descriptions
 from parity.diagnose.experiment.description import description
-from parity.diagnose.experiment.questions import Asked, Guilty, guilty
+from parity.diagnose.experiment.questions import Asked, Guilty, guilty, is_forward
 from parity.diagnose.place import around, plain
+from parity.pairs.consequences import diagnosis_key
 from parity.pairs.file import PairFile
 from parity.pairs.further import further
 from parity.runtime.job import ExperimentJob
@@ -23,6 +24,8 @@ from parity.trace import experiment, survey
 from parity.trace.experiment import Outcome, Question
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
+
+MOST_ALIKE: Final = 4  # further modules of a kind that are asked
 
 
 class Experiment(NamedTuple):
@@ -57,6 +60,7 @@ class Experiment(NamedTuple):
             for where, found in named.items():
                 if found or len(examined.result.causes) > 1:  # what only follows from a named cause needs none
                     examined.result.causes = with_causes(examined.result.causes, where, found)
+            examined.result.causes += self._alike(asked, {where for where, found in named.items() if found}, examined)
             if examined.result.verdict == "diverged" and sum(map(bool, named.values())) == 1:
                 (found,) = filter(None, named.values())
                 known = {cause["id"] for cause in examined.result.causes}
@@ -88,6 +92,23 @@ class Experiment(NamedTuple):
             named |= self._named({where: new for where, new in questions.items() if _wider(new) != told.get(where)})
             told |= {where: _wider(both_sides) for where, both_sides in questions.items()}
         return named
+
+    def _alike(self, asked: Asked, places: set[str], examined: Examined) -> list[Cause]:
+        """Return the causes at further modules of the kinds for which one was found, and which no formula explains.
+
+        A diagnosis tells the first unknown difference alone: those behind it may follow from it.
+        """
+        kinds = self.traces[0].manifest.modules
+        found = {kinds.get(plain(where)) for where in places}
+        told = {plain(str(cause["where"])) for cause in examined.result.causes}
+        others: dict[str, Guilty] = {}
+        for tensor in filter(is_forward, examined.unequal):
+            where = plain(tensor.name)
+            is_new = where not in told and diagnosis_key(tensor) not in examined.same
+            if tensor.kind == "activation" and is_new and where in kinds and kinds[where] in found:
+                others.setdefault(where, Guilty(where, tensor))
+        questions = _asked(asked, dict(list(others.items())[:MOST_ALIKE]), plain)
+        return [cause for causes_there in self._named(questions).values() for cause in causes_there]
 
     def _around(self, where: str) -> str:
         """Return the recorded module around a module; the whole model if there is none."""

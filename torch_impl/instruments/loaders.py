@@ -5,10 +5,8 @@ from unittest import mock
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.utils.data.dataloader import (
-    _BaseDataLoaderIter,
-    _DatasetKind,
-)  # the former is the base class of all iterators
+from torch.utils.data import IterableDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter  # the base class of all iterators
 
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Place
@@ -54,5 +52,5 @@ class Loaders:
         first = self._seen.setdefault(loader, {}).setdefault(key, number)
         if not numbers.constant and first % workers != number % workers:
             repeated = Repeated(batch=number, first=first, workers=workers, place=Place(source=source.line()))
-            repeated.whole = loader._dataset_kind == _DatasetKind.Iterable
+            repeated.whole = isinstance(loader._dataset, IterableDataset)
             self.step.repeated.append(repeated)
