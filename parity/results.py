@@ -222,6 +222,11 @@ class CaseResult(Result):
     extent: Extent | None = None
     details: Details | None = None
 
+    @property
+    def alone(self) -> str:
+        """Return the side that was compared with itself alone, where the other has no such strategy, or ""."""
+        return next(iter(self.devices)) if self.against_single and len(self.devices) == 1 else ""
+
 
 class Report(Result):
     """The report on all cases; `error` is the message that ended the comparison early, or "".

@@ -8,7 +8,7 @@ from report_samples import HOSTILE, TWO
 
 from parity.details import Compared, Counterpart, Details
 from parity.report.html import band, devices, losses, matrix, rows, svg
-from parity.results import CaseResult
+from parity.results import Against, CaseResult
 from parity.trace.layout import Layout
 
 
@@ -60,6 +60,13 @@ def test_many_rows_are_folded_by_module() -> None:
         ("model.layers.5", 1),
     ]
     assert [group.name for group in found if group.is_open] == ["model.layers.3"]
+
+
+def test_a_case_of_one_side_says_so() -> None:
+    case = CaseResult(case="simple_block/fsdp", verdict="match", devices={"torch": ["CPU"]})
+    case.against_single = {"torch": Against(), "keras": Against(skipped="it has none")}
+    (entry,) = matrix.matrix([case]).models["simple_block"]["fsdp"]
+    assert (entry.verdict, entry.alone) == ("match", "torch")
 
 
 def test_the_matrix_has_a_cell_for_each_case() -> None:

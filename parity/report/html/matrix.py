@@ -10,12 +10,21 @@ PAIR = "pair/"
 
 
 class Entry(NamedTuple):
-    """A case in the table: the number of its section, its variant ("" if it has none), and its verdict."""
+    """A case in the table.
+
+    Attributes:
+        number: that of its section.
+        name: the case's.
+        variant: what follows the strategy in its name, "" if nothing does.
+        verdict: the case's.
+        alone: the side that was compared with itself alone, or "".
+    """
 
     number: int
     name: str
     variant: str
     verdict: str
+    alone: str = ""
 
 
 class Matrix(NamedTuple):
@@ -38,7 +47,8 @@ def matrix(cases: Sequence[CaseResult]) -> Matrix:
             others.append(Entry(number, case.case, case.case.removeprefix(PAIR), case.verdict))
             continue
         strategies[strategy] = None
-        models.setdefault(model, {}).setdefault(strategy, []).append(Entry(number, case.case, variant, case.verdict))
+        entry = Entry(number, case.case, variant, case.verdict, case.alone)
+        models.setdefault(model, {}).setdefault(strategy, []).append(entry)
     known = get_args(strategy_names.Name)
     order = sorted(strategies, key=lambda name: known.index(name) if name in known else len(known))
     return Matrix(order, models, others)
