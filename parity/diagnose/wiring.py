@@ -217,6 +217,11 @@ def _rounded(total: Array, to: str) -> Array:
     return total if to == "nothing" else total.astype(dtype(to)).astype(total.dtype)
 
 
+def _bound(reference: str, candidate: str) -> str:
+    """Return the cause for functions that differ in an upper bound alone, or an empty string."""
+    return "relu.cap" if {reference, candidate} == {"relu", "relu6"} else ""
+
+
 def _precision(reference: str, candidate: str) -> str:
     """Return the cause for the precision that one side rounds to."""
     return f"precision.{candidate if reference == 'nothing' else reference}"
@@ -229,7 +234,7 @@ def _value(junction: Junction) -> Array:
 FORMULA = Formula(
     _predict,
     (
-        Trait("function", "activation.kind", choices(*FUNCTIONS)),
+        Trait("function", "activation.kind", choices(*FUNCTIONS), _bound),
         Trait("operation", "module.operation", choices(*OPERATIONS)),
         Trait("added", "transformer.position", choices("nothing", "position")),
         Trait("rounded", "precision.float16", choices("nothing", "bfloat16", "float16"), _precision),

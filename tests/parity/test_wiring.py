@@ -173,4 +173,4 @@ def test_a_relu_whose_input_stays_small_may_be_bounded():
     found = explain.compare(wiring.FORMULA, junction(relu(ours[name]), ours), junction(relu6(theirs[name]), theirs))
     assert found.same and not found.changes
     found = explain.compare(wiring.FORMULA, junction(relu(theirs[name]), theirs), junction(relu6(theirs[name]), theirs))
-    assert [change.cause for change in found.changes] == ["activation.kind"]
+    assert [change.cause for change in found.changes] == ["relu.cap"]
