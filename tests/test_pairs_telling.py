@@ -66,7 +66,7 @@ ROWS = [
         {"pair.keras_kwargs.step": 1.01},
         more={"pair.torch_kwargs.held": False, "pair.keras_kwargs.held": True},
     ),
-    Row("Floor", {"pair.keras_kwargs.through": True}, "gradient.missing", trained=True),
+    Row("Floor", {"pair.keras_kwargs.through": True}, "gradient.stopped", trained=True),
     Row("Floor", ADAMW, "weight_decay.without_gradient", trained=True),
     Row("Drops", {"pair.keras_kwargs.rate": 0.3}, "dropout.rate", trained=True, more=IMAGE),
     Row("Drops", {"pair.keras_kwargs.more": 0.25}, trained=True, more=IMAGE),
