@@ -1,0 +1,63 @@
+"""The bytes that the advice predicts from a case alone are those that both frameworks are recorded to move."""
+
+from pathlib import Path
+
+import pytest
+from test_strategies import ROWS, SMALL, SMALL_BLOCK, TINY_TRANSFORMER
+
+from parity.advise.describe import describe
+from parity.advise.traffic import FORMULAS, Traffic, traffic
+from parity.config import cases
+from parity.config.devices import obstacle
+from parity.config.schema import Case
+from parity.runtime.backend import Backend
+from parity.runtime.job import Job
+from parity.trace import manifest
+
+ONE_STEP = {"steps": 1}
+# A case for each strategy, with sizes that the devices do not divide where the strategy allows it.
+SAMPLE = [
+    ("simple_block/single", 3, SMALL),
+    ("two_linear/round_robin", 3, SMALL),
+    ("residual_block/data_parallel", 3, {**SMALL_BLOCK, "data": {"size": 8, "batch": 7}}),
+    ("residual_block/ddp", 3, SMALL_BLOCK),
+    ("simple_block/all_reduce", 3, SMALL),
+    ("residual_block/send_recv", 2, SMALL_BLOCK),
+    ("simple_block/pipeline", 3, SMALL),
+    ("two_linear/hybrid", 4, SMALL),
+    ("residual_block/branch_parallel", 3, SMALL_BLOCK),
+    ("simple_block/tensor_parallel", 3, SMALL),
+    ("two_linear/fsdp@accumulate", 3, {"clip_norm": 0.1, **SMALL}),
+]
+MORE = [
+    ("transformer/fsdp", 3, {"clip_norm": 0.1, "accumulate": 2, **TINY_TRANSFORMER}),
+    ("transformer/branch_parallel", 2, TINY_TRANSFORMER),
+    ("residual_block/branch_parallel", 2, {**SMALL_BLOCK, "model": {"in_channels": 3, "out_channels": 3}}),
+    *((name, 2, {}) for name in cases.names()),
+    *((name, 4, {"data": {"batch": 24}}) for name in cases.names() if not name.startswith("transformer")),
+]
+
+
+def recorded(backend: Backend, case: Case, folder: Path) -> Traffic:
+    """What a backend moves between devices in the first step of a case."""
+    answer = backend.do(Job(case=case, runs=["low"], folder=str(folder)))
+    assert answer.status == "done", answer.message
+    layout = manifest.read(folder).layout
+    return Traffic(layout.transfers, layout.collectives)
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "changes"),
+    sorted(SAMPLE, key=lambda row: row[1]) + [pytest.param(*row, marks=pytest.mark.slow) for row in [*ROWS, *MORE]],
+)
+@pytest.mark.parametrize("side", ["torch", "keras"])
+def test_the_predicted_bytes_are_the_recorded_ones(side, name, devices, changes, backends, tmp_path):
+    case = cases.resolve(name, {**changes, **ONE_STEP, "devices": devices})
+    if reason := obstacle(case) or case.distribution.side_obstacle(side):
+        pytest.skip(reason)
+    (backend,) = [backend for backend in backends if backend.name == side]
+    assert traffic(case, describe(case), side) == recorded(backend, case, tmp_path)
+
+
+def test_every_strategy_is_among_the_sample():
+    assert {type(cases.resolve(name).distribution) for name, _, _ in SAMPLE} == set(FORMULAS)
