@@ -18,8 +18,8 @@ from typing import Any
 from parity.config import cases
 from parity.doctor.drive import Drive, steps
 from parity.doctor.files import Files
-from parity.runtime.environment import environment
 from parity.runtime.drive import Rank
+from parity.runtime.environment import environment
 from parity.runtime.job import DoctorJob
 from parity.runtime.program import plain_run
 

@@ -41,7 +41,8 @@ def bench(job: BenchJob, following: Following) -> None:
         program = _program(job)
         takes_all = job.case.fit or job.case.distribute_dataset  # before its first step, and TensorFlow repeats them
         batches = program.batches if takes_all else endless(program.batches)
-        bursts.train(program.model, functools.partial(program.train, batches))
+        bursts.model = program.model
+        program.train(batches, bursts.on_step)
 
 
 def _program(job: BenchJob) -> Program:

@@ -87,7 +87,7 @@ def _do(
             variations.record(job, side.NAME, opener())
         case ExperimentJob():
             study.study(job, experimenter())
-        case _:
+        case Job():
             record(job, side)
 
 

@@ -33,8 +33,8 @@ def bench(job: BenchJob, following: Following) -> None:
         program = _program(job, machine)
         if job.mode == "compile":
             _compile(program.called or program.model)
-        checked = _checked(job, bursts.on_step)
-        bursts.train(program.model, lambda _: program.train(endless(program.batches), checked))
+        bursts.model = program.model
+        program.train(endless(program.batches), _checked(job, bursts.on_step))
 
 
 def _machine(job: BenchJob) -> Machine:

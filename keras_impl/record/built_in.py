@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tensorflow as tf
-
 from keras_impl import losses, models, optimizers
 from keras_impl.record import data, weights
 from keras_impl.record.run import options

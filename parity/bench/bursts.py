@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from parity.core.errors import BackendError
 from parity.doctor.clock import Clock
 from parity.doctor.evidence import Time
 from parity.runtime.drive import Rank
@@ -34,6 +33,8 @@ class Burst(msgspec.Struct, frozen=True, kw_only=True):
 class Bursts:
     """Count the steps of a training; where a burst ends, write its time and wait until the next one is to begin.
 
+    `model` is the one whose parts are timed, set once it is built.
+
     Args:
         job: the first burst.
         rank: this process.
@@ -53,14 +54,8 @@ class Bursts:
         timed: Timed,
     ) -> None:
         self._rank, self._following, self._wait, self._peak, self._timed = rank, following, wait, peak, timed
-        self._model: Any = None
+        self.model: Any = None
         self._begin(job)
-
-    def train(self, model: Any, train: Callable[[Callable[[], None]], None]) -> None:
-        """Run train(on_step), which calls `on_step` after each step and goes on for ever."""
-        self._model = model
-        train(self.on_step)
-        raise BackendError("the training ended by itself")
 
     def on_step(self) -> None:
         """Note that a step has ended; the first one of all takes as long as it takes to build and compile."""
@@ -92,7 +87,7 @@ class Bursts:
         self._begin(self._following())
 
     def _enter(self) -> None:
-        self._inside = self._timed(self._clock, self._model)
+        self._inside = self._timed(self._clock, self.model)
         self._inside.__enter__()
 
 

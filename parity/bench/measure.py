@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from parity.bench import energy
 from parity.bench.lane import Lane
 from parity.bench.statistics import Interval, interval
 
@@ -14,11 +15,15 @@ ENOUGH = 0.05  # the width of an interval, as a part of the ratio
 
 
 class Measured(NamedTuple):
-    """The seconds of one step of a lane, one number for each round, and its ratio to the first lane's."""
+    """The seconds of one step of a lane, one number for each round, and its ratio to the first lane's.
+
+    `joules`: of one step, one number for each round; none where the machine does not tell them.
+    """
 
     lane: Lane
     samples: list[float]
     ratio: Interval
+    joules: list[float]
 
 
 def measured(lanes: Sequence[Lane], seconds: float) -> list[Measured]:
@@ -30,15 +35,19 @@ def measured(lanes: Sequence[Lane], seconds: float) -> list[Measured]:
     """
     steps = [_steps(lane) for lane in lanes]
     samples: list[list[float]] = [[] for _ in lanes]
+    joules: list[list[float]] = [[] for _ in lanes]
     order, deadline = list(range(len(lanes))), time.monotonic() + seconds
     while True:
         for number in order:
+            before = energy.joules()
             samples[number].append(lanes[number].burst(steps[number]) / steps[number])
+            if (taken := energy.taken(before, energy.joules())) is not None:
+                joules[number].append(taken / steps[number])
         order.append(order.pop(0))
         ratios = [interval([own / first for own, first in zip(times, samples[0], strict=True)]) for times in samples]
         known = len(samples[0]) >= ROUNDS and all(ratio.width < ENOUGH for ratio in ratios)
         if known or time.monotonic() > deadline:
-            return [Measured(*parts) for parts in zip(lanes, samples, ratios, strict=True)]
+            return [Measured(*parts) for parts in zip(lanes, samples, ratios, joules, strict=True)]
 
 
 def _steps(lane: Lane) -> int:

@@ -1,7 +1,6 @@
 """The child's side of a backend: read jobs from stdin, answer on stdout, exit when the parent ends."""
 
 import errno
-import functools
 import io
 import os
 import queue
@@ -52,10 +51,14 @@ def serve(load: Callable[[], Run], settings: Settings = dict, bench: Bench | Non
         _say(answers, Answer(status="done"))
         return msgspec.json.decode(jobs.get(), type=BenchJob)
 
+    def in_bursts(job: Work) -> None:
+        assert bench and isinstance(job, BenchJob)
+        bench(job, following)
+
     while True:
         job = msgspec.json.decode(jobs.get(), type=Work)
-        if bench and isinstance(job, BenchJob):
-            _say(answers, _do(functools.partial(bench, following=following), job))  # comes here only if it fails
+        if isinstance(job, BenchJob):
+            _say(answers, _do(in_bursts, job))  # that a burst has ended is said by `following`: here it has failed
             continue
         before = _settings(settings, job)
         answer = _do(run, job)

@@ -21,6 +21,7 @@ from parity.doctor.evidence import Evidence, Time
 from parity.doctor.evidence.ranks import Collective
 from parity.doctor.files import Files, waiting
 from parity.doctor.program import load
+from parity.runtime.program import Program
 
 MISTAKEN_INPUTS = [
     ("x", "expected name=dtype[shape]"),

@@ -3,6 +3,7 @@
 import inspect
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
