@@ -76,7 +76,7 @@ def _simple_block(model: schema.SimpleBlock, shapes: Shapes) -> Parts:
     relu = Block((), layers.relu(model.hidden), (Tensor(model.hidden),))
     hidden = Cost(FLOAT * model.hidden, first.cost.flops + relu.cost.flops + second.cost.flops)
     taken = Tensor(model.inputs, differentiable=False)
-    split = ("linear1.weight", "linear1.bias", "linear2.weight")
+    split = FLOAT * model.hidden * (model.inputs + 1 + model.outputs)
     pair = LinearPair(model.hidden, split, hidden, taken, second.passed[0])
     return Parts((first, relu, second), pairs=(pair,))
 
@@ -95,7 +95,8 @@ def _residual_block(model: schema.ResidualBlock, shapes: Shapes, pixels: int) ->
         Block(of(shapes, "conv1", "bn1"), first + layers.relu(wide), (Tensor(wide), image)),
         Block(of(shapes, "conv2", "bn2", "shortcut"), second + shortcut, (Tensor(wide),)),
     )
-    branch = Branch(1, of(shapes, "shortcut"), shortcut, "input", image, returned)
+    held = FLOAT * sum(math.prod(shapes[name]) for name in of(shapes, "shortcut"))
+    branch = Branch(1, held, shortcut, "input", image, returned)
     norms = [name for name in shapes if name.endswith(".weight") and len(shapes[name]) == 1]
     running = sum(2 * shapes[name][0] for name in norms)  # means and variances
     return Parts(blocks, (branch,), buffers=running)

@@ -54,11 +54,12 @@ class Block(NamedTuple):
 class Branch(NamedTuple):
     """A module that can run beside others, on device `number` modulo the number of devices.
 
-    `source` names what it takes, so that two branches that take the same tensor are known.
+    `weights`: the bytes of its weights. `source` names what it takes, so that two branches that take the same tensor
+    are known.
     """
 
     number: int
-    weights: tuple[str, ...]
+    weights: int
     cost: Cost
     source: str
     taken: Tensor
@@ -68,18 +69,18 @@ class Branch(NamedTuple):
 class LinearPair(NamedTuple):
     """Two linear layers of which the first can be split by columns and the second by rows, over `hidden` features.
 
-    `weights` are those that are split; `cost` is that of all that works on the hidden features.
+    `weights`: the bytes of those that are split. `cost`: that of all that works on the hidden features.
     """
 
     hidden: int
-    weights: tuple[str, ...]
+    weights: int
     cost: Cost
     taken: Tensor
     returned: Tensor
 
 
 class Model(NamedTuple):
-    """A model with its data. `buffers`: the floating-point elements of its buffers. `data`: inputs and target."""
+    """A model with its data. `buffers`: the floating-point elements of its buffers."""
 
     weights: dict[str, Shape]
     buffers: int
@@ -98,6 +99,11 @@ class Model(NamedTuple):
     def cost(self) -> Cost:
         """Return the cost of the whole model."""
         return sum((block.cost for block in self.blocks), FREE)
+
+    @property
+    def data(self) -> int:
+        """Return the bytes of one sample's inputs and target, and of the output with its gradient."""
+        return sum(tensor.bytes for tensor in (*self.inputs, self.target, self.output, self.output))
 
     def size(self, names: tuple[str, ...] | None = None) -> int:
         """Return the bytes of the named weights, by default of all."""

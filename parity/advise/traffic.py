@@ -61,9 +61,9 @@ def _round_robin(case: Case, model: Model, side: str) -> Traffic:
 
 
 def _data_parallel(case: Case, model: Model, side: str) -> Traffic:
-    """Deal out inputs, weights and buffers, and collect outputs and gradients, all by device 0, as nn.DataParallel does.
+    """Deal out inputs, weights and buffers, and collect outputs and gradients, all by device 0.
 
-    See torch/nn/parallel/data_parallel.py. MirroredStrategy only reduces the gradients.
+    See torch/nn/parallel/data_parallel.py; MirroredStrategy only reduces the gradients.
     """
     if side == "keras":
         return Traffic([], {"all_reduce": model.size()})
@@ -111,7 +111,8 @@ def _hybrid(case: Case, model: Model, side: str) -> Traffic:
 def _branch_parallel(case: Case, model: Model, side: str) -> Traffic:
     """Copy the input and the output of each branch, and their gradients.
 
-    TensorFlow copies a tensor to a device once, however many layers take it there: tensorflow/core/graph/graph_partition.cc.
+    TensorFlow copies a tensor to a device once, however many layers take it there
+    (tensorflow/core/graph/graph_partition.cc).
     """
     copies, sent = [], set()
     for branch in model.branches:

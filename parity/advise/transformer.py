@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from parity.advise import layers
-from parity.advise.model import Block, Branch, Cost, LinearPair, Shape, Tensor
+from parity.advise.model import FLOAT, Block, Branch, Cost, LinearPair, Shape, Tensor
 from parity.config import schema
 
 PROJECTIONS = 3  # of an attention: query, key and value
@@ -44,16 +44,16 @@ class TransformerParts:
         """Return the query, key and value projections of all attentions."""
         found: list[Branch] = []
         for name in self.encoder:
-            found += self._projections(f"{name}.self_attn", name, self.source, name, self.source)
+            found += self._projections(name, self.source, name, self.source)
         for name in self.decoder:
-            found += self._projections(f"{name}.self_attn", name, self.target, name, self.target)
-            found += self._projections(f"{name}.multihead_attn", f"{name}.norm1", self.target, "memory", self.source)
+            found += self._projections(name, self.target, name, self.target)
+            found += self._projections(f"{name}.norm1", self.target, "memory", self.source)
         return tuple(found)
 
     def pairs(self) -> tuple[LinearPair, ...]:
         """Return the feed-forward layers."""
-        return tuple(self._pair(name, self.source) for name in self.encoder) + tuple(
-            self._pair(name, self.target) for name in self.decoder
+        return tuple(self._pair(self.source) for _ in self.encoder) + tuple(
+            self._pair(self.target) for _ in self.decoder
         )
 
     def _layer(self, words: int, crossed: bool = False) -> Cost:
@@ -85,19 +85,18 @@ class TransformerParts:
             + layers.linear(hidden, model.d_model, words)
         )
 
-    def _pair(self, name: str, words: int) -> LinearPair:
-        split = tuple(f"{name}.{weight}" for weight in ("linear1.weight", "linear1.bias", "linear2.weight"))
+    def _pair(self, words: int) -> LinearPair:
+        split = FLOAT * self.model.feed_forward * (2 * self.model.d_model + 1)
         tensor = self._tensor(words)
         return LinearPair(self.model.feed_forward, split, self._hidden(words), tensor, tensor)
 
-    def _projections(self, name: str, query: str, queries: int, key: str, keys: int) -> Iterator[Branch]:
+    def _projections(self, query: str, queries: int, key: str, keys: int) -> Iterator[Branch]:
         width = self.model.d_model
         for number in range(PROJECTIONS):
             source, words = (key, keys) if number else (query, queries)
             cost = Cost(0, layers.linear(width, width, words).flops)
-            yield Branch(
-                number, (f"{name}.in_proj_weight", f"{name}.in_proj_bias"), cost, source, *[self._tensor(words)] * 2
-            )
+            tensor = self._tensor(words)
+            yield Branch(number, FLOAT * width * (width + 1), cost, source, tensor, tensor)
 
     def _tensor(self, words: int) -> Tensor:
         return Tensor(words * self.model.d_model)

@@ -22,6 +22,7 @@ FLOORS = (
     ("subjects",),
     ("report", "cli"),
     ("asserts", "golden", "standalone", "doctor", "repair", "selftest"),
+    ("bench",),
     ("advise",),
     ("compare", "record", "pytest_plugin", "__main__"),
 )

@@ -1,0 +1,130 @@
+"""How each strategy spreads a training over devices: what part of the weights and of the work each device has."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from parity.advise.model import FLOAT, Cost, Model
+from parity.advise.traffic import padded, pieces, stage_numbers
+from parity.config import shards, strategies
+from parity.config.base import BaseStrategy
+from parity.config.schema import Case
+
+
+class Load(NamedTuple):
+    """What one device has of a training.
+
+    `weights`: the bytes of the parameters that it keeps. `kept`: the bytes that the forward passes of a whole step keep
+    for the backward passes, with inputs, target and outputs. `flops`: operations of a step's forward passes.
+    """
+
+    weights: float
+    kept: float
+    flops: float
+
+    def __add__(self, other: object) -> "Load":
+        """Return both loads on one device."""
+        if not isinstance(other, Load):
+            return NotImplemented
+        return Load(self.weights + other.weights, self.kept + other.kept, self.flops + other.flops)
+
+    def times(self, factor: float) -> "Load":
+        """Return a part of it, or several times of it."""
+        return Load(*(factor * number for number in self))
+
+
+NOTHING = Load(0, 0, 0)
+
+
+def spread(case: Case, model: Model, side: str) -> list[Load]:
+    """Return the load of each device under the case's strategy and the given framework."""
+    return SPREADS[type(case.distribution)](case, model, side)
+
+
+def whole(model: Model, samples: int) -> Load:
+    """Return the load of a device that has the whole model, and so many samples of a step."""
+    return Load(model.size(), samples * (model.cost.kept + model.data), samples * model.cost.flops)
+
+
+def _single(case: Case, model: Model, side: str) -> list[Load]:
+    return [whole(model, case.data.batch)]
+
+
+def _replicated(case: Case, model: Model, side: str) -> list[Load]:
+    return [whole(model, len(part)) for part in shards.split(range(case.data.batch), case)]
+
+
+def _sampled(case: Case, model: Model, side: str) -> list[Load]:
+    return [whole(model, case.data.batch // case.devices)] * case.devices
+
+
+def _round_robin(case: Case, model: Model, side: str) -> list[Load]:
+    return _cut(model, [i % case.devices for i in range(len(model.blocks))], case.devices, case.data.batch)
+
+
+def _staged(case: Case, model: Model, side: str) -> list[Load]:
+    stages = case.distribution.stages
+    places = stage_numbers(len(model.blocks), stages)
+    parts = shards.split(range(case.data.batch), case)
+    return [load for part in parts for load in _cut(model, places, stages, len(part))]
+
+
+def _cut(model: Model, places: list[int], devices: int, samples: int) -> list[Load]:
+    """Return the loads where each block is on a device; the data are on those of the first and the last block."""
+    loads = [NOTHING] * devices
+    for block, device in zip(model.blocks, places, strict=True):
+        loads[device] += Load(model.size(block.weights), samples * block.cost.kept, samples * block.cost.flops)
+    inputs = sum(tensor.bytes for tensor in model.inputs)
+    loads[places[0]] += Load(0, samples * inputs, 0)
+    loads[places[-1]] += Load(0, samples * (model.data - inputs), 0)
+    return loads
+
+
+def _branch_parallel(case: Case, model: Model, side: str) -> list[Load]:
+    loads = [whole(model, case.data.batch)] + [NOTHING] * (case.devices - 1)
+    for branch in model.branches:
+        part = _part(branch.weights, branch.cost, case.data.batch)
+        loads[0] += part.times(-1)
+        loads[branch.number % case.devices] += part
+    return loads
+
+
+def _tensor_parallel(case: Case, model: Model, side: str) -> list[Load]:
+    """Divide what works on the hidden features; the rest each of PyTorch's ranks has, and Keras's device 0."""
+    split = [(pair.hidden, _part(pair.weights, pair.cost, case.data.batch)) for pair in model.pairs]
+    rest = whole(model, case.data.batch) + _sum(part for _, part in split).times(-1)
+    loads = []
+    for device in range(case.devices):
+        load = rest if side == "torch" or not device else NOTHING
+        for hidden, part in split:
+            sizes = dict(enumerate(pieces(hidden, case.devices)))
+            load += part.times(sizes.get(device, 0) / hidden)
+        loads.append(load)
+    return loads
+
+
+def _fsdp(case: Case, model: Model, side: str) -> list[Load]:
+    shard = FLOAT * sum(padded(shape, case.devices) for shape in model.weights.values())
+    return [load._replace(weights=shard) for load in _replicated(case, model, side)]
+
+
+def _part(weights: int, cost: Cost, samples: int) -> Load:
+    return Load(weights, samples * cost.kept, samples * cost.flops)
+
+
+def _sum(loads: Iterable[Load]) -> Load:
+    return sum(loads, NOTHING)
+
+
+SPREADS: dict[type[BaseStrategy], Callable[[Case, Model, str], list[Load]]] = {
+    strategies.Single: _single,
+    strategies.RoundRobin: _round_robin,
+    strategies.DataParallel: _replicated,
+    strategies.DDP: _replicated,
+    strategies.AllReduce: _sampled,
+    strategies.SendRecv: _staged,
+    strategies.Pipeline: _staged,
+    strategies.Hybrid: _staged,
+    strategies.BranchParallel: _branch_parallel,
+    strategies.TensorParallel: _tensor_parallel,
+    strategies.FSDP: _fsdp,
+}
