@@ -26,9 +26,12 @@ class Traffic(NamedTuple):
     collectives: dict[str, int]
 
     @property
-    def bytes(self) -> int:
-        """Return the bytes of all copies, and of what one rank gives into collectives."""
-        return sum(transfer.bytes for transfer in self.transfers) + sum(self.collectives.values())
+    def by_kind(self) -> dict[str, int]:
+        """Return the bytes of all copies, by what they are, and of what one rank gives into each collective."""
+        sizes = dict(self.collectives)
+        for transfer in self.transfers:
+            sizes[transfer.what] = sizes.get(transfer.what, 0) + transfer.bytes
+        return sizes
 
 
 def traffic(case: Case, model: Model, side: str) -> Traffic:

@@ -1,0 +1,105 @@
+"""python -m parity.advise: which distribution strategy fits on which devices, and what it would give.
+
+Predicts, for every strategy in both frameworks, the memory of each device, the bytes of a step and its time, from the
+case alone and from measured steps of `single` on this machine; for devices that are not here, from a table of known
+devices and links.
+"""
+
+from parity.core import signals
+
+if __name__ == "__main__":
+    signals.end_at_once("parity.advise")  # the imports below take long
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import get_args
+
+from parity import cli
+from parity.advise import devices, report
+from parity.advise.advice import Adviser, advise
+from parity.advise.describe import describe
+from parity.advise.measure import Here
+from parity.advise.results import Document
+from parity.advise.target import assumptions, target
+from parity.advise.traced import recorded
+from parity.config import cases, schema
+from parity.core.errors import UsageError
+from parity.pairs.file import load
+from parity.report import output
+from parity.runtime.hardware import available
+
+SECONDS = 5.0
+EPILOG = """Exit status: 0 the advice was given; 2 wrong usage; 3 a framework could not be run."""
+
+
+def main(argv: Sequence[str], program: str = "parity.advise") -> int:
+    """Run the command, called as `program`, and return its exit status."""
+    args = _parse(argv, program)
+    table = devices.table(args.table)
+    group = devices.parse(args.devices or str(available(cli.pythons(args))), table)
+    aim = target(args, group, table)
+    document = Document()
+    try:
+        for adviser in _advisers(args, aim.group):
+            advice = advise(adviser, aim, args.check)
+            advice.assumed = list(assumptions(adviser, aim))
+            document.advice.append(advice)
+    except BaseException as error:  # by a signal too: what was predicted so far is not lost
+        document.error = str(error) or type(error).__name__
+        output.write(args, document, {"markdown": lambda: report.text(document)})
+        raise
+    output.write(args, document, {"markdown": lambda: report.text(document)})
+    if not args.quiet:
+        report.show(document, sys.stderr if args.json == "-" else sys.stdout)
+    return 0
+
+
+def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
+    parser = cli.Parser(prog=program, description=__doc__, epilog=EPILOG)
+    add = parser.add_argument
+    add("--case", action="append", default=[], metavar="GLOB", help="built-in cases (repeatable)")
+    cli.add_pair_files(parser)
+    add("--devices", default="", metavar="cpu:N|gpu:N|NxNAME", help="devices, e.g. 8xH200 (default: those of compare)")
+    add("--link", default="", metavar="NAME", help="the link between devices, e.g. nvlink (default: the device's own)")
+    add("--table", type=Path, metavar="FILE.toml", help="your own devices and links")
+    add("--memory", default="", metavar="SIZE", help="memory of each device, e.g. 24GB (default: the device's own)")
+    add("--check", action="store_true", help="measure every strategy here, and print how far its prediction is off")
+    add("--precision", choices=get_args(schema.Precision), help="the run precision (default float32)")
+    add("--set", action="append", default=[], metavar="A.B=C", help="override any field of a case (repeatable)")
+    add("--seconds", type=cli.seconds, default=SECONDS, help=f"at most for each measurement (default {SECONDS:.0f})")
+    output.add_flags(parser, "the advice")
+    add("--quiet", action="store_true", help="print no text")
+    cli.add_pythons(parser)
+    cli.add_timeout(parser)
+    args = parser.parse_args(argv)
+    if not args.case and not args.pair:
+        parser.error("expected what to advise on: --case=GLOB or --pair=FILE.toml")
+    output.check(args)
+    return args
+
+
+def _advisers(args: argparse.Namespace, group: devices.Group) -> Iterator[Adviser]:
+    """Yield an adviser for each case and pair. Raises UsageError, and BackendError where a pair cannot be recorded."""
+    pythons = cli.pythons(args)
+    kind = available(pythons).kind if not group.is_here else "gpu" if group.kind == "gpu" else "cpu"
+    here = Here(pythons, kind, args.seconds, args.timeout)
+    fields = {"precision": args.precision, "devices": group.number}
+    if args.check and not group.is_here:
+        raise UsageError(f"--check measures devices of this machine, received --devices={group}; leave one of them out")
+    if args.check and args.pair:
+        raise UsageError("--check trains by every strategy, and pairs are trained on one device only; leave it out")
+    chosen = cases.select(args.case, args.set, **fields) if args.case else []
+    files = [load(path, args.set, **fields) for path in args.pair]
+    for case in chosen:
+        yield Adviser(case, describe(case), here)
+    for file in files:
+        with tempfile.TemporaryDirectory(prefix="parity-") as folder:
+            pair = recorded(file, pythons, kind, args.timeout, Path(folder))
+            yield Adviser(pair.case, pair.model, here._replace(pair=pair.context, trained=pair.trained))
+
+
+if __name__ == "__main__":
+    cli.end("parity.advise", main)

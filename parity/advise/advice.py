@@ -1,0 +1,200 @@
+"""Advise on one case: predict every strategy, choose the fastest that fits, and say what the choice depends on."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from parity.advise.choices import Candidate, candidates
+from parity.advise.devices import GIGA, TERA, Device, Group, Link
+from parity.advise.duration import Compute, Duration, Machine, duration
+from parity.advise.measure import Here, Rates, Single, processors, single, steps, threads
+from parity.advise.memory import memory
+from parity.advise.model import Model
+from parity.advise.results import Advice, Choice, Measured
+from parity.advise.traffic import traffic
+from parity.config.baseline import baseline
+from parity.config.schema import Case
+
+replace = msgspec.structs.replace
+USABLE = 0.9  # of a device's memory: the rest is for the framework, its kernels and the gaps between tensors
+SIDES = ("torch", "keras")
+FACTOR = 10.0  # by which what the choice depends on is changed
+BACKWARD = 3  # a forward and a backward pass have so many times the operations of a forward pass
+COUNTS = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices that are asked about.
+
+    `links`: the link between processes and that within one process. `memory`: bytes of each device. `rates`:
+    those of the device that is measured; `row`: the device of the table, None if it is the measured one. `speed`: how
+    many times faster than that it computes.
+    """
+
+    group: Group
+    links: tuple[Link, ...]
+    memory: float
+    rates: Rates | None = None
+    row: Device | None = None
+    speed: float = 1.0
+
+    @property
+    def shares(self) -> bool:
+        """Return whether the devices share the processors and the memory of this machine."""
+        return self.group.kind == "cpu"
+
+
+class Adviser:
+    """Predicts the strategies of one case, from steps of `single` that it measures on this machine."""
+
+    def __init__(self, case: Case, model: Model, here: Here) -> None:
+        self.case, self.model, self.here = case, model, here
+        self._singles: dict[tuple[str, int], Single] = {}
+
+    def choices(self, target: Target, sides: Sequence[str] = SIDES) -> list[Choice]:
+        """Return what every strategy costs on the target's devices. Raises UsageError, BackendError, MissingError."""
+        tried = list(candidates(self.case, target.group.number))
+        return [self._choice(candidate, side, target) for side in sides for candidate in tried]
+
+    def check(self, choices: list[Choice], target: Target) -> None:
+        """Measure all choices that can be trained here, and note how far the predictions are from that."""
+        cases = {candidate.strategy: candidate.case for candidate in candidates(self.case, target.group.number)}
+        for choice in choices:
+            case = cases[choice.strategy]
+            if case and not choice.why_not:
+                choice.measured = self._measured(case, choice, target)
+
+    def duration(self, case: Case, side: str, target: Target) -> Duration:
+        """Return the predicted duration of a step on the target's devices."""
+        ranks, each = case.distribution.processes(side), self._threads(case, side, target)
+        compute = self._alone(side, each).compute
+        if target.row and target.rates:
+            compute = _scaled(compute, self.case, self.model, target.rates, target.row)
+        link = target.links[0 if ranks > 1 or not target.group.is_here else 1]
+        slots = (max(processors() // each, 1) if ranks > 1 else 1) if target.shares else 0
+        machine = Machine(Compute(compute.fixed, compute.flop / target.speed), link, slots)
+        return duration(case, self.model, side, machine)
+
+    def _choice(self, candidate: Candidate, side: str, target: Target) -> Choice:
+        case = candidate.case
+        why_not = candidate.why_not or (case.distribution.side_obstacle(side) if case else "")
+        choice = Choice(side=side, strategy=candidate.strategy, why_not=why_not)
+        if case is None or why_not:
+            return choice
+        by_device = memory(case, self.model, side)
+        predicted = self.duration(case, side, target)
+        choice.micro_batches = case.accumulate
+        choice.memory = max(by_device, key=lambda each: each.total)._asdict()
+        choice.devices = [each.total for each in by_device]
+        choice.sent = traffic(case, self.model, side).by_kind
+        choice.seconds, choice.step = predicted._asdict(), predicted.total
+        choice.speed_up = self.duration(_single(case), side, target).total / predicted.total
+        self._fit(choice, case, target)
+        return choice
+
+    def _threads(self, case: Case, side: str, target: Target) -> int:
+        return threads(case, side) if target.shares else processors()
+
+    def _alone(self, side: str, each: int) -> Single:
+        """Return the measured training on a single device with so many threads, which is measured once."""
+        if (side, each) not in self._singles:
+            self._singles[side, each] = single(self.case, self.model, side, self.here, each)
+        return self._singles[side, each]
+
+    def _fit(self, choice: Choice, case: Case, target: Target) -> None:
+        """Note whether the training fits; CPU devices share the memory of this machine, and are processes on it."""
+        needed = max(choice.devices)
+        if target.group.is_here:
+            ranks = case.distribution.processes(choice.side)
+            beside = self._alone(choice.side, self._threads(case, choice.side, target)).beside
+            tensors = sum(choice.devices)
+            choice.peak = beside + (tensors if ranks == 1 and target.shares else needed)
+            needed = ranks * beside + tensors if target.shares else choice.peak
+        choice.fits = needed <= USABLE * target.memory
+
+    def _measured(self, case: Case, choice: Choice, target: Target) -> Measured:
+        """Measure a strategy in turn with `single`, so that what else the machine does slows both alike."""
+        each = self._threads(case, choice.side, target)
+        alone, found = steps([_single(case), case], choice.side, self.here, each)
+        seconds = found.seconds * self._alone(choice.side, each).step / alone.seconds
+        return Measured(
+            seconds=seconds,
+            peak=found.peak,
+            seconds_error=(choice.step or 0.0) / seconds - 1,
+            peak_error=(choice.peak or 0.0) / found.peak - 1,
+        )
+
+
+def advise(adviser: Adviser, target: Target, check: bool) -> Advice:
+    """Return the advice for the adviser's case; with `check`, measure the strategies that are predicted."""
+    choices = adviser.choices(target)
+    if check:
+        adviser.check(choices, target)
+    advice = Advice(
+        case=adviser.case.name,
+        batch=None if adviser.here.pair else adviser.case.data.batch,
+        devices=str(target.group),
+        link=target.links[0].source,
+        memory=target.memory,
+        choices=choices,
+    )
+    for side in SIDES:
+        best = fastest([choice for choice in choices if choice.side == side])
+        if best:
+            advice.best[side] = best.strategy
+            advice.would_change += _would_change(adviser, target, side, best.strategy)
+            advice.scaling[side] = [] if target.group.is_here else list(_scaling(adviser, target, side))
+    return advice
+
+
+def _would_change(adviser: Adviser, target: Target, side: str, best: str) -> Iterator[str]:
+    """Yield what would make another strategy the fastest that fits."""
+    slow, fast = (tuple(_faster(link, factor) for link in target.links) for factor in (1 / FACTOR, FACTOR))
+    changes = {
+        f"a link {FACTOR:.0f} times slower": replace(target, links=slow),
+        f"a link {FACTOR:.0f} times faster": replace(target, links=fast),
+        f"devices that compute {FACTOR:.0f} times faster": replace(target, speed=FACTOR),
+        f"devices with a {FACTOR:.0f}th of the memory": replace(target, memory=target.memory / FACTOR),
+    }
+    for change, changed in changes.items():
+        other = fastest(adviser.choices(changed, [side]))
+        if other is None:
+            yield f"{side}: with {change} nothing would fit"
+        elif other.strategy != best:
+            yield f"{side}: with {change} {other.strategy} would be the fastest that fits"
+
+
+def _scaling(adviser: Adviser, target: Target, side: str) -> Iterator[tuple[int, str, float]]:
+    """Yield the fastest strategy that fits on other numbers of devices, with its speed-up."""
+    for number in COUNTS:
+        best = fastest(adviser.choices(replace(target, group=target.group._replace(number=number)), [side]))
+        if best:
+            yield number, best.strategy, best.speed_up or 0.0
+
+
+def _faster(link: Link, factor: float) -> Link:
+    return replace(link, bandwidth=link.bandwidth * factor, latency=link.latency / factor)
+
+
+def fastest(choices: list[Choice]) -> Choice | None:
+    """Return the choice with the shortest step among those that fit."""
+    fitting = [choice for choice in choices if choice.fits and choice.step is not None]
+    return min(fitting, key=lambda choice: choice.step or 0.0, default=None)
+
+
+def _single(case: Case) -> Case:
+    return baseline(case) if case.distribution.is_distributed else case
+
+
+def _scaled(compute: Compute, case: Case, model: Model, here: Rates, row: Device) -> Compute:
+    """Return the computation on another device, by the roofline of both (Williams et al. 2009).
+
+    A step takes as long as its operations, or as moving its tensors, whichever is slower; what a device does not reach
+    of that here, it is assumed not to reach there either. What the host does for each pass stays as it is.
+    """
+    flops = BACKWARD * model.cost.flops * case.data.batch
+    moved = BACKWARD * (model.size() + model.cost.kept * case.data.batch)
+    half = case.precision == "bfloat16" and row.bfloat16
+    peak = TERA * (row.bfloat16 if half and row.bfloat16 else row.float32)
+    there = max(flops / peak, moved / (GIGA * row.bandwidth))
+    return Compute(compute.fixed, compute.flop * there / max(flops / here.flops, moved / here.bandwidth))

@@ -1,0 +1,143 @@
+"""How long a training step takes, from its parts: computation, communication, bubbles and imbalance.
+
+Computation is that of a measured step of `single`: a fixed part, which every forward and backward pass of the model
+costs however few samples it has, and one that grows with the operations. A link costs a latency for each operation and
+its bytes over its bandwidth. Collectives are those of a ring (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce
+algorithms for clusters of workstations"): n devices make 2 (n - 1) hops for an all-reduce, and n - 1 for a gather or a
+scatter.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from parity.advise.devices import GIGA, MICRO, Link
+from parity.advise.model import Model
+from parity.advise.spread import Load, spread
+from parity.advise.traffic import Traffic, traffic
+from parity.config.schema import Case
+from parity.config.strategies import Accumulating, Pipelined, RoundRobin
+
+BUCKET = 25 * 2**20  # bytes of DistributedDataParallel's buckets, its default
+BACKWARD = 2 / 3  # of the computation is the backward pass, beside which gradients can be reduced
+
+
+class Compute(NamedTuple):
+    """The seconds of one pass of the whole model, however few its samples, and of one operation of a forward pass."""
+
+    fixed: float
+    flop: float
+
+
+class Machine(NamedTuple):
+    """Where a training runs.
+
+    `slots`: how many devices can compute at the same time, where they share the processors of one machine; 0 if each
+    has its own.
+    """
+
+    compute: Compute
+    link: Link
+    slots: int = 0
+
+
+class Duration(NamedTuple):
+    """The seconds of a step.
+
+    `compute`: what the devices would need if all had equal work all the time. `imbalance`: what the busiest has more.
+    `bubbles`: what it waits for others. `communication`: copies and collectives that no computation hides.
+    """
+
+    compute: float
+    imbalance: float
+    bubbles: float
+    communication: float
+
+    @property
+    def total(self) -> float:
+        """Return the sum of all parts."""
+        return sum(self)
+
+
+def duration(case: Case, model: Model, side: str, machine: Machine) -> Duration:
+    """Return the predicted time of a step of the case under a framework."""
+    loads = spread(case, model, side)
+    busy = [_busy(load, case, model, machine.compute) for load in loads]
+    strategy = case.distribution
+    mean, most = sum(busy) / len(busy), max(busy)
+    if isinstance(
+        strategy, Pipelined
+    ):  # Huang et al. 2018, section 2.3: stages wait while the pipeline fills and drains
+        bubbles = most * (strategy.stages - 1) / case.accumulate
+    elif strategy.is_staged or isinstance(strategy, RoundRobin):  # one device at a time
+        bubbles = sum(busy) - most
+    else:
+        bubbles = 0.0
+    if (
+        machine.slots
+    ):  # what waits leaves its processor to others, and no more devices compute than there are processors
+        bubbles += max(sum(busy) / machine.slots - most - bubbles, 0.0)
+    moved = _moved(case, model, side, machine.link)
+    if strategy.averages_gradients and not machine.slots and not case.accumulate > 1:
+        moved = max(moved - BACKWARD * mean, 0.0)
+    return Duration(mean, most - mean, bubbles, moved)
+
+
+def _busy(load: Load, case: Case, model: Model, compute: Compute) -> float:
+    """Return the seconds that a device computes in a step; a stage has its part of the fixed costs of a pass."""
+    share = min(load.flops * case.replicas / (model.cost.flops * case.data.batch), 1.0)
+    whole = not case.distribution.is_staged and not isinstance(case.distribution, RoundRobin)
+    passes = case.accumulate if isinstance(case.distribution, Accumulating) else 1
+    has_work = load.flops > 0
+    return compute.fixed * passes * (1.0 if whole else share) * has_work + compute.flop * load.flops
+
+
+def _moved(case: Case, model: Model, side: str, link: Link) -> float:
+    """Return the seconds of a step's copies and collectives."""
+    moved = traffic(case, model, side)
+    latency, bandwidth = link.latency * MICRO, link.bandwidth * GIGA
+    count = case.distribution.used_devices // case.distribution.stages  # devices in a collective
+    seconds = 0.0
+    for name, size in moved.collectives.items():
+        hops, part = _ring(name, count)
+        stages = case.distribution.stages  # each of which reduces its own parameters, at the same time
+        calls = _calls(case, model, side, name) / stages
+        seconds += calls * hops * latency + part * size / stages / bandwidth
+    return seconds + _copied(case, moved, latency, bandwidth)
+
+
+def _ring(collective: str, devices: int) -> tuple[int, float]:
+    """Return the hops of a collective in a ring, and how often the bytes that a device gives pass over its link."""
+    if collective == "all_reduce":
+        return 2 * (devices - 1), 2 * (devices - 1) / devices
+    if collective == "all_gather":  # the bytes are those of a shard
+        return devices - 1, devices - 1
+    if collective == "reduce_scatter":
+        return devices - 1, (devices - 1) / devices
+    return devices - 1, 1.0  # a broadcast, passed on in pieces
+
+
+def _calls(case: Case, model: Model, side: str, collective: str) -> float:
+    """Return the number of operations of a collective in a step."""
+    strategy = case.distribution
+    groups = sum(1 for block in model.blocks if block.weights)
+    if strategy.shards_parameters:
+        return {"all_gather": 2 * groups * case.accumulate, "reduce_scatter": groups}.get(collective, 1)
+    if strategy.is_sharded:
+        return sum(1 + pair.taken.differentiable for pair in model.pairs) * case.accumulate
+    if collective == "all_reduce" and (strategy.reduces_itself and side == "torch"):
+        return len(model.weights)
+    return math.ceil(model.size() / BUCKET)
+
+
+def _copied(case: Case, moved: Traffic, latency: float, bandwidth: float) -> float:
+    """Return the seconds of a step's copies: the routes of a pipeline work at the same time, those of others do not."""
+    strategy = case.distribution
+    together = isinstance(strategy, Pipelined)
+    passes = 1 if strategy.is_gathered else case.accumulate
+    routes = [passes * latency + transfer.bytes / bandwidth for transfer in moved.transfers]
+    return _longest(routes) if together else sum(routes)
+
+
+def _longest(routes: Sequence[float]) -> float:
+    return 2 * max(routes, default=0.0)  # activations there and gradients back

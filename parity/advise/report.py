@@ -1,0 +1,121 @@
+"""The advice as text, on a terminal of 80 columns or in a Markdown summary."""
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import TextIO
+
+from rich.table import Table
+
+from parity.advise.results import Advice, Choice, Document
+from parity.report.console import Console
+
+PIPE_WIDTH = 100  # columns if the output is no terminal
+PARTS = {"compute": "work", "imbalance": "uneven", "bubbles": "bubbles", "communication": "moved"}
+BAR = 20  # characters of the longest bar of the plot
+
+
+def show(document: Document, file: TextIO) -> None:
+    """Print the advice for all cases."""
+    console = Console(file, PIPE_WIDTH)
+    for advice in document.advice:
+        for line in _headline(advice):
+            console.print(line, soft_wrap=True)
+        for side in ("torch", "keras"):
+            console.print(_table(advice, side))
+        for line in _notes(advice):
+            console.print(line, soft_wrap=True)
+        console.print()
+
+
+def text(document: Document) -> str:
+    """Return what `show` prints, as a block of Markdown."""
+    file = io.StringIO()
+    show(document, file)
+    return f"```\n{file.getvalue()}```\n"
+
+
+def _headline(advice: Advice) -> Iterator[str]:
+    batch = f", batch {advice.batch}" if advice.batch else ""
+    yield f"{advice.case}{batch}, {advice.devices}, {_bytes(advice.memory)} each"
+    for side, best in advice.best.items():
+        choice = next(each for each in advice.choices if (each.side, each.strategy) == (side, best))
+        yield (
+            f"  {side}: {best} is predicted to be the fastest that fits, {_seconds(choice.step)} a step, "
+            f"{choice.speed_up:.2f} times single"
+        )
+    for side in {choice.side for choice in advice.choices} - set(advice.best):
+        yield f"  {side}: nothing fits"
+
+
+def _table(advice: Advice, side: str) -> Table:
+    rows = [choice for choice in advice.choices if choice.side == side and not choice.why_not]
+    checked = any(choice.measured for choice in rows)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, title=side, title_justify="left")
+    table.add_column("strategy", min_width=15)
+    for heading in ("fits", "memory", "bytes", "step", *PARTS.values(), "x", *(["s off", "B off"] if checked else [])):
+        table.add_column(heading, justify="right")
+    for choice in sorted(rows, key=lambda each: (not each.fits, each.step or 0.0)):
+        parts = [_seconds(choice.seconds.get(part)) for part in PARTS]
+        off = [f"{choice.measured.seconds_error:+.0%}", f"{choice.measured.peak_error:+.0%}"] if choice.measured else []
+        table.add_row(
+            choice.strategy + (f" ({choice.micro_batches})" if choice.micro_batches > 1 else ""),
+            "yes" if choice.fits else "no",
+            _bytes(choice.peak if choice.peak is not None else max(choice.devices)),
+            _bytes(sum(choice.sent.values())),
+            _seconds(choice.step),
+            *parts,
+            f"{choice.speed_up:.2f}",
+            *off,
+        )
+    return table
+
+
+def _notes(advice: Advice) -> Iterator[str]:
+    """Yield the parts of the memory, what is not there and why, the plot, the assumptions and what would change it."""
+    for choice in advice.choices:
+        if advice.best.get(choice.side) == choice.strategy:
+            parts = ", ".join(f"{name} {_bytes(size)}" for name, size in choice.memory.items() if size)
+            yield f"{choice.side} {choice.strategy}, the device with the most: {parts}"
+            if choice.sent:
+                kinds = ", ".join(f"{name} {_bytes(size)}" for name, size in choice.sent.items())
+                yield f"{choice.side} {choice.strategy}, sent in each step: {kinds}"
+    for reason, strategies in _reasons(advice.choices).items():
+        yield f"not {', '.join(strategies)}: {reason}"
+    for side, points in advice.scaling.items():
+        yield from _plot(side, points)
+    for line in advice.assumed:
+        yield f"assumed: {line}"
+    for line in advice.would_change:
+        yield f"would change the choice: {line}"
+
+
+def _reasons(choices: Iterable[Choice]) -> dict[str, list[str]]:
+    """Return why strategies cannot be taken, each reason once, with the strategies and sides that it holds for."""
+    found: dict[str, list[str]] = {}
+    for choice in choices:
+        if choice.why_not:
+            found.setdefault(choice.why_not, []).append(f"{choice.strategy} ({choice.side})")
+    return found
+
+
+def _plot(side: str, points: list[tuple[int, str, float]]) -> Iterator[str]:
+    most = max((speed_up for *_, speed_up in points), default=1.0)
+    for number, strategy, speed_up in points:
+        bar = "█" * max(round(BAR * speed_up / most), 1)
+        yield f"{side:5} {number:4} devices  {bar:{BAR}} {speed_up:6.2f} x  {strategy}"
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.0f} µs" if seconds else "0"
+
+
+def _bytes(size: float) -> str:
+    for unit, large in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= large:
+            return f"{size / large:.3g} {unit}"
+    return f"{size:.0f} B" if size else "0"
