@@ -7,7 +7,7 @@ import msgspec
 from parity.advise.choices import Candidate, candidates
 from parity.advise.devices import GIGA, TERA, Device, Group, Link
 from parity.advise.duration import Compute, Duration, Machine, duration
-from parity.advise.measure import Here, Rates, Single, processors, single, steps, threads
+from parity.advise.measure import BACKWARD, Here, Rates, Single, processors, single, steps
 from parity.advise.memory import memory
 from parity.advise.model import Model
 from parity.advise.results import Advice, Choice, Measured
@@ -18,8 +18,8 @@ from parity.config.schema import Case
 replace = msgspec.structs.replace
 USABLE = 0.9  # of a device's memory: the rest is for the framework, its kernels and the gaps between tensors
 SIDES = ("torch", "keras")
+NEARLY = 1.02  # steps whose lengths differ by less than this count as equal
 FACTOR = 10.0  # by which what the choice depends on is changed
-BACKWARD = 3  # a forward and a backward pass have so many times the operations of a forward pass
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -49,7 +49,7 @@ class Adviser:
 
     def __init__(self, case: Case, model: Model, here: Here) -> None:
         self.case, self.model, self.here = case, model, here
-        self._singles: dict[tuple[str, int], Single] = {}
+        self._singles: dict[str, Single] = {}
 
     def choices(self, target: Target, sides: Sequence[str] = SIDES) -> list[Choice]:
         """Return what every strategy costs on the target's devices. Raises UsageError, BackendError, MissingError."""
@@ -66,12 +66,12 @@ class Adviser:
 
     def duration(self, case: Case, side: str, target: Target) -> Duration:
         """Return the predicted duration of a step on the target's devices."""
-        ranks, each = case.distribution.processes(side), self._threads(case, side, target)
-        compute = self._alone(side, each).compute
+        ranks = case.distribution.processes(side)
+        compute = self._alone(side).compute
         if target.row and target.rates:
             compute = _scaled(compute, self.case, self.model, target.rates, target.row)
         link = target.links[0 if ranks > 1 or not target.group.is_here else 1]
-        slots = (max(processors() // each, 1) if ranks > 1 else 1) if target.shares else 0
+        slots = min(ranks, processors()) if target.shares else 0
         machine = Machine(Compute(compute.fixed, compute.flop / target.speed), link, slots)
         return duration(case, self.model, side, machine)
 
@@ -92,21 +92,18 @@ class Adviser:
         self._fit(choice, case, target)
         return choice
 
-    def _threads(self, case: Case, side: str, target: Target) -> int:
-        return threads(case, side) if target.shares else processors()
-
-    def _alone(self, side: str, each: int) -> Single:
-        """Return the measured training on a single device with so many threads, which is measured once."""
-        if (side, each) not in self._singles:
-            self._singles[side, each] = single(self.case, self.model, side, self.here, each)
-        return self._singles[side, each]
+    def _alone(self, side: str) -> Single:
+        """Return the measured training on a single device, which is measured once."""
+        if side not in self._singles:
+            self._singles[side] = single(self.case, self.model, side, self.here)
+        return self._singles[side]
 
     def _fit(self, choice: Choice, case: Case, target: Target) -> None:
         """Note whether the training fits; CPU devices share the memory of this machine, and are processes on it."""
         needed = max(choice.devices)
         if target.group.is_here:
             ranks = case.distribution.processes(choice.side)
-            beside = self._alone(choice.side, self._threads(case, choice.side, target)).beside
+            beside = self._alone(choice.side).beside
             tensors = sum(choice.devices)
             choice.peak = beside + (tensors if ranks == 1 and target.shares else needed)
             needed = ranks * beside + tensors if target.shares else choice.peak
@@ -114,9 +111,8 @@ class Adviser:
 
     def _measured(self, case: Case, choice: Choice, target: Target) -> Measured:
         """Measure a strategy in turn with `single`, so that what else the machine does slows both alike."""
-        each = self._threads(case, choice.side, target)
-        alone, found = steps([_single(case), case], choice.side, self.here, each)
-        seconds = found.seconds * self._alone(choice.side, each).step / alone.seconds
+        alone, found = steps([_single(case), case], choice.side, self.here)
+        seconds = found.seconds * self._alone(choice.side).step / alone.seconds
         return Measured(
             seconds=seconds,
             peak=found.peak,
@@ -177,9 +173,10 @@ def _faster(link: Link, factor: float) -> Link:
 
 
 def fastest(choices: list[Choice]) -> Choice | None:
-    """Return the choice with the shortest step among those that fit."""
-    fitting = [choice for choice in choices if choice.fits and choice.step is not None]
-    return min(fitting, key=lambda choice: choice.step or 0.0, default=None)
+    """Return the choice with the shortest step among those that fit; of nearly equal ones the first, the simplest."""
+    fitting = [(choice.step, choice) for choice in choices if choice.fits and choice.step is not None]
+    shortest = min((step for step, _ in fitting), default=0.0)
+    return next((choice for step, choice in fitting if step <= shortest * NEARLY), None)
 
 
 def _single(case: Case) -> Case:

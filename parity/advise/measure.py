@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -13,14 +14,17 @@ from typing import NamedTuple
 
 import msgspec
 
+from parity.advise.devices import GIGA, MICRO, Link
 from parity.advise.duration import Compute
 from parity.advise.memory import memory
-from parity.advise.model import Model
+from parity.advise.model import FLOAT, Model
 from parity.bench.lane import Lane, Way
 from parity.bench.measure import measured
+from parity.config import cases
 from parity.config.baseline import baseline
 from parity.config.devices import Kind
 from parity.config.schema import Case
+from parity.config.weights import specify
 from parity.core.errors import BackendError
 from parity.runtime.backend import Backend
 from parity.runtime.environment import environment
@@ -28,6 +32,11 @@ from parity.runtime.job import Mode
 from parity.trace.mapping import PairContext
 
 MODES: dict[str, Mode] = {"torch": "eager", "keras": "graph"}  # as users of each framework commonly train
+BACKWARD = 3  # a forward and a backward pass have so many times the operations of a forward pass
+USUAL_RATE = 0.5  # of a processor's peak is what trainings reach
+LINK_CASES = ("two_linear/all_reduce", "linear_stack/all_reduce")
+SHORTEST = 1e-6  # seconds that communication takes at least
+FASTEST = 100.0  # GB/s that a link within a machine has at most
 SMALLER = 4  # the second batch that is timed has this part of the samples
 RATES = """
 import json, time
@@ -76,7 +85,10 @@ class Here(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The median of a step's measured seconds, and the peak memory of the process or GPU with the most."""
+    """A step's measured seconds, and the peak memory of the process or GPU with the most.
+
+    The seconds are those of the first training, times the median of the ratios to it in the same rounds.
+    """
 
     seconds: float
     peak: int
@@ -87,24 +99,20 @@ def processors() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def threads(case: Case, side: str) -> int:
-    """Return the threads of each process of a training, so that all together have one for each processor."""
-    return max(processors() // case.distribution.processes(side), 1)
+def steps(trainings: Sequence[Case], side: str, here: Here) -> list[Step]:
+    """Return the measured steps of trainings that take turns, so that what else the machine does slows all alike.
 
-
-def steps(cases: Sequence[Case], side: str, here: Here, each: int) -> list[Step]:
-    """Return the measured steps of trainings that take turns, `each` with so many threads for each process.
-
-    Raises UsageError, BackendError and MissingError.
+    Each process has one thread: a CPU device is one processor. Raises UsageError, BackendError and MissingError.
     """
     with tempfile.TemporaryDirectory(prefix="parity-") as folder, contextlib.ExitStack() as stack:
         lanes = []
-        for case, place in zip(cases, _folders(Path(folder)), strict=False):
-            backend = Backend(side, here.pythons[side], place, here.kind, here.patience, each)
+        for case, place in zip(trainings, _folders(Path(folder)), strict=False):
+            backend = Backend(side, here.pythons[side], place, here.kind, here.patience)
             lanes.append(stack.enter_context(Lane(Way(side, MODES[side]), case, backend, here.pair)))
             lanes[-1].begin()
         times = measured(lanes, here.seconds)
-        return [Step(statistics.median(time.samples), time.lane.peak) for time in times]
+        first = statistics.median(times[0].samples)
+        return [Step(first * time.ratio.middle, time.lane.peak) for time in times]
 
 
 def _folders(parent: Path) -> Iterator[Path]:
@@ -116,32 +124,61 @@ def _folders(parent: Path) -> Iterator[Path]:
         number += 1
 
 
-def single(case: Case, model: Model, side: str, here: Here, each: int) -> Single:
+def single(case: Case, model: Model, side: str, here: Here) -> Single:
     """Measure the training on a single device, with the case's batch and with a smaller one.
 
-    The two times give the part that every pass costs, and the part that grows with the samples; of a pair, whose inputs
-    have fixed shapes, there is one time. Raises UsageError, BackendError and MissingError.
+    The two times give the part that every pass costs, and the part that grows with the samples. The inputs of a pair
+    have fixed shapes: there the second part is what the operations take at half of the processor's peak rate.
+    Raises UsageError, BackendError and MissingError.
     """
     alone = here.trained or baseline(case)
-    batch = case.data.batch
-    small = max(batch // SMALLER, 1)
-    tried = [alone] if here.pair or small == batch else [alone, with_batch(alone, small)]
-    found = steps(tried, side, here, each)
-    compute = fitted(
-        [found[0].seconds, found[-1].seconds], [batch, small if len(found) > 1 else 0], model.cost.flops * batch
-    )
+    flops = model.cost.flops * case.data.batch
+    small = max(case.data.batch // SMALLER, 1)
+    if here.trained or small == case.data.batch:
+        (found,) = steps([alone], side, here)
+        compute = fitted(found.seconds, BACKWARD * flops / (USUAL_RATE * rates().flops), 1.0, flops)
+    else:
+        found, part = steps([alone, with_batch(alone, small)], side, here)
+        compute = fitted(found.seconds, found.seconds - part.seconds, 1 - small / case.data.batch, flops)
     tensors = sum(part.total for part in memory(baseline(case), model, side))
-    return Single(compute, found[0].seconds, found[0].peak, found[0].peak - tensors)
+    return Single(compute, found.seconds, found.peak, found.peak - tensors)
 
 
-def fitted(seconds: Sequence[float], batches: Sequence[int], flops: float) -> Compute:
-    """Return the computation from the seconds of two batches; `flops` are the operations of the first one.
+def fitted(step: float, growth: float, samples: float, flops: float) -> Compute:
+    """Return the computation of a step of so many seconds and operations.
 
-    A batch of 0 samples stands for one that was not timed. Neither part is below 0, however the times vary.
+    `growth`: the seconds by which it is longer than one with fewer samples; `samples`: the part of the samples that
+    this one lacks. However the times vary, neither part is below 0.
     """
-    (whole, part), (many, few) = seconds, batches
-    fixed = 0.0 if not few else min(max((part * many - whole * few) / (many - few), 0.0), whole)
-    return Compute(fixed, (whole - fixed) / flops)
+    grown = min(max(growth / samples, 0.0), step)
+    return Compute(step - grown, grown / flops)
+
+
+def measured_link(devices: int, here: Here) -> Link:
+    """Measure the link between PyTorch's processes on this machine, by all-reduces of small and of large tensors.
+
+    What a step of all_reduce takes more than one on a single device with as many samples is communication: of the
+    smallest model the latency of its operations, of the stack of linear layers the bytes as well.
+    Raises UsageError, BackendError and MissingError.
+    """
+    spent = []
+    for name in LINK_CASES:
+        case = cases.resolve(name, {"devices": devices})
+        alone = with_batch(baseline(case), case.data.batch // devices)
+        found, reduced = steps([alone, case], "torch", here)
+        crowd = max(devices / processors(), 1.0) if here.kind == "cpu" else 1.0
+        count = len(list(specify(case.model)))
+        spent.append((max(reduced.seconds - found.seconds * crowd, SHORTEST), count, FLOAT * _elements(case)))
+    (small, few, _), (large, many, size) = spent
+    hops = 2 * (devices - 1)
+    latency = small / few / hops
+    passed = size * hops / devices
+    bandwidth = passed / max(large - many * hops * latency, passed / (GIGA * FASTEST))
+    return Link(bandwidth=bandwidth / GIGA, latency=latency / MICRO, source="measured here, by all_reduce over gloo")
+
+
+def _elements(case: Case) -> int:
+    return sum(math.prod(weight.shape) for weight in specify(case.model))
 
 
 def with_batch(case: Case, batch: int) -> Case:
@@ -152,7 +189,7 @@ def with_batch(case: Case, batch: int) -> Case:
 def rates() -> Rates:
     """Measure the peak rates of this machine's processors, by a matrix product and a copy. Raises BackendError."""
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-        variables = environment(Path(folder), threads=processors())
+        variables = environment(Path(folder), threads=1)
         ran = subprocess.run([sys.executable, "-c", RATES], env=variables, capture_output=True, text=True)
     if ran.returncode:
         raise BackendError(f"the processors' rates could not be measured: {ran.stderr.strip()[-200:]}")

@@ -6,11 +6,12 @@ from typing import TextIO
 
 from rich.table import Table
 
-from parity.advise.results import Advice, Choice, Document
+from parity.advise.results import Advice, Choice, Document, Measured
 from parity.report.console import Console
 
 PIPE_WIDTH = 100  # columns if the output is no terminal
 PARTS = {"compute": "work", "imbalance": "uneven", "bubbles": "bubbles", "communication": "moved"}
+CHECKED = ("measured", "off", "peak", "off")
 BAR = 20  # characters of the longest bar of the plot
 
 
@@ -51,23 +52,28 @@ def _table(advice: Advice, side: str) -> Table:
     rows = [choice for choice in advice.choices if choice.side == side and not choice.why_not]
     checked = any(choice.measured for choice in rows)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, title=side, title_justify="left")
-    table.add_column("strategy", min_width=15)
-    for heading in ("fits", "memory", "bytes", "step", *PARTS.values(), "x", *(["s off", "B off"] if checked else [])):
-        table.add_column(heading, justify="right")
+    table.add_column("strategy", no_wrap=True)
+    for heading in ("fits", "memory", "bytes", "step", "x", *(CHECKED if checked else PARTS.values())):
+        table.add_column(heading, justify="right", no_wrap=True)
     for choice in sorted(rows, key=lambda each: (not each.fits, each.step or 0.0)):
-        parts = [_seconds(choice.seconds.get(part)) for part in PARTS]
-        off = [f"{choice.measured.seconds_error:+.0%}", f"{choice.measured.peak_error:+.0%}"] if choice.measured else []
         table.add_row(
             choice.strategy + (f" ({choice.micro_batches})" if choice.micro_batches > 1 else ""),
             "yes" if choice.fits else "no",
             _bytes(choice.peak if choice.peak is not None else max(choice.devices)),
             _bytes(sum(choice.sent.values())),
             _seconds(choice.step),
-            *parts,
             f"{choice.speed_up:.2f}",
-            *off,
+            *(_against(choice.measured) if choice.measured else [_seconds(choice.seconds[part]) for part in PARTS]),
         )
     return table
+
+
+def _against(measured: Measured) -> Iterator[str]:
+    """Yield what was measured of a step and of the memory, each with how far its prediction is off."""
+    yield _seconds(measured.seconds)
+    yield f"{measured.seconds_error:+.0%}"
+    yield _bytes(measured.peak)
+    yield f"{measured.peak_error:+.0%}"
 
 
 def _notes(advice: Advice) -> Iterator[str]:

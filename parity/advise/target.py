@@ -9,12 +9,12 @@ from parity import cli
 from parity.advise import devices
 from parity.advise.advice import FACTOR, USABLE, Adviser, Target
 from parity.advise.devices import GIGA, TERA, Device, Group, Table
-from parity.advise.measure import Rates, rates
+from parity.advise.measure import Here, Rates, measured_link, processors, rates
 from parity.core.errors import UsageError
 from parity.runtime import resources
 from parity.runtime.hardware import available, gpus
 
-OWN_LINKS = ("gloo", "memory")  # between processes, and within one, on this machine
+OWN_LINKS = ("memory", "memory")  # until that between processes is measured
 GPU_LINK = "pcie"
 
 
@@ -29,10 +29,12 @@ def target(args: argparse.Namespace, group: Group, table: Table) -> Target:
         )
     usual = [row.link] if row else list(OWN_LINKS if group.kind == "cpu" else [GPU_LINK])
     names = ([args.link] if args.link else usual) * 2
-    links = tuple(devices.found(table.link, name, f"--link={name}: link") for name in names)
+    links = [devices.found(table.link, name, f"--link={name}: link") for name in names]
+    if group.kind == "cpu" and group.number > 1 and not args.link:
+        links[0] = measured_link(group.number, Here(pythons, "cpu", args.seconds, args.timeout))
     memory = devices.gigabytes(args.memory) if args.memory else row.memory * GIGA if row else _memory(group)
     measured = _rates(table, pythons) if row else None
-    return Target(group=group, links=links, memory=memory, rates=measured, row=row)
+    return Target(group=group, links=tuple(links), memory=memory, rates=measured, row=row)
 
 
 def _memory(group: Group) -> float:
@@ -59,9 +61,10 @@ def _nvidia(field: str) -> str:
 def assumptions(adviser: Adviser, aim: Target) -> Iterator[str]:
     """Yield what the prediction rests on, one line each."""
     yield f"{USABLE:.0%} of a device's memory can be used for tensors"
-    yield f"links between devices: {aim.links[0].bandwidth:g} GB/s, {aim.links[0].latency:g} µs ({aim.links[0].source})"
+    link = aim.links[0]
+    yield f"links between devices: {link.bandwidth:.3g} GB/s, {link.latency:.3g} µs ({link.source})"
     if aim.shares:
-        yield "the devices share this machine's processors: computation does not shrink with their number"
+        yield f"a process has one of {processors()} processors: the devices of one process compute one after the other"
     if aim.row:
         yield (
             f"{aim.group.kind}: {aim.row.float32:g} TFLOPS in float32, {aim.row.bandwidth:g} GB/s ({aim.row.source}); "
@@ -71,5 +74,5 @@ def assumptions(adviser: Adviser, aim: Target) -> Iterator[str]:
     if adviser.case.precision != "float32":
         yield f"at {adviser.case.precision}, activations have the bytes of float32: an upper bound"
     if adviser.here.pair:
-        yield "a pair's blocks are the members of its numbered lists of modules; its step is proportional to its batch"
+        yield "a pair's blocks are the members of its numbered lists of modules; its operations run at half the peak"
     yield f"what would change the choice was tried by a factor of {FACTOR:.0f} each"

@@ -67,7 +67,7 @@ def described(trace: Trace) -> tuple[Model, int]:
     """Return the description of a recorded training, and the number of samples in its batch.
 
     The samples are on the first axis of the first input. What a module returns is taken to be kept for the backward
-    pass, and each weight to be multiplied once with each sample.
+    pass.
     """
     steps = [stem for stem in trace.stems("low") if keys.step_of(stem) is not None]
     state = trace.open("low", keys.INITIAL) if keys.INITIAL in trace.stems("low") else {}
@@ -114,12 +114,17 @@ def _blocks(
             tuple(weights[member]),
             Cost(
                 sum(own[name].nbytes for name in kept[member]) / batch,
-                MULTIPLY_ADD * sum(math.prod(shapes[name]) for name in weights[member]),
+                sum(_flops(shapes[name], outputs.get(name.rpartition(".")[0])) for name in weights[member]) / batch,
             ),
             (_tensor(last if member == known[-1] else outputs[member], batch),),
         )
         for member in known
     )
+
+
+def _flops(weight: tuple[int, ...], output: Array | None) -> float:
+    """Return the operations of a linear or convolutional layer: each element it returns has a product per input."""
+    return MULTIPLY_ADD * output.size * math.prod(weight[1:]) if output is not None and len(weight) > 1 else 0.0
 
 
 def _of(tensors: dict[str, Array], kind: str) -> dict[str, Array]:
