@@ -1,0 +1,312 @@
+"""The advice: tables of devices, formulas by hand, and what the command refuses; nothing here starts a framework."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from parity.advise import __main__ as command
+from parity.advise import advice, devices, measure, report, target
+from parity.advise.advice import Adviser, Target
+from parity.advise.choices import candidates
+from parity.advise.describe import describe
+from parity.advise.devices import Group, Link
+from parity.advise.duration import Compute, Machine, duration
+from parity.advise.measure import Here, Rates, Single, Step, fitted
+from parity.advise.memory import memory
+from parity.advise.model import Model
+from parity.advise.spread import SPREADS
+from parity.advise.traffic import FORMULAS, pieces, stage_numbers
+from parity.config import cases
+from parity.config.schema import Case
+from parity.config.strategies import Strategy
+from parity.core.errors import BackendError, UsageError
+
+HERE = Here({"torch": "", "keras": ""}, "cpu", 1.0, 60.0)
+LINK = Link(bandwidth=1.0, latency=100.0, source="a test")
+MS = 1e-3
+
+
+def case(name: str, **changes: object) -> Case:
+    return cases.resolve(name, {"devices": 2, **changes})
+
+
+def aim(text: str = "2xH200", **changes: object) -> Target:
+    row = devices.table().device["H200"]
+    facts = {"links": (LINK, LINK), "memory": 1e9, "rates": Rates(1e10, 1e10), "row": row, **changes}
+    return Target(group=devices.parse(text, devices.table()), **facts)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of `single` takes 10 ms, of which 2 ms are there whatever the batch; the process has 300 MB."""
+
+    def single(case: Case, model: Model, side: str, here: Here) -> Single:
+        flops = model.cost.flops * case.data.batch
+        return Single(Compute(2 * MS, 8 * MS / flops), 10 * MS, 300_000_000, 3e8)
+
+    monkeypatch.setattr(advice, "single", single)
+    monkeypatch.setattr(target, "rates", lambda: Rates(1e10, 1e10))
+    monkeypatch.setattr(target, "measured_link", lambda number, here: LINK)
+    monkeypatch.setattr(advice, "processors", lambda: 2)
+
+
+def test_every_strategy_has_its_formulas() -> None:
+    assert set(get_args(Strategy)) == set(FORMULAS) == set(SPREADS)
+
+
+def test_stages_are_cut_as_the_strategies_cut_them() -> None:
+    assert stage_numbers(5, 3) == [0, 0, 1, 1, 2]
+    assert pieces(20, 3) == [7, 7, 6]
+    assert pieces(3, 4) == [1, 1, 1]
+
+
+def test_memory_of_ddp_by_hand() -> None:
+    # Linear(10, 20), Linear(20, 5): 325 parameters of 4 bytes, with one slot of momentum; 16 samples for each device.
+    kept = 16 * 4 * (10 + 20)  # the inputs of both layers
+    data = 16 * 4 * (10 + 5 + 5 + 5)  # input, target, output and its gradient
+    (first, second) = memory(case("simple_block/ddp"), describe(case("simple_block/ddp")), "torch")
+    assert first == second == (1300, 1300, 1300, 0, kept + data, 1300, 0)
+
+
+def test_1f1b_keeps_fewer_micro_batches_than_gpipe() -> None:
+    found = {}
+    for schedule in ("gpipe", "1f1b"):
+        trained = case("two_linear/pipeline", accumulate=8, pipeline=schedule)
+        found[schedule] = memory(trained, describe(trained), "torch")
+    assert [device.stash / device.activations for device in found["gpipe"]] == [7, 7]
+    assert [device.stash / device.activations for device in found["1f1b"]] == [1, 0]
+
+
+def test_adam_has_two_slots_and_fsdp_a_part_of_everything() -> None:
+    trained = case("two_linear/fsdp@accumulate", devices=4)
+    for device in memory(trained, describe(trained), "torch"):
+        assert device.optimizer == 2 * device.parameters < 2 * 964
+
+
+def test_the_time_of_all_reduce_by_hand() -> None:
+    # Per device half of the samples; four tensors, for each of which a ring of two makes two hops.
+    trained = case("two_linear/all_reduce")
+    model = describe(trained)
+    compute = Compute(2 * MS, 8 * MS / (model.cost.flops * trained.data.batch))
+    found = duration(trained, model, "torch", Machine(compute, LINK))
+    assert found.compute == pytest.approx(6 * MS)
+    assert found.communication == pytest.approx(4 * 2 * 100e-6 + 964 / 1e9)
+    assert (found.imbalance, found.bubbles) == (0, 0)
+
+
+def test_devices_that_share_processors_do_not_shrink_the_computation() -> None:
+    trained = case("two_linear/ddp", devices=4)
+    model = describe(trained)
+    compute = Compute(0, 8 * MS / (model.cost.flops * trained.data.batch))
+    for slots, seconds in ((0, 2 * MS), (2, 4 * MS), (1, 8 * MS)):
+        found = duration(trained, model, "torch", Machine(compute, LINK, slots))
+        assert found.total - found.communication == pytest.approx(seconds)
+
+
+def test_a_pipeline_has_bubbles_and_uneven_stages() -> None:
+    # Three equal layers on two stages, two and one; four micro-batches.
+    trained = case("linear_stack/pipeline", model={"layers": 3, "width": 64}, accumulate=4)
+    model = describe(trained)
+    compute = Compute(0, 12 * MS / (model.cost.flops * trained.data.batch))
+    found = duration(trained, model, "torch", Machine(compute, LINK))
+    assert found[:3] == pytest.approx((6 * MS, 2 * MS, 2 * MS))
+
+
+def test_two_batches_tell_what_every_pass_costs() -> None:
+    # 10 ms with 8 samples, 4 ms with 2 of them: 1 ms for each sample, 2 ms for the pass.
+    assert fitted(10 * MS, 6 * MS, 6 / 8, 100.0) == pytest.approx(Compute(2 * MS, 8e-5))
+    assert fitted(10 * MS, -1 * MS, 6 / 8, 100.0) == Compute(10 * MS, 0)  # times that only vary
+    assert fitted(10 * MS, 9 * MS, 6 / 8, 100.0) == pytest.approx(Compute(0, 1e-4))
+
+
+def test_the_link_is_what_all_reduce_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two devices: 4 tensors of 2 hops of 100 µs, and 12 tensors whose 6303744 bytes pass at 1 GB/s.
+    taken = iter([4 * 2 * 100e-6, 12 * 2 * 100e-6 + 6303744e-9])
+    monkeypatch.setattr(measure, "steps", lambda *_: [Step(MS, 0), Step(MS + next(taken), 0)])
+    monkeypatch.setattr(measure, "processors", lambda: 2)
+    found = measure.measured_link(2, HERE)
+    assert (found.latency, found.bandwidth) == pytest.approx((100, 1))
+
+
+def test_micro_batches_divide_the_samples_of_every_replica() -> None:
+    found = {each.strategy: each for each in candidates(case("transformer/single"), 4)}
+    assert found["pipeline"].case.accumulate == 10  # of 20 samples, at most 16
+    assert found["hybrid"].case.accumulate == 5  # of 10 samples, at most 8
+
+
+def test_what_cannot_be_trained_has_a_reason() -> None:
+    found = {each.strategy: each.why_not for each in candidates(case("two_linear/single", clip_norm=1.0), 3)}
+    assert "cannot split the model TwoLinear" in found["branch_parallel"]
+    assert "even number of devices" in found["hybrid"] or "clip_norm" in found["hybrid"]
+    assert not found["ddp"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("8xH2000", "did you mean 'H200'"),
+        ("8xToaster", "expected one of"),
+        ("cpu:0", "expected cpu:N"),
+        ("x", "e.g. 8xH200"),
+    ],
+)
+def test_devices_that_nobody_knows(text: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        devices.parse(text, devices.table())
+
+
+OWN = """
+[device.Mine]
+memory = 10
+bandwidth = 100
+float32 = 1
+link = "wire"
+source = "the box"
+[link.wire]
+bandwidth = 1
+latency = 5
+source = "the box"
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("memory = 10", "memory = -10", "memory"),
+        ("memory = 10", "memory = inf", "infinite"),
+        ("memory = 10", 'memory = "much"', "memory"),
+        ("float32 = 1", "float32 = 1\nflops = 2", "unknown field `flops`"),
+        ("float32 = 1", "float32 = 1\nmemroy = 2", "did you mean 'memory'"),
+        ('link = "wire"', 'link = "wires"', "did you mean 'wire'"),
+        ("latency = 5", "latency = -5", "latency"),
+        ("[device.Mine]", "[device.Mine", "is not TOML"),
+        ('source = "the box"\n[link', "[link", "source"),
+    ],
+)
+def test_a_table_with_nonsense_is_refused_in_one_line(old: str, new: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(OWN.replace(old, new, 1))
+    with pytest.raises(UsageError) as raised:
+        devices.table(path)
+    assert complaint in str(raised.value) and "\n" not in str(raised.value) and "own.toml" in str(raised.value)
+
+
+def test_a_table_of_ones_own_is_added(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(OWN)
+    found = devices.table(path)
+    assert devices.parse("3xMine", found) == Group(3, "Mine")
+    assert {"H200", "Mine"} <= set(found.device) and {"nvlink", "wire"} <= set(found.link)
+
+
+def test_every_row_of_the_table_has_a_source_and_a_link() -> None:
+    known = devices.table()
+    assert all(row.source for row in (*known.device.values(), *known.link.values()))
+    assert {row.link for row in known.device.values()} <= set(known.link)
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--case=two_linear/single", "--devices=8xH20"], "did you mean 'H200'"),
+        (["--case=two_linear/single", "--devices=8xH200", "--link=nvlnik"], "did you mean 'nvlink"),
+        (["--case=two_linear/single", "--devices=8xH200", "--memory=-4GB"], "expected the memory"),
+        (["--case=two_linear/single", "--devices=8xH200", "--memory=0GB"], "above 0"),
+        (["--case=two_linear/single", "--devices=8xH200", "--check"], "leave one of them out"),
+        (["--case=two_linear/single", "--table=/no/such.toml"], "expected a TOML file"),
+        (["--case=two_linear/nothing", "--devices=8xH200"], "no case matches"),
+    ],
+)
+def test_wrong_usage(flags: list[str], complaint: str, measured: None) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        command.main(flags)
+
+
+def advised(tmp_path: Path, *flags: str) -> dict:
+    path = tmp_path / "advice.json"
+    assert command.main([*flags, f"--json={path}"]) == 0
+    document = json.loads(path.read_text())
+    assert document["schema"] == 1 and not document["error"]
+    return document["advice"][0]
+
+
+def test_the_command_advises(tmp_path: Path, measured: None, capsys: pytest.CaptureFixture[str]) -> None:
+    found = advised(tmp_path, "--case=transformer/single", "--devices=8xH200", "--link=ethernet")
+    assert len(found["choices"]) == 22
+    absent = {(each["side"], each["strategy"]): each["why_not"] for each in found["choices"] if each["why_not"]}
+    assert "keras.distribution" in absent["keras", "fsdp"]
+    assert ("torch", "fsdp") not in absent
+    text = capsys.readouterr().out
+    assert "not fsdp (keras): nothing of Keras on TensorFlow shards parameters" in text
+    assert "10 gigabit Ethernet" in text and "is predicted to be the fastest that fits" in text
+
+
+def test_what_does_not_fit_is_not_chosen(tmp_path: Path, measured: None, capsys: pytest.CaptureFixture[str]) -> None:
+    # Parameters and gradients of all layers take 50 MB; a shard of four a quarter of it.
+    found = advised(tmp_path, "--case=transformer/single", "--devices=4xH200", "--memory=60MB")
+    fits = {each["strategy"] for each in found["choices"] if each["side"] == "torch" and each["fits"]}
+    assert "fsdp" in fits and not fits & {"single", "ddp", "all_reduce"}
+    assert found["best"]["torch"] in fits
+    advised(tmp_path, "--case=transformer/single", "--devices=4xH200", "--memory=1MB")
+    assert "torch: nothing fits" in capsys.readouterr().out
+
+
+def test_what_would_change_the_choice_is_said(measured: None) -> None:
+    trained = case("linear_stack/single")
+    adviser = Adviser(trained, describe(trained), HERE)
+    fast = Link(bandwidth=1000, latency=0.1, source="a test")
+    found = advice.advise(adviser, aim("4xH200", links=(fast, fast), rates=None, row=None), check=False)
+    assert found.best["torch"] != "single"
+    assert any(line.startswith("torch: with devices that compute") or "link" in line for line in found.would_change)
+
+
+def test_a_slower_link_changes_the_choice(measured: None) -> None:
+    trained = case("linear_stack/single")
+    adviser = Adviser(trained, describe(trained), HERE)
+    slow = Link(bandwidth=1e-4, latency=1e4, source="a test")
+    found = advice.advise(adviser, aim("4xH200", links=(slow, slow), rates=None, row=None), check=False)
+    assert found.best == {"torch": "single", "keras": "single"}
+
+
+def test_more_devices_than_samples_have_a_reason_and_the_plot_goes_on(measured: None) -> None:
+    trained = case("two_linear/single", data={"batch": 8})
+    found = advice.advise(Adviser(trained, describe(trained), HERE), aim("16xH200"), check=False)
+    assert [number for number, *_ in found.scaling["torch"]] == list(advice.COUNTS)
+    assert any("leaves one of 16 replicas" in each.why_not for each in found.choices)
+
+
+def test_predictions_are_held_against_what_is_measured(
+    tmp_path: Path, measured: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # `single` takes 20 ms in that run, twice as long as in the first one, and each strategy as long as it.
+    monkeypatch.setattr(advice, "steps", lambda trained, *_: [Step(20 * MS, 1), Step(20 * MS, 200_000_000)])
+    found = advised(tmp_path, "--case=two_linear/single", "--devices=cpu:2", "--check")
+    (alone,) = [each for each in found["choices"] if (each["side"], each["strategy"]) == ("torch", "single")]
+    assert alone["measured"]["seconds"] == pytest.approx(10 * MS)
+    assert alone["measured"]["seconds_error"] == pytest.approx(0)
+    assert alone["measured"]["peak_error"] == pytest.approx(0.5, abs=0.01)
+    assert "+50%" in capsys.readouterr().out
+
+
+def test_a_framework_that_fails_leaves_the_json(tmp_path: Path, measured: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Single:
+        raise BackendError("torch: crashed")
+
+    monkeypatch.setattr(advice, "single", broken)
+    path = tmp_path / "advice.json"
+    with pytest.raises(BackendError):
+        command.main(["--case=two_linear/single", "--devices=8xH200", f"--json={path}"])
+    assert json.loads(path.read_text())["error"] == "torch: crashed"
+
+
+@pytest.mark.parametrize("flags", [["--devices=8xH200"], ["--devices=cpu:4"]])
+def test_the_tables_fit_80_columns(
+    flags: list[str], measured: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(report, "PIPE_WIDTH", 80)
+    command.main(["--case=transformer/single", *flags])
+    rows = [line for line in capsys.readouterr().out.splitlines() if " yes " in line or " no " in line]
+    assert len(rows) >= 15 and max(map(len, rows)) <= 80
+    assert not any("…" in line for line in rows)
