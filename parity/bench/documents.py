@@ -31,6 +31,7 @@ def _page(benchmark: Benchmark) -> str:
     verdict = "diverged" if failed else "match"
     banner = page.Banner(verdict, MARKS[verdict], benchmark.error or headline(benchmark), benchmark.command)
     found = [(title(each), each.verdict, each.reason, _rows(each), list(notes(each))) for each in benchmark.timed]
+    times = page.part("bench", found=found, headings=HEADINGS, legend=LEGEND, run=benchmark)
     sections = [
         page.Section("times", "Time of a step", times),
         page.Section("environment", "Environment", page.part("bench_machine", run=benchmark)),
