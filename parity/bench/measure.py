@@ -29,9 +29,9 @@ class Measured(NamedTuple):
 def measured(lanes: Sequence[Lane], seconds: float) -> list[Measured]:
     """Return the times of all lanes, which have begun, measured until all ratios are known to 5%.
 
-    It ends after `seconds` at the latest, but not before six rounds. In a round each lane makes a burst, and each comes first
-    as often as the others, so that whatever else the machine does slows down all alike: the ratios are those within a
-    round. Raises UsageError and BackendError.
+    It ends after `seconds` at the latest, but not before six rounds. In a round each lane makes a burst, and each comes
+    first as often as the others, so that whatever else the machine does slows down all alike: the ratios are those
+    within a round. Raises UsageError and BackendError.
     """
     steps = [_steps(lane) for lane in lanes]
     samples: list[list[float]] = [[] for _ in lanes]

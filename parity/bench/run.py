@@ -61,7 +61,7 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
     batch = None if file else case.data.batch
     result = Timed(case=case.name, batch=batch, devices=str(settings.devices), verdict=checked.result.verdict)
     if checked.result.verdict not in SAME:
-        result.reason = checked.result.reason or "the two sides are not the same computation: their times would mislead"
+        result.reason = _why_not(checked.result)
         return result
     with contextlib.ExitStack() as stack:
         lanes, result.lanes = [], []
@@ -82,6 +82,13 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
         _time(lanes, settings.seconds, batch)
     _speed_up(result.lanes, case)
     return result
+
+
+def _why_not(result: CaseResult) -> str:
+    """Return why a case is not timed, whose verdict is not that its two sides compute the same."""
+    if result.verdict == "error":
+        return result.reason
+    return f"the two sides are not the same computation: {result.reason}"
 
 
 def _checked(case: Case, file: PairFile | None, settings: Settings, folder: Path, report: Report) -> Checked:
