@@ -213,11 +213,8 @@ def test_two_different_computations_are_not_timed(capsys):
 @pytest.mark.parametrize(
     ("flags", "rows"),
     [
-        (["--case=simple_block/ddp"], 4),
         (["--case=simple_block/ddp@workers"], 4),
-        (["--case=simple_block/ddp@dataset"], 4),
         (["--case=simple_block/data_parallel@fit"], 4),
-        (["--case=transformer/pipeline"], 4),
         (["--case=simple_block/fsdp"], 2),
         (["--pair=tests/pairs/convnet.toml"], 2),
         (["--case=simple_block/single", "--sweep", "batch=8,16", "devices=1,2"], 2),
