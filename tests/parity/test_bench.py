@@ -8,7 +8,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from parity.bench import energy, measure, saved
+from parity.bench import curves, energy, measure, saved
 from parity.bench.__main__ import main
 from parity.bench.bursts import Burst, Bursts, endless, place
 from parity.bench.measure import measured
@@ -237,3 +237,17 @@ def test_what_cannot_be_timed_is_told_with_the_reason(capsys):
     printed = Printed(sys.stdout)
     printed.add(found.timed[0])
     assert "keras XLA, ddp: not timed: a variable on another device" in capsys.readouterr().out
+
+
+def swept(batch: int, devices: str, per_second: float) -> Timed:
+    lane = LaneTimes(name="torch <eager>", side="torch", mode="eager", per_second=per_second)
+    return Timed(case="a", batch=batch, devices=devices, verdict="match", lanes=[lane])
+
+
+def test_a_sweep_is_drawn_by_what_was_varied():
+    assert list(curves.plots([swept(8, "cpu:1", 1.0)])) == []
+    (plot,) = curves.plots([swept(8, "cpu:1", 1.0), swept(32, "cpu:1", 4.0), swept(32, "cpu:1", 4.0)])
+    assert "a, cpu:1: samples per second by batch" in plot
+    assert "torch &lt;eager&gt;, batch 32: 4 samples per second" in plot
+    by_devices = list(curves.plots([swept(8, "cpu:1", 1.0), swept(8, "cpu:2", 1.5)]))
+    assert ["batch 8: samples per second by devices" in plot for plot in by_devices] == [True]
