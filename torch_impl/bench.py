@@ -47,7 +47,7 @@ def _machine(job: BenchJob) -> Machine:
 
 def _program(job: BenchJob, machine: Machine) -> Program:
     if job.pair:
-        return pair.program(job.case, job.pair, machine.logical[0])
+        return pair.program(job.case, job.pair)
     run = plain_run(job.case, BATCHES, devices.rank(), job.folder)
     return built_in.program(run, [str(device) for device in machine.logical])
 

@@ -105,7 +105,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
         "--seconds",
         type=cli.seconds,
         default=SECONDS,
-        help=f"stop measuring a case after this long; before, when all ratios are known to 5%% (default {SECONDS:.0f})",
+        help=f"stop measuring a case after this long, but not before six rounds (default {SECONDS:.0f})",
     )
     add(
         "--sweep",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from parity.bench import curves
 from parity.bench.report import HEADINGS, LEGEND, names, notes, row, title
 from parity.bench.results import Benchmark, Timed
 from parity.report import markdown
@@ -31,6 +32,8 @@ def _page(benchmark: Benchmark) -> str:
     verdict = "diverged" if failed else "match"
     banner = page.Banner(verdict, MARKS[verdict], benchmark.error or headline(benchmark), benchmark.command)
     found = [(title(each), each.verdict, each.reason, _rows(each), list(notes(each))) for each in benchmark.timed]
+    drawn = list(curves.plots(benchmark.timed))
+    times = page.part("bench", found=found, headings=HEADINGS, legend=LEGEND, curves=drawn, run=benchmark)
     sections = [
         page.Section("times", "Time of a step", times),
         page.Section("environment", "Environment", page.part("bench_machine", run=benchmark)),

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import statistics
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +31,7 @@ from parity.trace.mapping import PairContext
 
 SAME = ("match", "subprecision", "skipped")  # verdicts after which times are comparable; skipped: by the layout alone
 USUAL = {"torch": "eager", "keras": "graph"}  # the mode of the single device that the others are compared with
+LONGEST = 240  # characters of the reason why a mode cannot be timed
 PARTS = 8  # steps whose parts are timed
 
 
@@ -59,7 +61,7 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
     batch = None if file else case.data.batch
     result = Timed(case=case.name, batch=batch, devices=str(settings.devices), verdict=checked.result.verdict)
     if checked.result.verdict not in SAME:
-        result.reason = checked.result.reason or "the two sides are not the same computation: their times would mislead"
+        result.reason = _why_not(checked.result)
         return result
     with contextlib.ExitStack() as stack:
         lanes, result.lanes = [], []
@@ -72,17 +74,21 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
             try:
                 lane.begin()
                 lanes.append((lane, row))
-            except UsageError as error:
-                row.why_not = str(error)
-                backend.close()
-            except BackendError as error:
+            except (UsageError, BackendError) as error:
                 if USUAL[way.side] == way.mode:
                     raise
-                row.why_not = str(error)
+                row.why_not = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
                 backend.close()
         _time(lanes, settings.seconds, batch)
     _speed_up(result.lanes, case)
     return result
+
+
+def _why_not(result: CaseResult) -> str:
+    """Return why a case is not timed, whose verdict is not that its two sides compute the same."""
+    if result.verdict == "error":
+        return result.reason
+    return f"the two sides are not the same computation: {result.reason}"
 
 
 def _checked(case: Case, file: PairFile | None, settings: Settings, folder: Path, report: Report) -> Checked:
@@ -146,7 +152,7 @@ def _speed_up(rows: Sequence[LaneTimes], case: Case) -> None:
     """Note how much faster each row is than its side's training on a single device."""
     alone = {row.side: row.step.middle for row in rows if row.strategy != case.strategy and row.step}
     for row in rows:
-        if row.strategy == case.strategy and row.step and row.side in alone:
+        if row.strategy == case.strategy and row.mode == USUAL[row.side] and row.step and row.side in alone:
             row.speed_up = alone[row.side] / row.step.middle
             row.efficiency = row.speed_up / case.distribution.used_devices
 

@@ -25,8 +25,8 @@ def interval(samples: Sequence[float]) -> Interval:
     """Return the median of the samples with its confidence interval, from their order alone.
 
     Of n samples the k smallest lie below the true median as often as k of n throws of a coin show heads; no assumption
-    is made about their distribution (W. J. Conover, Practical Nonparametric Statistics, 3rd edition, section 3.2). With
-    fewer than six samples the interval reaches from the smallest to the largest, and is then less sure.
+    is made about their distribution (W. J. Conover, Practical Nonparametric Statistics, 3rd edition, section 3.2). It
+    takes six samples at least; that of fewer reaches from the smallest to the largest, and is less sure.
     """
     ordered, count = sorted(samples), len(samples)
     below, tail = 0, 0.0

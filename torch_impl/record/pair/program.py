@@ -10,6 +10,7 @@ from parity.data.pairs import PairData
 from parity.runtime.program import Program
 from parity.trace import survey
 from parity.trace.mapping import PairContext
+from torch_impl.instruments import devices
 from torch_impl.record import precision
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors
@@ -17,12 +18,12 @@ from torch_impl.record.pair.optimizers import made
 from torch_impl.record.pair.outputs import named
 
 
-def program(case: Case, halves: PairContext, device: torch.device) -> Program:
+def program(case: Case, halves: PairContext) -> Program:
     """Return this side's model with the pair's initial weights, its inputs over and over, and its training.
 
     Raises UsageError and BackendError.
     """
-    pair, data = case.model, PairData(case, halves.search)
+    pair, data, device = case.model, PairData(case, halves.search), devices.find(case).logical[0]
     model = ready(case, case.precision, halves.search, device, [])
     values.load(model, survey.Initial(Path(halves.survey)), Path(halves.survey))
     inputs = tensors(data.step(0), device)
