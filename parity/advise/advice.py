@@ -66,6 +66,7 @@ class Adviser:
 
     def duration(self, case: Case, side: str, target: Target) -> Duration:
         """Return the predicted duration of a step on the target's devices."""
+        case = _run(case, side, target)
         ranks = case.distribution.processes(side)
         compute = self._alone(side).compute
         if target.row and target.rates:
@@ -104,7 +105,8 @@ class Adviser:
         if target.group.is_here:
             ranks = case.distribution.processes(choice.side)
             beside = self._alone(choice.side).beside
-            tensors = sum(choice.devices)
+            sizes = [each.total for each in memory(_run(case, choice.side, target), self.model, choice.side)]
+            tensors = sum(sizes)
             choice.peak = beside + (tensors if ranks == 1 and target.shares else needed)
             needed = ranks * beside + tensors if target.shares else choice.peak
         choice.fits = needed <= USABLE * target.memory
@@ -181,6 +183,12 @@ def fastest(choices: list[Choice]) -> Choice | None:
 
 def _single(case: Case) -> Case:
     return baseline(case) if case.distribution.is_distributed else case
+
+
+def _run(case: Case, side: str, target: Target) -> Case:
+    """Return the case as it is run: a process of PyTorch has only one CPU device, whatever number a strategy names."""
+    one = target.shares and side == "torch" and case.distribution.processes(side) == 1
+    return replace(case, devices=1) if one else case
 
 
 def _scaled(compute: Compute, case: Case, model: Model, here: Rates, row: Device) -> Compute:

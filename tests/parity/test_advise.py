@@ -290,7 +290,9 @@ def test_predictions_are_held_against_what_is_measured(
     assert "+50%" in capsys.readouterr().out
 
 
-def test_a_framework_that_fails_leaves_the_json(tmp_path: Path, measured: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_framework_that_fails_leaves_the_json(
+    tmp_path: Path, measured: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> Single:
         raise BackendError("torch: crashed")
 
