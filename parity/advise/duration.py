@@ -16,7 +16,7 @@ from parity.advise.model import Model
 from parity.advise.spread import Load, spread
 from parity.advise.traffic import Traffic, traffic
 from parity.config.schema import Case
-from parity.config.strategies import Accumulating, Pipelined, RoundRobin
+from parity.config.strategies import Pipelined, RoundRobin
 
 BUCKET = 25 * 2**20  # bytes of DistributedDataParallel's buckets, its default
 BACKWARD = 2 / 3  # of the computation is the backward pass, beside which gradients can be reduced
@@ -62,7 +62,8 @@ class Duration(NamedTuple):
 def duration(case: Case, model: Model, side: str, machine: Machine) -> Duration:
     """Return the predicted time of a step of the case under a framework."""
     loads = spread(case, model, side)
-    busy = [_busy(load, case, model, machine.compute) for load in loads]
+    passes = case.accumulate if side == "torch" else 1  # a tf.function is called once for all micro-batches
+    busy = [_busy(load, case, model, machine.compute, passes) for load in loads]
     strategy = case.distribution
     mean, most = sum(busy) / len(busy), max(busy)
     if isinstance(
@@ -83,11 +84,10 @@ def duration(case: Case, model: Model, side: str, machine: Machine) -> Duration:
     return Duration(mean, most - mean, bubbles, moved)
 
 
-def _busy(load: Load, case: Case, model: Model, compute: Compute) -> float:
+def _busy(load: Load, case: Case, model: Model, compute: Compute, passes: int) -> float:
     """Return the seconds that a device computes in a step; a stage has its part of the fixed costs of a pass."""
     share = min(load.flops * case.replicas / (model.cost.flops * case.data.batch), 1.0)
     whole = not case.distribution.is_staged and not isinstance(case.distribution, RoundRobin)
-    passes = case.accumulate if isinstance(case.distribution, Accumulating) else 1
     has_work = load.flops > 0
     return compute.fixed * passes * (1.0 if whole else share) * has_work + compute.flop * load.flops
 

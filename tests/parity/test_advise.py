@@ -114,6 +114,13 @@ def test_a_pipeline_has_bubbles_and_uneven_stages() -> None:
     assert found[:3] == pytest.approx((6 * MS, 2 * MS, 2 * MS))
 
 
+def test_a_function_is_called_once_and_a_loop_runs_every_micro_batch() -> None:
+    trained = case("two_linear/fsdp@accumulate", strategy="single", devices=1)  # three micro-batches
+    model = describe(trained)
+    for side, seconds in (("torch", 6 * MS), ("keras", 2 * MS)):
+        assert duration(trained, model, side, Machine(Compute(2 * MS, 0), LINK)).total == pytest.approx(seconds)
+
+
 def test_two_batches_tell_what_every_pass_costs() -> None:
     # 10 ms with 8 samples, 4 ms with 2 of them: 1 ms for each sample, 2 ms for the pass.
     assert fitted(10 * MS, 6 * MS, 6 / 8, 100.0) == pytest.approx(Compute(2 * MS, 8e-5))
