@@ -1,11 +1,14 @@
-"""The bytes that the advice predicts from a case alone are those that both frameworks are recorded to move."""
+"""What the advice predicts from a case alone is what both frameworks are recorded to move and to hold."""
 
+import math
 from pathlib import Path
 
 import pytest
 from test_strategies import ROWS, SMALL, SMALL_BLOCK, TINY_TRANSFORMER
 
 from parity.advise.describe import describe
+from parity.advise.memory import memory
+from parity.advise.model import FLOAT, Model
 from parity.advise.traffic import FORMULAS, Traffic, traffic
 from parity.config import cases
 from parity.config.devices import obstacle
@@ -13,6 +16,7 @@ from parity.config.schema import Case
 from parity.runtime.backend import Backend
 from parity.runtime.job import Job
 from parity.trace import manifest
+from parity.trace.layout import Layout
 
 ONE_STEP = {"steps": 1}
 # A case for each strategy, with sizes that the devices do not divide where the strategy allows it.
@@ -38,12 +42,21 @@ MORE = [
 ]
 
 
-def recorded(backend: Backend, case: Case, folder: Path) -> Traffic:
-    """What a backend moves between devices in the first step of a case."""
+def recorded(backend: Backend, case: Case, folder: Path) -> Layout:
+    """The layout of the first step of a case."""
     answer = backend.do(Job(case=case, runs=["low"], folder=str(folder)))
     assert answer.status == "done", answer.message
-    layout = manifest.read(folder).layout
-    return Traffic(layout.transfers, layout.collectives)
+    return manifest.read(folder).layout
+
+
+def held(layout: Layout, model: Model, devices: int) -> list[int]:
+    """The bytes of the parameters that each device holds."""
+    sizes = [0] * devices
+    for name, places in layout.parameters.items():
+        for device in places:
+            whole = math.prod(model.weights[name])
+            sizes[device] += FLOAT * (layout.shards[name][device] if name in layout.shards else whole)
+    return sizes
 
 
 @pytest.mark.parametrize(
@@ -51,12 +64,22 @@ def recorded(backend: Backend, case: Case, folder: Path) -> Traffic:
     sorted(SAMPLE, key=lambda row: row[1]) + [pytest.param(*row, marks=pytest.mark.slow) for row in [*ROWS, *MORE]],
 )
 @pytest.mark.parametrize("side", ["torch", "keras"])
-def test_the_predicted_bytes_are_the_recorded_ones(side, name, devices, changes, backends, tmp_path):
+def test_what_is_predicted_is_recorded(side, name, devices, changes, backends, tmp_path):
     case = cases.resolve(name, {**changes, **ONE_STEP, "devices": devices})
     if reason := obstacle(case) or case.distribution.side_obstacle(side):
         pytest.skip(reason)
     (backend,) = [backend for backend in backends if backend.name == side]
-    assert traffic(case, describe(case), side) == recorded(backend, case, tmp_path)
+    model, layout = describe(case), recorded(backend, case, tmp_path)
+    assert traffic(case, model, side) == Traffic(layout.transfers, layout.collectives)
+    parameters = [device.parameters for device in memory(case, model, side)]
+    if side == "torch" and case.distribution.is_gathered:
+        parameters[1:] = [0] * (len(parameters) - 1)  # nn.DataParallel's replicas last for one pass only
+    found = held(layout, model, len(parameters))
+    if case.distribution.shards_parameters:  # the padding of the shards is memory as well
+        rows = FLOAT * sum(math.prod(shape[1:]) for shape in model.weights.values())
+        assert all(0 <= predicted - size <= rows for predicted, size in zip(parameters, found, strict=True))
+    else:
+        assert parameters == pytest.approx(found)
 
 
 def test_every_strategy_is_among_the_sample():
