@@ -1,8 +1,8 @@
 """What single layers cost for one sample: the bytes that they keep for the backward pass, and their operations.
 
 What a layer keeps is what its derivative is made of (tools/autograd/derivatives.yaml in PyTorch): a matrix product its
-input, a ReLU its output, a norm its input, a dropout its mask, an attention its queries, keys, values and
-probabilities. A multiplication with an addition counts as two operations.
+input, a ReLU its output, a norm its input, a dropout its mask, an attention its queries, keys and values. A
+multiplication with an addition counts as two operations.
 """
 
 from parity.advise.model import FLOAT, Cost
@@ -13,9 +13,9 @@ def linear(inputs: int, outputs: int, rows: int = 1) -> Cost:
     return Cost(FLOAT * rows * inputs, 2.0 * rows * inputs * outputs)
 
 
-def relu(elements: int) -> Cost:
-    """Return the cost of a ReLU, of which the next layer's input is what it keeps."""
-    return Cost(0, elements)
+def relu(elements: int, copied: bool = False) -> Cost:
+    """Return the cost of a ReLU. It keeps its output, which is the next layer's input unless a dropout copies it."""
+    return Cost(FLOAT * elements * copied, elements)
 
 
 def convolution(inputs: int, outputs: int, kernel: int, pixels: int) -> Cost:
@@ -34,7 +34,14 @@ def dropout(elements: int, rate: float) -> Cost:
 
 
 def attention(queries: int, keys: int, width: int, heads: int, rate: float) -> Cost:
-    """Return the cost of scaled dot-product attention between projected queries, keys and values."""
+    """Return the cost of scaled dot-product attention between projected queries, keys and values.
+
+    Without dropout PyTorch's fused kernels keep no probabilities. With dropout, on CPUs, it is computed step by step:
+    kept are the scaled queries and keys, and the probabilities before and after their dropout, with its mask. GPUs have
+    fused kernels for that too, so that this is an upper bound there (torch.nn.functional.scaled_dot_product_attention).
+    """
     scores = heads * queries * keys
-    kept = (queries + 2 * keys) * width + scores
-    return Cost(FLOAT * kept, 4.0 * queries * keys * width + 5.0 * scores) + dropout(scores, rate)
+    kept = (queries + 2 * keys) * width
+    if rate:
+        kept += (queries + keys) * width + 3 * scores
+    return Cost(FLOAT * kept, 4.0 * queries * keys * width + 5.0 * scores)

@@ -80,7 +80,7 @@ class TransformerParts:
         flops = layers.linear(model.d_model, hidden, words).flops
         return (
             Cost(0, flops)
-            + layers.relu(words * hidden)
+            + layers.relu(words * hidden, copied=model.dropout > 0)
             + layers.dropout(words * hidden, model.dropout)
             + layers.linear(hidden, model.d_model, words)
         )
