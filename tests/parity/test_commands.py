@@ -43,6 +43,10 @@ def test_help_has_a_line_for_each_command(flag: str) -> None:
         (["compare", "--stirct"], "parity compare: unrecognized arguments: --stirct (did you mean '--strict'?); "),
         (["record", "--case=simple_block/single"], "parity record: the following arguments are required: --backend"),
         (["doctor"], "parity doctor: expected either --case, or your own program"),
+        (
+            ["advise", "--case=two_linear/single", "--devices=8xH20"],
+            "parity advise: --devices=8xH20: device 'H20' is not in the table (did you mean 'H200'?)",
+        ),
         (["selftest", "--fault=nothing", "--clean=0"], "parity selftest: no fault matches 'nothing'"),
     ],
 )
