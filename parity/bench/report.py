@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from rich.padding import Padding
 from rich.table import Table
 
 from parity.bench.results import Benchmark, LaneTimes, Timed
@@ -11,6 +12,7 @@ from parity.report.console import Console
 
 HEADINGS = ("", "ratio", "in 95%", "ms/step", "quartiles", "/s", "MiB", "first s")
 PARTS = ("forward", "loss", "backward", "update", "copies")
+INDENT = (0, 0, 0, 2)
 PIPE_WIDTH = 100  # columns if the output is no terminal
 LEGEND = (
     "ratio: time of a step to that of the first row, with the interval that holds the true one in 95 of 100 runs",
@@ -27,21 +29,21 @@ class Printed:
     def add(self, timed: Timed) -> None:
         """Print what was found of one case."""
         for line in _headline(timed):
-            self.console.print(line, soft_wrap=True)
+            self.console.print(line)
         if timed.lanes:
             self.console.print(_table(timed.lanes))
-            for line in _lines(timed):
-                self.console.print(line, soft_wrap=True)
+            for note in notes(timed):
+                self.console.print(Padding(note, INDENT))
         self.console.print()
 
     def end(self, benchmark: Benchmark) -> None:
         """Print what holds for all, and what has become slower."""
         machine = benchmark.machine
-        self.console.print(f"{machine.processor}, {machine.cores} cores, {machine.system}", soft_wrap=True)
+        self.console.print(f"{machine.processor}, {machine.cores} cores, {machine.system}")
         for line in LEGEND:
-            self.console.print(line, soft_wrap=True)
+            self.console.print(line)
         for line in benchmark.slower:
-            self.console.print(f"slower: {line}", style="red", soft_wrap=True)
+            self.console.print(f"slower: {line}", style="red")
 
 
 def title(timed: Timed) -> str:
@@ -64,7 +66,7 @@ def notes(timed: Timed) -> Iterator[str]:
         if lane.speed_up is not None and lane.efficiency is not None:
             said.append(f"{lane.speed_up:.2f} times as fast as single, {lane.efficiency:.0%} per device")
         said += [f"{lane.joules:.3g} J a step"] if lane.joules is not None else []
-        said += [f"its framework starts in {lane.start:.1f} s"] if lane.start is not None else []
+        said += [f"start {lane.start:.1f} s"] if lane.start is not None else []
         yield f"{name}: {'; '.join(said)}"
 
 
@@ -72,10 +74,6 @@ def _headline(timed: Timed) -> Iterator[str]:
     yield f"{title(timed)}: {timed.verdict}"
     if timed.reason:
         yield f"  not timed: {timed.reason}"
-
-
-def _lines(timed: Timed) -> Iterator[str]:
-    return (f"  {note}" for note in notes(timed))
 
 
 def _table(lanes: Sequence[LaneTimes]) -> Table:

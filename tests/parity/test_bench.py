@@ -217,7 +217,7 @@ def test_two_different_computations_are_not_timed(capsys):
         (["--case=simple_block/data_parallel@fit"], 4),
         (["--case=simple_block/fsdp"], 2),
         (["--pair=tests/pairs/convnet.toml"], 2),
-        (["--case=simple_block/single", "--sweep", "batch=8,16", "devices=1,2"], 2),
+        (["--case=simple_block/single", "--sweep", "batch=8,16"], 2),
     ],
 )
 def test_every_kind_of_training_is_timed(flags, rows, tmp_path):

@@ -42,6 +42,7 @@ def test_help_has_a_line_for_each_command(flag: str) -> None:
         (["--strict"], "parity: received '--strict', expected one of "),
         (["compare", "--stirct"], "parity compare: unrecognized arguments: --stirct (did you mean '--strict'?); "),
         (["record", "--case=simple_block/single"], "parity record: the following arguments are required: --backend"),
+        (["bench"], "parity bench: expected what to time: --case=GLOB or --pair=FILE.toml; "),
         (["doctor"], "parity doctor: expected either --case, or your own program"),
         (
             ["advise", "--case=two_linear/single", "--devices=8xH20"],
