@@ -199,7 +199,10 @@ def _scaled(compute: Compute, case: Case, model: Model, here: Rates, row: Device
     """
     flops = BACKWARD * model.cost.flops * case.data.batch
     moved = BACKWARD * (model.size() + model.cost.kept * case.data.batch)
-    half = case.precision == "bfloat16" and row.bfloat16
-    peak = TERA * (row.bfloat16 if half and row.bfloat16 else row.float32)
-    there = max(flops / peak, moved / (GIGA * row.bandwidth))
+    there = max(flops / (TERA * peak(case, row)), moved / (GIGA * row.bandwidth))
     return Compute(compute.fixed, compute.flop * there / max(flops / here.flops, moved / here.bandwidth))
+
+
+def peak(case: Case, row: Device) -> float:
+    """Return the TFLOPS of a device at the case's precision."""
+    return row.bfloat16 if row.bfloat16 and case.precision == "bfloat16" else row.float32

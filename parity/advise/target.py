@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from parity import cli
 from parity.advise import devices
-from parity.advise.advice import FACTOR, USABLE, Adviser, Target
+from parity.advise.advice import FACTOR, USABLE, Adviser, Target, peak
 from parity.advise.devices import GIGA, TERA, Device, Group, Table
 from parity.advise.measure import Here, Rates, measured_link, processors, rates
 from parity.core.errors import UsageError
@@ -67,7 +67,7 @@ def assumptions(adviser: Adviser, aim: Target) -> Iterator[str]:
         yield f"a process has one of {processors()} processors: the devices of one process compute one after the other"
     if aim.row:
         yield (
-            f"{aim.group.kind}: {aim.row.float32:g} TFLOPS in float32, {aim.row.bandwidth:g} GB/s ({aim.row.source}); "
+            f"{aim.group.kind}: {peak(adviser.case, aim.row):g} TFLOPS, {aim.row.bandwidth:g} GB/s ({aim.row.source}); "
             "it reaches the part of that which this machine's device reaches of its own"
         )
         yield "what the host does for each pass takes as long there as here"
