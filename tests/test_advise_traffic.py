@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from test_strategies import ROWS, SMALL, SMALL_BLOCK, TINY_TRANSFORMER
+from test_strategies import SMALL, SMALL_BLOCK, TINY_TRANSFORMER
 
 from parity.advise.describe import describe
 from parity.advise.memory import memory
@@ -38,7 +38,6 @@ MORE = [
     ("transformer/branch_parallel", 2, TINY_TRANSFORMER),
     ("residual_block/branch_parallel", 2, {**SMALL_BLOCK, "model": {"in_channels": 3, "out_channels": 3}}),
     *((name, 2, {}) for name in cases.names()),
-    *((name, 4, {"data": {"batch": 24}}) for name in cases.names() if not name.startswith("transformer")),
 ]
 
 
@@ -61,7 +60,7 @@ def held(layout: Layout, model: Model, devices: int) -> list[int]:
 
 @pytest.mark.parametrize(
     ("name", "devices", "changes"),
-    sorted(SAMPLE, key=lambda row: row[1]) + [pytest.param(*row, marks=pytest.mark.slow) for row in [*ROWS, *MORE]],
+    sorted(SAMPLE, key=lambda row: row[1]) + [pytest.param(*row, marks=pytest.mark.slow) for row in MORE],
 )
 @pytest.mark.parametrize("side", ["torch", "keras"])
 def test_what_is_predicted_is_recorded(side, name, devices, changes, backends, tmp_path):
