@@ -13,6 +13,7 @@ from parity.diagnose import entries, explain, gradients, place, placement
 from parity.diagnose.entries import COMMON, Cause
 from parity.diagnose.explain import Explained
 from parity.diagnose.layers.rounding import at_run_precision, low_runs
+from parity.diagnose.moved_terms import without_moved
 from parity.diagnose.question import Question
 from parity.diagnose.replayed import Replayed, explains
 from parity.diagnose.sides import Side, Sides
@@ -71,7 +72,7 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace) -> Exami
     assert isinstance(layout, LayoutCheck)
     sides = _sides(compared, reference, candidate)
     result.first_divergence = _first_divergence(result.first_divergence, layout, sides)
-    answers = [(question, _answer(question)) for question in questions(sides)]
+    answers = without_moved([(question, _answer(question)) for question in questions(sides)])
     result.causes = list(_causes(answers, sides, layout, result.first_divergence))
     failed = (ask for ask, answer in answers if answer.known and not (answer.same or answer.changes))
     return Examined(

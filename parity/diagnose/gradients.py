@@ -76,6 +76,8 @@ def missing(sides: Sides) -> Iterator[dict[str, Any]]:
     cause = "send_recv.gradient" if sides.reference.case.distribution.is_staged else "gradient.missing"
     for tensor in differing:
         lacking = [side.lacks(tensor) for side in sides.both]
+        if any(lacks and _gets_nothing(side, tensor) for side, lacks in zip(sides.both, lacking, strict=True)):
+            continue  # a weight that is multiplied by zeros has a gradient of zeros, whatever reaches it
         if tensor.step == differing[0].step and any(lacking) and not all(lacking):
             yield {
                 "id": cause,
@@ -83,6 +85,14 @@ def missing(sides: Sides) -> Iterator[dict[str, Any]]:
                 **{side.name: WITHOUT if lacks else WITH for side, lacks in zip(sides.both, lacking, strict=True)},
                 "evidence": "only one side's backward pass reaches this parameter",
             }
+
+
+def _gets_nothing(side: Side, gradient: Unequal) -> bool:
+    """Return whether the module that has a parameter is given zeros alone, so that its gradient vanishes too."""
+    module, _, weight = gradient.name.rpartition(".")
+    given = side.recorded(gradient.step, gradient.replica).get(keys.key("input", module))
+    is_float = given is not None and given.dtype.kind == "f" and given.size > 0
+    return weight != "bias" and is_float and not np.any(given)
 
 
 def _is_reduced(sides: Sides, tensor: Unequal) -> bool:

@@ -179,6 +179,33 @@ def test_an_operator_or_a_function_is_found(name: str, value: str) -> None:
     assert (name, value) in [(each.changes[0][0].name, each.changes[0][1]) for each in found]
 
 
+@pytest.mark.parametrize(("value", "expected"), [("the first alone", X), ("the second alone", 2.0 * np.ones_like(X))])
+def test_an_operand_is_left_out_of_a_sum(value: str, expected: np.ndarray) -> None:
+    def total(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.asarray((x + y) * 1.0)
+
+    run, _ = executed(lambda: total(X, 2.0 * np.ones_like(X)), lambda file: file == __file__, lambda: False)
+    plus = next(each for each in code.operators(run[-1]) if each.value == "+")
+    with plus.changed(value):
+        np.testing.assert_array_equal(total(X, 2.0 * np.ones_like(X)), expected)
+    np.testing.assert_array_equal(total(X, 2.0 * np.ones_like(X)), X + 2.0)
+
+
+def test_an_operand_that_is_left_out_is_another_wiring() -> None:
+    change = Change(
+        name="+",
+        owner="TNet.forward",
+        source="net.py:7",
+        kind="operator",
+        path="",
+        of="",
+        before="+",
+        after="the first alone",
+    )
+    (cause,) = causes("(model)", "", Outcome(found=[Found(changes=[change], bits=30.0, before=0.0)]), Outcome())
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("module.wiring", "+", "the first alone")
+
+
 def test_a_number_is_found_to_its_last_digit_and_told_with_few() -> None:
     module = Module()
     with knob(module, "slope").changed(0.3333):

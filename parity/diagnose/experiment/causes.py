@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
 from parity.diagnose.entries import Cause
+from parity.diagnose.experiment.operations import FIRST, SECOND
 from parity.diagnose.formula import NEEDED
 from parity.trace.experiment import Change, Found, Outcome
 
@@ -46,11 +47,12 @@ NAMES: Final = {
 }
 ATTENTION: Final = "attention"  # by whatever class
 KINDS: Final = {"leaky_relu": "relu", "relu6": "relu"}
+WIRING: Final = "module.wiring"
 IDS: Final = {
     ("max_pool", "pool_mode"): "pool.kind",
     ("average_pool", "pool_mode"): "pool.kind",
     ("reshape", "order"): "reshape.order",
-    ("module", "sum"): "module.wiring",
+    ("module", "sum"): WIRING,
     ("attention", "window"): "attention.window",
 }
 MOST_TIES: Final = 3  # other explanations that the evidence lists
@@ -210,7 +212,7 @@ def _id(change: Change, other: Change | None) -> str:
     default = next((each for each in (change, other) if each and each.kind == "default"), None)
     if default:
         return f"{_snake(default.owner.rpartition('.')[2])}.{NAMES.get(default.name, default.name)}"
-    return IN_CODE[change.kind]
+    return WIRING if change.after in (FIRST, SECOND) else IN_CODE[change.kind]
 
 
 def _evidence(side: str, change: Change, found: Found, ties: Sequence[Found]) -> str:

@@ -214,7 +214,8 @@ def _values(
     if knob.kind == "function":
         return alternatives(knob.name)
     if knob.kind == "operator":
-        return [sign for sign in (code.BINARY if knob.value in code.BINARY else code.COMPARED) if sign != knob.value]
+        signs = (*code.ALONE, *code.BINARY) if knob.value in code.BINARY else code.COMPARED
+        return [sign for sign in signs if sign != knob.value]
     if isinstance(knob.value, str) and not knobs.WORD.fullmatch(knob.value):
         return []  # a formula, a format, a message
     known = {name: functions[name] for name in theirs if isinstance(name, str) and name in functions}

@@ -1,0 +1,62 @@
+"""Terms of sums that one side adds within a module and the other around it, which make the same sum in the end.
+
+One framework's attention adds its residual itself, the other's leaves that to the block. Each of the two modules then
+adds up other tensors than its counterpart, and both together do not.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from parity.diagnose import wiring
+from parity.diagnose.explain import Explained
+from parity.diagnose.formula import Settings
+from parity.diagnose.question import Question
+
+Terms = tuple[str, ...]
+Sums = Mapping[str, tuple[Terms, Terms]]  # by the key of the sum, its terms on both sides
+Answer = tuple[Question, Explained]
+TERMS = "terms"
+
+
+def without_moved(answers: Sequence[Answer]) -> list[Answer]:
+    """Return the answers; those that only tell where a term is added say that both sides compute the same."""
+    sums = {ask.tensor: _terms(answer) for ask, answer in answers if _is_other_sum(ask, answer)}
+    moved: set[str] = set()
+    for key in sums:
+        used: tuple[set[str], set[str]] = set(), set()
+        torch, keras = (sorted(_expanded(key, side, sums, used[side])) for side in (0, 1))
+        if torch == keras:
+            moved |= used[0] | used[1]
+    return [
+        (ask, answer._replace(same=True, changes=()) if ask.tensor in moved and _is_other_sum(ask, answer) else answer)
+        for ask, answer in answers
+    ]
+
+
+def _is_other_sum(ask: Question, answer: Explained) -> bool:
+    """Return whether both sides make a tensor by adding up others, and only these differ."""
+    if ask.formula is not wiring.FORMULA or [change.trait for change in answer.changes] != [TERMS]:
+        return False
+    return all(_is_plain(settings) for settings in answer.settings or ())
+
+
+def _is_plain(settings: Settings) -> bool:
+    """Return whether nothing is done but adding up."""
+    usual = {"function": "identity", "operation": "sum", "added": "nothing", "rounded": "nothing", "scale": 1.0}
+    return all(settings[name] == value for name, value in usual.items())
+
+
+def _terms(answer: Explained) -> tuple[Terms, Terms]:
+    assert answer.settings
+    return answer.settings[0][TERMS], answer.settings[1][TERMS]
+
+
+def _expanded(key: str, side: int, sums: Sums, used: set[str]) -> list[str]:
+    """Return the terms of a sum on a side, with those of the sums among them in place of these.
+
+    The sums are added to `used`; one that was met before stays as it is.
+    """
+    used.add(key)
+    found = []
+    for term in sums[key][side]:
+        found += _expanded(term, side, sums, used) if term in sums and term not in used else [term]
+    return found
