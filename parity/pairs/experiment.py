@@ -196,5 +196,8 @@ def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:
 
 
 def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:
-    """Return the questions with the settings that the other side has."""
-    return replace(questions[0], settings=keras.settings), replace(questions[1], settings=torch.settings)
+    """Return the questions with the settings and the masks that the other side has."""
+    return tuple(  # type: ignore[return-value]
+        replace(question, settings=other.settings, masks=other.masks)
+        for question, other in zip(questions, (keras, torch), strict=True)
+    )

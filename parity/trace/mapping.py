@@ -124,7 +124,8 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
     """All tensors that correspond, and in `torch_alone` and `keras_alone` the keys of those without a counterpart.
 
     `layouts`: by key, outputs of the models whose axes Keras orders differently, with the einops pattern from torch's
-    order. `fed`: further modules and layers whose inputs are compared. `equal`: torch's tensors that had the values of their counterpart in inference, with the initial weights.
+    order. `fed`: further modules and layers whose inputs are compared. `equal`: torch's tensors that had the values of
+    their counterpart in inference, with the initial weights.
     `not_compared`: sentences on returned values that are neither tensors nor numbers.
     """
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from parity.diagnose.experiment import code, knobs
+from parity.diagnose.experiment import code, knobs, masks
 from parity.diagnose.experiment import search as search_module
 from parity.diagnose.experiment.candidates import alternatives, candidates
 from parity.diagnose.experiment.causes import causes, with_causes
@@ -189,6 +189,36 @@ def test_an_operand_is_left_out_of_a_sum(value: str, expected: np.ndarray) -> No
     with plus.changed(value):
         np.testing.assert_array_equal(total(X, 2.0 * np.ones_like(X)), expected)
     np.testing.assert_array_equal(total(X, 2.0 * np.ones_like(X)), X + 2.0)
+
+
+def left_out(name: str) -> Outcome:
+    change = Change(
+        name="function", owner=name, source="", kind="operation", path="", of="code", before=name, after="left out"
+    )
+    return Outcome(found=[Found(changes=[change], bits=30.0, before=0.0)])
+
+
+def test_a_function_that_is_left_out_is_the_activation_that_a_layer_lacks() -> None:
+    change = Change(
+        name="activation",
+        owner="Dense",
+        source="",
+        kind="callable",
+        path="d",
+        of="linear",
+        before="linear",
+        after="relu",
+    )
+    lacking = Outcome(found=[Found(changes=[change], bits=30.0, before=0.0)])
+    (cause,) = causes("(model)", "", left_out("relu"), lacking)
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("activation.kind", "relu", "linear")
+    assert [each["side"] for each in cause["changes"]] == ["keras", "torch"]  # it is the layer's that can be repaired
+
+
+@pytest.mark.parametrize(("name", "expected"), [("relu", "activation.kind"), ("layer_norm", "code.function")])
+def test_a_function_that_is_left_out_alone(name: str, expected: str) -> None:
+    (cause,) = causes("(model)", "", left_out(name), Outcome())
+    assert cause["id"] == expected
 
 
 def test_an_operand_that_is_left_out_is_another_wiring() -> None:
@@ -522,6 +552,41 @@ def test_masks_can_be_inverted_and_left_out_of_the_call() -> None:
     inverted = change(name="attn_mask", kind="argument", of="attention", before=knobs.AS_GIVEN, after=knobs.INVERTED)
     (cause,) = causes("attn", "attention", outcome(inverted), outcome())
     assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.mask", "as given", "inverted")
+
+
+THEIRS = np.tril(np.ones((2, 5, 5), np.bool_))
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        np.ones((2, 1, 5, 5), np.bool_),
+        np.ones((2, 5, 5), np.int32),
+        np.where(np.triu(np.ones((2, 1, 5, 5)), 2) > 0, -1e30, 0.0),
+        np.ones((2, 1, 1, 5), np.bool_),
+    ],
+)
+def test_the_other_sides_mask_takes_the_place_of_ones_own(own: np.ndarray) -> None:
+    given = {"x": X, "ids": np.arange(6).reshape(2, 3), "attention_mask": own}
+    (theirs,) = masks.told({"x": X, "mask": THEIRS}, np.asarray)
+    owner = Owner("attn", "attention", Module())
+    (found,) = masks.knobs(given, owner, [theirs], np.asarray, lambda array, like: array.astype(like.dtype))
+    with found.changed(knobs.THEIRS):
+        mask = given["attention_mask"]
+        assert mask.dtype == own.dtype
+        counts = mask == 0 if own.dtype.kind == "f" else mask.astype(np.bool_)
+        assert np.array_equal(counts.reshape(2, 5, 5), THEIRS)
+    assert given["attention_mask"] is own
+    told = change(name=found.name, kind="argument", of="attention", before=found.value, after=knobs.THEIRS)
+    (cause,) = causes("attn", "attention", outcome(), outcome(told))
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.mask", "another", "its own")
+
+
+def test_an_equal_mask_and_one_of_other_lengths_are_not_tried() -> None:
+    owner = Owner("attn", "attention", Module())
+    for own in (THEIRS.astype(np.int32), np.ones((2, 7, 7), np.bool_)):
+        theirs = masks.told({"mask": THEIRS}, np.asarray)
+        assert not list(masks.knobs({"mask": own}, owner, theirs, np.asarray, lambda array, like: array))
 
 
 def test_another_function_is_likelier_than_a_number_that_switches_it_off() -> None:

@@ -60,6 +60,30 @@ def test_a_fused_activation_belongs_to_the_activation() -> None:
     assert other.keras_alone == ["dense"] and other.fed == found.fed
 
 
+def test_a_layer_on_which_nothing_depends_is_no_counterpart_of_one_with_other_weights() -> None:
+    """As the last residual layer of a WaveNet, whose sum is not returned; Keras drops it from a functional model."""
+
+    def model(half: Half) -> Half:
+        x, torch = normal(0, 4, 8), half.side == "torch"
+        for name in ("a", "r", "h", "e") if torch else ("a", "h", "e"):
+            half.owns(name, weight=(8, 8))
+        y = half.returns("a", "linear", x @ normal(1, 8, 8), given=(x,))
+        if torch:
+            half.returns("r", "linear", y @ normal(2, 8, 8), given=(y,))
+            u = half.returns("h", "linear", relu(y) @ normal(3, 8, 8), given=(y,))
+        else:
+            half.facts["h"] = {"activation": "relu"}
+            u = half.returns("h", "linear", relu(y @ normal(3, 8, 8)), given=(y,))  # the fault: no relu before it
+        half.ends(half.returns("e", "linear", relu(u) @ normal(4, 8, 8), given=(u,)))
+        return half
+
+    mapping = mapped(a__weight="a__weight", h__weight="h__weight", e__weight="e__weight")
+    assert "r" in pairs(matching(model(Half("torch")), model(Half("keras")), mapping))
+    found = matching(model(Half("torch")), model(Half("keras")), replace(mapping, unused={"torch": ["r.weight"]}))
+    assert pairs(found) == {"a": "a", "e": "e", "(model)": "(model)"}
+    assert [each.torch for each in found.fed] == ["h"]
+
+
 def test_a_container_around_a_fused_layer_returns_what_comes_after_the_activation() -> None:
     """It is no counterpart of torch's layer before the activation, though it owns the same weights."""
 

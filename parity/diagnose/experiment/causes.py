@@ -10,7 +10,10 @@ from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
 from parity.diagnose.entries import Cause
-from parity.diagnose.experiment.operations import FIRST, SECOND
+from parity.diagnose.experiment.candidates import CURVES
+from parity.diagnose.experiment.knobs import THEIRS
+from parity.diagnose.experiment.masks import OPPOSITE
+from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 from parity.diagnose.formula import NEEDED
 from parity.trace.experiment import Change, Found, Outcome
 
@@ -59,6 +62,7 @@ MOST_TIES: Final = 3  # other explanations that the evidence lists
 ACTIVATIONS: Final = ("activation", "act", "act_fn", "activation_fn", "activation_function", "intermediate_act_fn")
 GELU: Final = "gelu"
 FUNCTION: Final = "activation.kind"
+LINEAR: Final = {LEFT_OUT: "linear"}  # an activation that is left out, by its name
 PRECISION: Final = "constant.precision"
 # The kinds of settings, those first that users know by a name.
 KNOWN: Final = (
@@ -165,7 +169,7 @@ def _unlikely(change: Change) -> tuple[bool, int]:
 
 def _are_one(torch: Change, keras: Change) -> bool:
     """Return whether changes on both sides are of one setting: each takes the value that the other has."""
-    return bool(torch.before == keras.after and torch.after == keras.before)
+    return bool(torch.before == keras.after and LINEAR.get(torch.after, torch.after) == keras.before)
 
 
 def _entry(where: str, side: str, change: Change, other: Change | None, found: Found, ties: Sequence[Found]) -> Cause:
@@ -177,6 +181,8 @@ def _entry(where: str, side: str, change: Change, other: Change | None, found: F
     changes += [{"side": _other(side), **_fields(other)}] if other else []
     further = [tie for tie in ties if tie.changes[0] not in (change, other)]
     values = {side: change.before, _other(side): other.before if other else change.after}
+    if change.after in (THEIRS, OPPOSITE):
+        values = {side: "its own", _other(side): "another"}
     if _is_rounded(change) and change.before == change.after:
         values = {side: "float64", _other(side): "float32"}
     return {
@@ -207,6 +213,8 @@ def _id(change: Change, other: Change | None) -> str:
         if named.name in ACTIVATIONS:
             is_form = str(named.before).startswith(GELU) and str(named.after).startswith(GELU)
             return f"{GELU}.form" if is_form else FUNCTION
+        if named.after == LEFT_OUT and named.before in CURVES:
+            return FUNCTION
         name = NAMES.get(named.name, named.name)
         return IDS.get((kind, name), f"{kind}.{name}")
     default = next((each for each in (change, other) if each and each.kind == "default"), None)
