@@ -1,20 +1,22 @@
 """Terms of sums that one side adds within a module and the other around it, which make the same sum in the end.
 
 One framework's attention adds its residual itself, the other's leaves that to the block. Each of the two modules then
-adds up other tensors than its counterpart, and both together do not.
+adds up other tensors than its counterpart, and both together do not. So it is with a factor, such as an embedding's.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from parity.diagnose import wiring
-from parity.diagnose.explain import Explained
+from parity.diagnose.explain import Change, Explained
 from parity.diagnose.formula import Settings
 from parity.diagnose.question import Question
 
 Terms = tuple[str, ...]
 Sums = Mapping[str, tuple[Terms, Terms]]  # by the key of the sum, its terms on both sides
 Answer = tuple[Question, Explained]
-TERMS = "terms"
+TERMS, SCALE = "terms", "scale"
+CLOSE = 1e-6
 
 
 def without_moved(answers: Sequence[Answer]) -> list[Answer]:
@@ -26,10 +28,35 @@ def without_moved(answers: Sequence[Answer]) -> list[Answer]:
         torch, keras = (sorted(_expanded(key, side, sums, used[side])) for side in (0, 1))
         if torch == keras:
             moved |= used[0] | used[1]
+    scales = {ask.tensor: answer.changes[0] for ask, answer in answers if _is_other_scale(answer)}
+    for ask, answer in answers:
+        inner = _scaled(ask, answer) if ask.tensor in scales else ""
+        if inner in scales and _cancel(scales[inner], scales[ask.tensor]):
+            moved |= {inner, ask.tensor}
     return [
-        (ask, answer._replace(same=True, changes=()) if ask.tensor in moved and _is_other_sum(ask, answer) else answer)
+        (ask, answer._replace(same=True, changes=()) if ask.tensor in moved and _is_moved(ask, answer) else answer)
         for ask, answer in answers
     ]
+
+
+def _is_moved(ask: Question, answer: Explained) -> bool:
+    return _is_other_sum(ask, answer) or _is_other_scale(answer)
+
+
+def _is_other_scale(answer: Explained) -> bool:
+    return [change.trait for change in answer.changes] == [SCALE]
+
+
+def _scaled(ask: Question, answer: Explained) -> str:
+    """Return the tensor of which another one is a multiple on both sides; "" if there is none."""
+    settings = answer.settings[0] if ask.formula is wiring.FORMULA and answer.settings else {}
+    terms: Terms = settings.get(TERMS, ())
+    return terms[0] if len(terms) == 1 and _is_plain({**settings, SCALE: 1.0}) else ""
+
+
+def _cancel(inner: Change, outer: Change) -> bool:
+    """Return whether both sides scale by the same in the end."""
+    return math.isclose(inner.reference * outer.reference, inner.candidate * outer.candidate, rel_tol=CLOSE)
 
 
 def _is_other_sum(ask: Question, answer: Explained) -> bool:

@@ -83,7 +83,7 @@ def test_what_is_paused_is_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "what", "kind"),
-    [("float16", "float16", "precision"), ("bfloat16", "bfloat16", "precision"), ("int32", "function", "code")],
+    [("float16", "float16", "precision"), ("bfloat16", "bfloat16", "precision"), ("int32", "dtype", "cast")],
 )
 def test_a_cast_that_rounds_can_be_left_out(dtype: str, what: str, kind: str) -> None:
     def rounded():

@@ -12,7 +12,7 @@ import pytest
 from parity.diagnose.experiment import code, knobs, masks
 from parity.diagnose.experiment import search as search_module
 from parity.diagnose.experiment.candidates import alternatives, candidates
-from parity.diagnose.experiment.causes import causes, with_causes
+from parity.diagnose.experiment.causes import causes, with_causes, with_descriptions
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.search import Search
@@ -189,6 +189,15 @@ def test_an_operand_is_left_out_of_a_sum(value: str, expected: np.ndarray) -> No
     with plus.changed(value):
         np.testing.assert_array_equal(total(X, 2.0 * np.ones_like(X)), expected)
     np.testing.assert_array_equal(total(X, 2.0 * np.ones_like(X)), X + 2.0)
+
+
+@pytest.mark.parametrize(("name", "of", "expected"), [("p", "dropout", 0), ("attention_dropout", "", 0), ("p", "x", 1)])
+def test_a_dropout_of_everything_explains_nothing(name: str, of: str, expected: int) -> None:
+    """A branch that is not added is as good as one of which all is dropped."""
+    rate = {"p": 0.0}
+    dropout = Knob(name, "Dropout", "", 0.0, "attribute", lambda value: knobs.assignment(rate, "p")(value), of=of)
+    left = Search(lambda: X * (1.0 - rate["p"]) + 3.0, seen(X * 0.0 + 3.0), lambda _: [1.0], seconds=10.0)
+    assert len(left.found([dropout], pairs=False)) == expected
 
 
 def left_out(name: str) -> Outcome:
@@ -594,6 +603,12 @@ def test_another_function_is_likelier_than_a_number_that_switches_it_off() -> No
     function = change(name="activation", owner="Dense", of="linear", kind="callable", before="relu", after="elu")
     (cause,) = causes("act", "elu", outcome(off), outcome(function))
     assert (cause["id"], cause["torch"], cause["keras"]) == ("activation.kind", "elu", "relu")
+
+
+def test_one_description_of_one_place_is_told_once() -> None:
+    entries = [{"id": "unknown", "where": "a"}, {"id": "unknown", "where": "a"}, {"id": "unknown", "where": "b"}]
+    told = with_descriptions(entries, {"a": "they part at line 7"})
+    assert [(each["where"], each.get("evidence")) for each in told] == [("a", "they part at line 7"), ("b", None)]
 
 
 def test_a_change_that_is_told_already_is_not_told_for_what_follows() -> None:

@@ -47,6 +47,15 @@ def test_a_term_that_is_lacking_is_one() -> None:
     assert left(INNER) == ["attention"]
 
 
+@pytest.mark.parametrize(("around", "expected"), [(4.0, []), (3.0, ["embedding", "block"])])
+def test_a_factor_that_stands_around_the_module_is_no_difference(around: float, expected: list[str]) -> None:
+    def scaled(tensor: str, torch: float, keras: float) -> Answer:
+        ask, told = answer(tensor, ("activation/embedding",), ("activation/embedding",))
+        return ask, told._replace(changes=(Change("scale", "module.scale", torch, keras, 30.0, 0.0),))
+
+    assert left(scaled("embedding", 4.0, 1.0), scaled("block", 1.0, around)) == expected
+
+
 def test_a_tensor_in_terms_of_itself_ends() -> None:
     here, there = answer("a", ("activation/b",), ("activation/c",)), answer("b", ("activation/a",), ("activation/c",))
     assert left(here, there) == ["a", "b"]

@@ -128,11 +128,17 @@ def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) ->
 
 
 def with_descriptions(entries: Sequence[Cause], described: Mapping[str, str]) -> list[Cause]:
-    """Return the report's causes with a description of what both sides do as the evidence of unknown ones."""
-    return [
-        {**entry, "evidence": words} if entry["id"] == UNKNOWN and (words := described.get(entry["where"])) else entry
-        for entry in entries
-    ]
+    """Return the report's causes with a description of what both sides do as the evidence of unknown ones.
+
+    Those that are then the same at the same place are told once.
+    """
+    told: list[Cause] = []
+    for entry in entries:
+        words = described.get(entry["where"]) if entry["id"] == UNKNOWN else None
+        each = {**entry, "evidence": words} if words else entry
+        if not words or each not in told:
+            told.append(each)
+    return told
 
 
 def _of_kind(outcome: Outcome, path: str, kind: str) -> Outcome:

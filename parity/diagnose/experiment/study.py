@@ -17,6 +17,7 @@ from parity.diagnose.experiment import code, knobs, masks, ops, probes
 from parity.diagnose.experiment.candidates import STOPS, alternatives, candidates
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import SLICES, Knob, Owner
+from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence, evidence
 from parity.diagnose.experiment.probes import Responses
@@ -159,6 +160,9 @@ def _answer(question: Question, live: Live) -> Outcome:
     groups = [named, operations] if question.wider else [named, in_code, together, operations]
     groups = [[*operations, *together, *named]] if base else groups
     found = search.found(*groups, pairs=not (question.wider or base), base=base)
+    if found and all(knob.kind == "function" for each in found for knob, _ in each.changes):
+        # Another function may do it as well as none: a clamp is nothing for small numbers.
+        found += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False, base=base)
     return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(all_knobs))
 
 
