@@ -21,6 +21,7 @@ CLOSE = 1e-6
 
 def without_moved(answers: Sequence[Answer]) -> list[Answer]:
     """Return the answers; those that only tell where a term is added say that both sides compute the same."""
+    answers = [(ask, answer._replace(changes=_without_order(answer))) for ask, answer in answers]
     sums = {ask.tensor: _terms(answer) for ask, answer in answers if _is_other_sum(ask, answer)}
     moved: set[str] = set()
     for key in sums:
@@ -37,6 +38,15 @@ def without_moved(answers: Sequence[Answer]) -> list[Answer]:
         (ask, answer._replace(same=True, changes=()) if ask.tensor in moved and _is_moved(ask, answer) else answer)
         for ask, answer in answers
     ]
+
+
+def _without_order(answer: Explained) -> tuple[Change, ...]:
+    """Return the changes of an answer without that of the order of terms: of a sum's it says nothing."""
+    return tuple(
+        change
+        for change in answer.changes
+        if len(answer.changes) == 1 or change.trait != TERMS or sorted(change.reference) != sorted(change.candidate)
+    )
 
 
 def _is_moved(ask: Question, answer: Explained) -> bool:

@@ -591,11 +591,15 @@ def test_the_other_sides_mask_takes_the_place_of_ones_own(own: np.ndarray) -> No
     assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.mask", "another", "its own")
 
 
-def test_an_equal_mask_and_one_of_other_lengths_are_not_tried() -> None:
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [(THEIRS.astype(np.int32), [(masks.OPPOSITE,)]), (~THEIRS, [(knobs.THEIRS,)]), (np.ones((2, 7, 7), np.bool_), [])],
+)
+def test_an_equal_mask_and_one_of_other_lengths_are_not_tried(own: np.ndarray, words: list[tuple[str, ...]]) -> None:
+    theirs = masks.told({"mask": THEIRS}, np.asarray)
     owner = Owner("attn", "attention", Module())
-    for own in (THEIRS.astype(np.int32), np.ones((2, 7, 7), np.bool_)):
-        theirs = masks.told({"mask": THEIRS}, np.asarray)
-        assert not list(masks.knobs({"mask": own}, owner, theirs, np.asarray, lambda array, like: array))
+    found = masks.knobs({"mask": own}, owner, theirs, np.asarray, lambda array, like: array)
+    assert [knob.words for knob in found] == words
 
 
 def test_another_function_is_likelier_than_a_number_that_switches_it_off() -> None:

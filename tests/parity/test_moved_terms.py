@@ -56,6 +56,14 @@ def test_a_factor_that_stands_around_the_module_is_no_difference(around: float, 
     assert left(scaled("embedding", 4.0, 1.0), scaled("block", 1.0, around)) == expected
 
 
+def test_the_order_of_the_terms_of_a_difference_is_none_of_its_own() -> None:
+    ask, told = answer(
+        "block", ("activation/x", "activation/y"), ("activation/y", "activation/x"), operation="difference"
+    )
+    ((_, explained),) = without_moved([(ask, told)])
+    assert [change.trait for change in explained.changes] == ["operation"]
+
+
 def test_a_tensor_in_terms_of_itself_ends() -> None:
     here, there = answer("a", ("activation/b",), ("activation/c",)), answer("b", ("activation/a",), ("activation/c",))
     assert left(here, there) == ["a", "b"]

@@ -34,7 +34,7 @@ def knobs(
     array: Callable[[Any], Array],
     like: Callable[[Array, Any], Any],
 ) -> Iterator[Knob]:
-    """Yield the masks among the arguments of a call, each with a mask of the other side's that differs from it.
+    """Yield the masks among the arguments of a call, each to be replaced by one of the other side's, or its opposite.
 
     Args:
         given: the arguments by name, which the next call takes from here.
@@ -49,15 +49,18 @@ def knobs(
             continue
         for mask in theirs:
             other = fitted(_read(mask), own.shape)
-            if other is None or np.array_equal(np.broadcast_to(own, other.shape), other):
+            if other is None:
                 continue
-            ways = {AS_GIVEN: value, **{text: like(_as(each, array(value)), value) for text, each in _both(other)}}
+            others = {
+                text: each for text, each in _both(other) if not np.array_equal(np.broadcast_to(own, each.shape), each)
+            }
+            ways = {AS_GIVEN: value, **{text: like(_as(each, array(value)), value) for text, each in others.items()}}
 
             def changed(how: Any, name: str = name, ways: dict[str, Any] = ways) -> Any:
                 return assignment(given, name)(ways[how])
 
             of = type(owner.module).__name__
-            yield Knob(name, of, "", AS_GIVEN, "argument", changed, (THEIRS, OPPOSITE), owner.kind, owner.path)
+            yield Knob(name, of, "", AS_GIVEN, "argument", changed, tuple(others), owner.kind, owner.path)
 
 
 def fitted(mask: Array, shape: tuple[int, ...]) -> Array | None:
