@@ -97,7 +97,8 @@ def is_placed(told: Told, mutant: Told, clean: Told) -> bool:
     if told["verdict"] == "error":
         return has_unplaced(told, mutant, clean) or any(path and path in str(told["reason"]) for path in near)
     below = {path.rpartition("/")[0] for path in paths} - {""}
-    is_near = paths & (near | around) or below & set(relations["calls"])
+    whole = below if len(paths) > 1 and len(below) == 1 else set()  # what is around all weights of a module
+    is_near = (paths | whole) & (near | around) or below & set(relations["calls"])
     return bool(is_near) or _is_inside(paths, relations["makes"])
 
 
