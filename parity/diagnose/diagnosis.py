@@ -37,6 +37,7 @@ class Examined(NamedTuple):
         places: from a tensor's key to the module or tensor at which its cause would be reported.
         same: keys of tensors that both sides compute alike from their own inputs; they differ only because those do.
         failed: keys of tensors that no cause explains although the formula reproduces the reference.
+        first: the key of the first tensor that differs; a module around it may be what is responsible.
         replayed: replays the optimizer with the settings that explain the updates; None unless a diagnosis was made.
 
     Keys carry no call number: all calls of a module share one.
@@ -47,6 +48,7 @@ class Examined(NamedTuple):
     places: Mapping[str, str] = {}
     same: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
+    first: str = ""
     replayed: Replayed | None = None
 
 
@@ -71,6 +73,7 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace) -> Exami
     result, layout = compared.result, compared.result.checks["layout"]
     assert isinstance(layout, LayoutCheck)
     sides = _sides(compared, reference, candidate)
+    first = keys.key(found.kind, found.name) if (found := result.first_divergence) else ""
     result.first_divergence = _first_divergence(result.first_divergence, layout, sides)
     answers = without_moved([(question, _answer(question)) for question in questions(sides)])
     result.causes = list(_causes(answers, sides, layout, result.first_divergence))
@@ -81,6 +84,7 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace) -> Exami
         places={ask.tensor: ask.where for ask, _ in answers},
         same=frozenset(ask.tensor for ask, answer in answers if answer.same),
         failed=frozenset(ask.tensor for ask in failed),
+        first=first,
         replayed=Replayed(sides, answers),
     )
 

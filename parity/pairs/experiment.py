@@ -54,7 +54,7 @@ class Experiment(NamedTuple):
         if self.context.matching is None:
             return
         asked = Asked(survey.read(Path(self.context.survey)), self.context.matching, examined.unequal, self.traces)
-        unknown = guilty(examined.result, examined.unequal, examined.places)
+        unknown = guilty(examined.result, examined.unequal, examined.places, examined.first)
         try:
             named = self._searched(asked, {one.where: one for one in unknown})
             for where, found in named.items():

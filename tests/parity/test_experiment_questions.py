@@ -55,7 +55,8 @@ def test_a_place_that_is_taken_to_be_responsible_is_asked_about_what_differed_fi
     tensors = [activation("block.attention.dropout"), activation("block.attention"), activation("block")]
     first = Divergence(step=0, kind="activation", name="block.attention", replica=0, bits=0.0, reason="differs")
     told = replace(result("block.attention"), first_divergence=first)
-    assert guilty(told, tensors, {}) == [Guilty("block.attention", tensors[0])]
+    assert guilty(told, tensors, {}, "activation/block.attention.dropout") == [Guilty("block.attention", tensors[0])]
+    assert guilty(told, tensors, {}, "activation/block.attention") == [Guilty("block.attention", tensors[1])]
 
 
 @pytest.mark.parametrize(

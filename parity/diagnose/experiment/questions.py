@@ -25,10 +25,16 @@ class Guilty(NamedTuple):
     first: Unequal
 
 
-def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, str]) -> list[Guilty]:
-    """Return the modules whose difference in the first forward pass no formula explains."""
+def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, str], first: str = "") -> list[Guilty]:
+    """Return the modules whose difference in the first forward pass no formula explains.
+
+    `first`: the key of the tensor of the first divergence, for which a module around it may be taken to be responsible.
+    """
     places_of = [(tensor, _place(tensor, places)) for tensor in unequal if is_forward(tensor)]
-    found, moved = [], _moved(result, [tensor for tensor, _ in places_of])
+    found, moved = (
+        [],
+        _moved(result, [tensor for tensor, _ in places_of if keys.key(tensor.kind, tensor.name) == first]),
+    )
     for where in dict.fromkeys(str(cause["where"]) for cause in result.causes if cause["id"] == UNKNOWN):
         tensors = [tensor for tensor, place in places_of if plain(where) in (plain(place), plain(tensor.name))]
         # The place may be around a module whose inputs could not be compared.
@@ -39,11 +45,10 @@ def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, 
     return found[:MOST]
 
 
-def _moved(result: CaseResult, unequal: Sequence[Unequal]) -> Guilty | None:
+def _moved(result: CaseResult, first: Sequence[Unequal]) -> Guilty | None:
     """Return the first difference if it is that of a tensor within the module that is taken to be responsible."""
-    first, tensor = result.first_divergence, next(iter(unequal), None)
-    is_within = first and tensor and plain(tensor.name).startswith(f"{plain(first.name)}.")
-    return Guilty(first.name, tensor) if first and tensor and is_within else None
+    where = plain(result.first_divergence.name) if result.first_divergence else MODEL
+    return next((Guilty(where, tensor) for tensor in first if plain(tensor.name).startswith(f"{where}.")), None)
 
 
 def is_forward(tensor: Unequal) -> bool:
