@@ -158,3 +158,5 @@ def test_the_page_counts_and_lists():
     assert "| number of an argument | 3 | 0 | 0 | 3 | 2 | 2 | 1 | 1 | 1 of 1 |" in told
     assert "truly apart in outputs 1e-07" in told
     assert "`dropout.rate` at layers.0.norm, torch 0.1, keras 0.3" in told
+    unnamed = told.partition("## Not named")[2].partition("## Not placed")[0]
+    assert unnamed.count("number of an argument in bert_backbone.py:20") == 1  # the one with the false cause alone
