@@ -109,8 +109,10 @@ def fill(model: Any, by: str, ports: Shapes) -> dict[int, tuple[int, ...]]:
     for number, weight in enumerate(model.weights):
         own = tuple(weight.shape)
         shape = ports.get(number if by == "order" else weight.path, own)
-        orders[id(weight)] = order = moved(shape, own)
-        shape = shape if tuple(shape[axis] for axis in order) == own else own
+        order = moved(shape, own)
+        if tuple(shape[axis] for axis in order) != own:  # another weight than the port's
+            shape, order = own, tuple(range(len(own)))
+        orders[id(weight)] = order
         key = [number] if by == "order" else list(weight.path.encode())
         source = np.random.default_rng([SEED, *key])
         values = source.normal(size=shape).transpose(order)

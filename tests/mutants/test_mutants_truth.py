@@ -106,6 +106,11 @@ def test_a_port_tells_what_its_lines_have_to_do_with_layers(small):
         ("btm,mvh->btvh", "btm,mvh->bthv", set()),  # another order of the kernel's axes, and nothing else
         ("axis=-1)", "axis=-2)[..., :2]", EVERYWHERE),
         ("layers.Embedding(11, 4)", "layers.Embedding(12, 4)", EVERYWHERE),
+        (
+            "layers.Dense(width), layers.Dense(width)",
+            "layers.Dense(width, use_bias=False), layers.Dense(width)",
+            EVERYWHERE,
+        ),
         ("layers.Embedding(11, 4)", "layers.Embedding(11, -4)", None),
         ("self.first(x), self.second(x)", "self.first(x), self.third(x)", None),
     ],

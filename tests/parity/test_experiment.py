@@ -207,6 +207,20 @@ def left_out(name: str) -> Outcome:
     return Outcome(found=[Found(changes=[change], bits=30.0, before=0.0)])
 
 
+@pytest.mark.parametrize(("rest", "expected"), [(1e-9, 0), (0.0, 0), (0.5, 1)])
+def test_behind_a_change_what_float32_cannot_see_is_no_evidence(rest: float, expected: int) -> None:
+    shift, slope = {"a": 0.0}, {"a": 1.0}
+    base = Knob("shift", "M", "", 0.0, "attribute", lambda value: knobs.assignment(shift, "a")(value))
+    other = Knob("slope", "M", "", 1.0, "attribute", lambda value: knobs.assignment(slope, "a")(value))
+    behind = Search(
+        lambda: slope["a"] * X + shift["a"],
+        seen((1.0 + rest) * X + 1.0),
+        lambda knob: [1.0 + rest] if knob is other else [1.0],
+        seconds=10.0,
+    )
+    assert len(behind.found([other], pairs=False, base=((base, 1.0),))) == expected
+
+
 def test_a_function_that_is_left_out_is_the_activation_that_a_layer_lacks() -> None:
     change = Change(
         name="activation",

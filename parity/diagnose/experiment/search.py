@@ -89,8 +89,9 @@ class Search:
             least: how many calls are made in the first part, however long they take.
         """
         effective: list[tuple[float, Trial]] = []
-        if base and self._reproduces(self._missed(self._under(base))):
-            return []
+        left = self._missed(self._under(base)) if base else np.inf
+        if self._reproduces(left) or self._is_below_float32(left):
+            return []  # what is left then is no evidence for anything else
         for group in groups:
             self._begin(least if group is groups[0] and pairs else min(least, FEWER))
             if found := [self._found(trials) for trials in self._singles(group, base, effective)]:
