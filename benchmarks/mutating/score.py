@@ -7,12 +7,13 @@ layers they make, call, and stand within), and the setting with its old and new 
   a cause that the clean port's report does not have.
 - placed: the place of the first difference, or of a cause, is a layer that the mutated lines make, call next or stand
   within, the layer (or the model) directly around one of these, a part of a layer that they make, or the outermost part
-  of one that they call; for what is first seen in a gradient also a layer that feeds one of these. Or the report tells
-  the file and line itself.
-- named: a cause other than `unknown` tells the setting: by its name or that of what is assigned, its values (or their
-  ratio), an operand of the operator, the line in its evidence, or the family of ids that belongs to the kind of
-  mutation. Where the weights cannot be mapped, the report has no causes: it is placed and named if it lists a weight of
-  these layers, or of one that only the mutant has.
+  of one that they call; for a mask also an attention in the layer that makes it; for what is first seen in a gradient
+  also a layer that feeds one of these. Or the report tells the file and line itself.
+- named: a cause other than `unknown` tells the setting: by its name or that of what is assigned, or by what the mutated
+  function makes according to its name (a mask, a bias, positions, an embedding), by its values (or their ratio), an
+  operand of the operator, the line in its evidence, or the family of ids that belongs to the kind of mutation. Where
+  the weights cannot be mapped, the report has no causes: it is placed and named if it lists a weight of these layers,
+  or of one that only the mutant has.
 - false: a cause other than `unknown`, which the clean port's report does not have, and which tells nothing of this.
 """
 
@@ -34,7 +35,7 @@ FAMILIES: Mapping[str, Sequence[str]] = {
     operations.MASK: ("*mask*", "*causal*"),
     operations.STOPPED: ("gradient.*", "update.frozen"),
     operations.REDUCTION: ("*reduction*", "*.sum", "pool.kind", "code.function", "*.scale"),
-    operations.OPERATOR: ("code.operator",),
+    operations.OPERATOR: ("code.operator", "module.operation"),
     arguments.CAST: ("precision.*", "*.precision", "*dtype*", "gradient.missing", "gradient.stopped"),
     arguments.AXIS: (
         "*axis*",
@@ -53,6 +54,7 @@ WORDS: Mapping[str, Sequence[str]] = {  # by a word that was mutated
     "same": ("*.padding*", "cropping.*"),
 }
 MEANINGLESS = ("use", "num", "is", "size", "kind", "form", "value", "number", "of", "the", "function", "constant")
+MADE = ("mask", "bias", "position", "embedding")  # what functions of their own make for a layer
 CLOSE = 1e-3  # of a value that was found by a search
 
 Told = Mapping[str, Any]
@@ -87,6 +89,7 @@ def is_placed(told: Told, mutant: Told, clean: Told) -> bool:
     relations = mutant["layers"]
     near = {*relations["within"], *relations["makes"], *relations["calls"]}
     near |= set(relations["before"]) if told["kind"] in GRADIENTS else set()
+    near |= _attentions(told, relations["within"]) if "mask" in {mutant["kind"], *_made(mutant)} else set()
     around = {path.rpartition("/")[0] for path in near}
     places = [told["place"], *(str(cause["where"]) for cause in told["causes"][:1])]
     paths = {_layer(path) for place in places for path in (*told["layers"].get(place, []), *_outputs(place))}
@@ -94,8 +97,15 @@ def is_placed(told: Told, mutant: Told, clean: Told) -> bool:
     if told["verdict"] == "error":
         return has_unplaced(told, mutant, clean) or any(path and path in str(told["reason"]) for path in near)
     below = {path.rpartition("/")[0] for path in paths} - {""}
-    is_near = paths & (near | around) or below & set(relations["calls"])
+    whole = below if len(paths) > 1 and len(below) == 1 else set()  # what is around all weights of a module
+    is_near = (paths | whole) & (near | around) or below & set(relations["calls"])
     return bool(is_near) or _is_inside(paths, relations["makes"])
+
+
+def _attentions(told: Told, within: Iterable[str]) -> set[str]:
+    """Return the attentions directly within some layers, which are given the masks that these make."""
+    paths = {path for each in told["layers"].values() for path in each}
+    return {path for path in paths if path.rpartition("/")[0] in within and "attention" in path.rpartition("/")[2]}
 
 
 def _layer(path: str) -> str:
@@ -144,13 +154,18 @@ def tells(cause: Told, mutant: Told) -> bool:
     name = str(cause["id"])
     last = name.rpartition(".")[2]
     words = _words(last) or _words(name)
-    if words & (_words(mutant["setting"]) | _words(mutant["target"])):
+    if words & (_words(mutant["setting"]) | _words(mutant["target"]) | _made(mutant)):
         return True
     if any(fnmatchcase(name, glob) for glob in _families(mutant)):
         return True
     if mutant["kind"] == operations.OPERATOR and re.search(rf"\b_?{re.escape(last)}\b", mutant["before"]):
         return True  # of what is added, multiplied or compared
     return _tells_line(str(cause.get("evidence", "")), mutant) or _tells_values(cause, mutant)
+
+
+def _made(mutant: Told) -> set[str]:
+    """Return what the name of the mutated function says that it makes, such as a mask."""
+    return _words(mutant["function"].rpartition(".")[2]) & set(MADE)
 
 
 def _families(mutant: Told) -> Iterable[str]:

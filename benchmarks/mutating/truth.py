@@ -20,6 +20,7 @@ from keras.src.backend.common import dtypes
 
 from keras_impl.record import tree
 from keras_impl.record.pair import build
+from keras_impl.record.pair.outputs import found
 from parity.config.pair import FLOATS, TARGET, Pair, PairInput
 
 EQUAL = 1e-12  # of the largest value of a tensor
@@ -108,8 +109,10 @@ def fill(model: Any, by: str, ports: Shapes) -> dict[int, tuple[int, ...]]:
     for number, weight in enumerate(model.weights):
         own = tuple(weight.shape)
         shape = ports.get(number if by == "order" else weight.path, own)
-        orders[id(weight)] = order = moved(shape, own)
-        shape = shape if tuple(shape[axis] for axis in order) == own else own
+        order = moved(shape, own)
+        if tuple(shape[axis] for axis in order) != own:  # another weight than the port's
+            shape, order = own, tuple(range(len(own)))
+        orders[id(weight)] = order
         key = [number] if by == "order" else list(weight.path.encode())
         source = np.random.default_rng([SEED, *key])
         values = source.normal(size=shape).transpose(order)
@@ -139,6 +142,13 @@ def observed(model: Any, pair: Pair, draw: str, by: str = "order", ports: Shapes
     return seen
 
 
+def _differentiated(pair: Pair, outputs: Any) -> list[tf.Tensor]:
+    """Return the outputs whose gradients count: all, or in training that which the pair's loss is made of."""
+    if pair.train is None or pair.train.keras_loss:
+        return [each for _, each in _tensors(outputs) if each.dtype.is_floating]
+    return [each.tensor for each in found(pair, outputs) if each.tensor.dtype.is_floating][:1]
+
+
 def _trained(
     model: Any, pair: Pair, inputs: dict[str, tf.Tensor], orders: dict[int, tuple[int, ...]]
 ) -> dict[str, Arrays]:
@@ -146,18 +156,18 @@ def _trained(
     with tf.GradientTape() as tape:
         tape.watch(floats)
         outputs = build.call(model, pair, inputs, training=pair.trains)
-        flat = [each for _, each in _tensors(outputs) if each.dtype.is_floating]
+        flat = _differentiated(pair, outputs)
         weighted = [tf.reduce_sum(each * _factors(each, number)) for number, each in enumerate(flat)]
         total = tf.add_n([*weighted, *(tf.reduce_sum(tf.cast(each, "float64")) for each in model.losses)])
     trainable = [weight.value for weight in model.trainable_weights]
-    found = tape.gradient(total, [*trainable, *floats]) if pair.backward else []
+    made = tape.gradient(total, [*trainable, *floats]) if pair.backward else []
     back = [np.argsort(orders[id(weight)]) for weight in model.trainable_weights]
     gradients = {
         str(number): tf.convert_to_tensor(each).numpy().transpose(back[number] if number < len(back) else None)
-        for number, each in enumerate(found)
+        for number, each in enumerate(made)
         if each is not None
     }
-    gradients["without"] = np.asarray([number for number, each in enumerate(found) if each is None])
+    gradients["without"] = np.asarray([number for number, each in enumerate(made) if each is None])
     state = {str(n): np.asarray(w.numpy()) for n, w in enumerate(model.non_trainable_weights) if "seed" not in w.path}
     return {"training": dict(_flat(outputs)), "gradients": gradients, "state": state}
 

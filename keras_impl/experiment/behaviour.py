@@ -34,7 +34,7 @@ def exchanged_arguments(arguments: dict[str, Any], known: Sequence[tuple[Array, 
             if (place := source(_array(leaf), own)) is None:
                 return None
             mine, theirs = known[place.number]
-            changed[number] = _like(np.transpose(theirs, place.axes), leaf)
+            changed[number] = like(np.transpose(theirs, place.axes), leaf)
             is_other = is_other or not near(mine, theirs)
     return tf.nest.pack_sequence_as(arguments, changed) if is_other else None
 
@@ -66,9 +66,7 @@ def answered(
 
     def answer(probe: Sequence[Array]) -> Array:
         changed = [
-            _like(np.transpose(probe[sources[number].number], sources[number].axes), leaf)
-            if number in sources
-            else leaf
+            like(np.transpose(probe[sources[number].number], sources[number].axes), leaf) if number in sources else leaf
             for number, leaf in enumerate(leaves)
         ]
         arguments, named = tf.nest.pack_sequence_as(structure, changed)
@@ -90,6 +88,6 @@ def _array(tensor: Any) -> Array:
     return np.array(tensor).astype(np.float64 if dtype.is_floating else np.bool_ if dtype.is_bool else np.int64)
 
 
-def _like(array: Array, tensor: Any) -> tf.Tensor:
+def like(array: Array, tensor: Any) -> tf.Tensor:
     """Return a tensor of an array's numbers, of the dtype of another tensor."""
     return tf.constant(array, dtype=tensor.dtype)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import math_ops  # through which TensorFlow's own functions cast their constants
 
-from keras_impl.experiment.behaviour import answered, exchanged_arguments, inputs
+from keras_impl.experiment.behaviour import answered, exchanged_arguments, inputs, like
 from keras_impl.experiment.later import Later
 from keras_impl.experiment.operations import operations
 from keras_impl.experiment.ops import recorded
@@ -113,6 +113,14 @@ class Live:
             array = weights.array(self._made[self._number])
             return array.transpose(self._tensor.axes).reshape(self._tensor.shape)
         return dict(returned)[self._tensor.key.partition("/")[2]]
+
+    def array(self, tensor: Any) -> Array:
+        """Return the numbers of a tensor."""
+        return weights.array(tensor)
+
+    def like(self, array: Array, tensor: Any) -> Any:
+        """Return a tensor of an array's numbers, of the type of another tensor."""
+        return like(array, tensor)
 
     def owners(self) -> list[Owner]:
         """Return the module and those in it that were called before the tensor was made, without the innocent ones."""

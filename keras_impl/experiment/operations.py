@@ -96,7 +96,7 @@ def _of_cast(number: int, before: tf.DType, after: tf.DType) -> Operation | None
     """Return a cast that rounds, which can be left out; None for one that does not."""
     if not before.is_floating or not (after.is_integer or (after.is_floating and after.size < before.size)):
         return None
-    what, kind = (after.name, "precision") if after.is_floating else (ways.FUNCTION, "code")
+    what, kind = (after.name, "precision") if after.is_floating else ("dtype", CAST)
     return Operation(CAST, number, what, kind, f"cast to {after.name}", {ways.LEFT_OUT: lambda x, result: x})
 
 

@@ -13,6 +13,7 @@ from parity.diagnose import entries, explain, gradients, place, placement
 from parity.diagnose.entries import COMMON, Cause
 from parity.diagnose.explain import Explained
 from parity.diagnose.layers.rounding import at_run_precision, low_runs
+from parity.diagnose.moved_terms import without_moved
 from parity.diagnose.question import Question
 from parity.diagnose.replayed import Replayed, explains
 from parity.diagnose.sides import Side, Sides
@@ -36,6 +37,7 @@ class Examined(NamedTuple):
         places: from a tensor's key to the module or tensor at which its cause would be reported.
         same: keys of tensors that both sides compute alike from their own inputs; they differ only because those do.
         failed: keys of tensors that no cause explains although the formula reproduces the reference.
+        first: the key of the first tensor that differs; a module around it may be what is responsible.
         replayed: replays the optimizer with the settings that explain the updates; None unless a diagnosis was made.
 
     Keys carry no call number: all calls of a module share one.
@@ -46,6 +48,7 @@ class Examined(NamedTuple):
     places: Mapping[str, str] = {}
     same: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
+    first: str = ""
     replayed: Replayed | None = None
 
 
@@ -70,8 +73,9 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace) -> Exami
     result, layout = compared.result, compared.result.checks["layout"]
     assert isinstance(layout, LayoutCheck)
     sides = _sides(compared, reference, candidate)
+    first = keys.key(found.kind, found.name) if (found := result.first_divergence) else ""
     result.first_divergence = _first_divergence(result.first_divergence, layout, sides)
-    answers = [(question, _answer(question)) for question in questions(sides)]
+    answers = without_moved([(question, _answer(question)) for question in questions(sides)])
     result.causes = list(_causes(answers, sides, layout, result.first_divergence))
     failed = (ask for ask, answer in answers if answer.known and not (answer.same or answer.changes))
     return Examined(
@@ -80,6 +84,7 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace) -> Exami
         places={ask.tensor: ask.where for ask, _ in answers},
         same=frozenset(ask.tensor for ask, answer in answers if answer.same),
         failed=frozenset(ask.tensor for ask in failed),
+        first=first,
         replayed=Replayed(sides, answers),
     )
 

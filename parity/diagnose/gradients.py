@@ -25,6 +25,7 @@ WITH, WITHOUT = "has a gradient", "no gradient"
 # Factor of the previous step's gradient in this one, if one side did not set its gradients to zero.
 KEPT: Final = {"added to that of the step before": 1.0, "without that of the step before": -1.0}
 NOTHING: Final = 1e-9  # a smaller factor is what rounding leaves of a gradient that is zero
+FORWARD: Final = ("input", "activation")
 # Kinds of tensors that exist before the backward pass of their step.
 BEFORE_BACKWARD: Final = ("sample", "input", "activation", "loss")
 
@@ -76,6 +77,11 @@ def missing(sides: Sides) -> Iterator[dict[str, Any]]:
     cause = "send_recv.gradient" if sides.reference.case.distribution.is_staged else "gradient.missing"
     for tensor in differing:
         lacking = [side.lacks(tensor) for side in sides.both]
+        if any(
+            lacks and _vanishes(*both, tensor)
+            for lacks, both in zip(lacking, (sides.both, sides.both[::-1]), strict=True)
+        ):
+            continue
         if tensor.step == differing[0].step and any(lacking) and not all(lacking):
             yield {
                 "id": cause,
@@ -83,6 +89,26 @@ def missing(sides: Sides) -> Iterator[dict[str, Any]]:
                 **{side.name: WITHOUT if lacks else WITH for side, lacks in zip(sides.both, lacking, strict=True)},
                 "evidence": "only one side's backward pass reaches this parameter",
             }
+
+
+def _vanishes(side: Side, other: Side, gradient: Unequal) -> bool:
+    """Return whether what passes near a parameter is zero on a side alone, so that its gradient is zero as well.
+
+    Near are the modules beside the one that has it: an attention whose mask hides everything gives its projections no
+    gradient, though backward reaches them.
+    """
+    scope = gradient.name.rpartition(".")[0].rpartition(".")[0]
+    mine, theirs = (each.recorded(gradient.step, gradient.replica) for each in (side, other))
+    near = (key for key in mine.keys() & theirs.keys() if keys.split(key)[0] in FORWARD)
+    return any(
+        _is_zero(mine[key]) and not _is_zero(theirs[key])
+        for key in near
+        if keys.split(key)[1].startswith(f"{scope}." if scope else "")
+    )
+
+
+def _is_zero(array: Array) -> bool:
+    return array.dtype.kind == "f" and array.size > 0 and not np.any(array)
 
 
 def _is_reduced(sides: Sides, tensor: Unequal) -> bool:

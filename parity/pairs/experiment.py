@@ -54,7 +54,7 @@ class Experiment(NamedTuple):
         if self.context.matching is None:
             return
         asked = Asked(survey.read(Path(self.context.survey)), self.context.matching, examined.unequal, self.traces)
-        unknown = guilty(examined.result, examined.unequal, examined.places)
+        unknown = guilty(examined.result, examined.unequal, examined.places, examined.first)
         try:
             named = self._searched(asked, {one.where: one for one in unknown})
             for where, found in named.items():
@@ -196,5 +196,8 @@ def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:
 
 
 def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:
-    """Return the questions with the settings that the other side has."""
-    return replace(questions[0], settings=keras.settings), replace(questions[1], settings=torch.settings)
+    """Return the questions with the settings and the masks that the other side has."""
+    return tuple(  # type: ignore[return-value]
+        replace(question, settings=other.settings, masks=other.masks)
+        for question, other in zip(questions, (keras, torch), strict=True)
+    )

@@ -172,7 +172,8 @@ def _without_shifted(matching: Matching, mapping: Mapping) -> Matching:
         msgspec.structs.replace(each, inputs=None) if each.torch.partition("#")[0] in modules else each
         for each in matching.matches
     ]
-    return msgspec.structs.replace(matching, matches=matches)
+    fed = [each for each in matching.fed if each.torch not in modules]
+    return msgspec.structs.replace(matching, matches=matches, fed=fed)
 
 
 def _unmapped(file: PairFile, proposal: Proposal, hints: list[str]) -> UnmappedError:

@@ -1,15 +1,18 @@
 """The edits that may remove a cause: from its place in torch's model to the port's line, and to the argument there."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from parity.config.pair import UNNAMED, Pair
-from parity.diagnose.arguments import Setting, changed, settings
+from parity.core.errors import UsageError
+from parity.diagnose.arguments import Expression, Setting, changed, settings
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
 from parity.pairs.sources import made_at, makers_of
 from parity.repair.edit import Edit, edit
+from parity.repair.in_code import GRADIENT, in_code
 from parity.repair.origins import Place
 from parity.repair.places import Places
 from parity.trace import survey
@@ -54,7 +57,20 @@ def edits(cause: Cause, port: Port) -> list[Edit]:
         for each in _places(sought, port)
         if (change := edit(each, sought.setting.new, port.root))
     ]
+    found += [
+        change for place, text in _in_code(cause, port.root) if (change := edit(place, Expression(text), port.root))
+    ]
     return list(dict.fromkeys(found))
+
+
+def _in_code(cause: Cause, root: Path) -> Iterator[tuple[Place, str]]:
+    """Yield the places in the code that an experiment has changed, or that stop a gradient, with their new source."""
+    changes = [change for change in cause.get("changes", ()) if change["side"] == "keras" and change["source"]]
+    for change in changes or ([{}] if cause["id"] == GRADIENT and cause.get("source") else []):
+        path = Path((change or cause)["source"].rpartition(":")[0]).absolute()
+        if path.is_relative_to(root):
+            with suppress(UsageError):
+                yield from in_code(cause, change, path)
 
 
 def why_none(cause: Cause, port: Port) -> str:

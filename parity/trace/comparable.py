@@ -16,6 +16,7 @@ def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[
         return lambda key: True
     returned = {match.torch for match in matching.matches}
     fed = {match.torch.partition("#")[0] for match in matching.matches if match.inputs is not None}
+    fed |= {each.torch for each in matching.fed}
     unmatched = mapping.left_out.union(mapping.constants)
 
     def is_comparable(key: str) -> bool:

@@ -61,6 +61,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     after: Any
 
 
+class Mask(msgspec.Struct, frozen=True, kw_only=True):
+    """A mask that a module is given: its shape, and one bit for each element, whether it counts."""
+
+    shape: list[int]
+    bits: bytes
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of one side: which changes in a module make a tensor what the other side has recorded.
 
@@ -71,6 +78,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         own: the folder of the side's own trace.
         other: the folder of the other side's trace.
         settings: the values of the other side's settings; None to be told this side's settings only.
+        masks: the masks that the other side's module is given.
         given: changes that are made throughout; asked for is what has to be changed as well.
         wider: whether the module is one around the place, in which only settings that have a name are tried.
         description: a folder in which to describe what the module does instead, or "".
@@ -83,6 +91,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     own: str
     other: str
     settings: list[Any] | None = None
+    masks: list[Mask] = []
     given: list[Change] = []
     wider: bool = False
     description: str = ""
@@ -102,6 +111,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         settings: the values of all settings in the module, as texts, numbers and lists.
+        masks: the masks that the module is given.
         found: the sets of changes that reproduce the other side.
         tried: how many settings were tried.
         problem: why the module could not be called again as it was, or "".
@@ -109,6 +119,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     settings: list[Any] = []
+    masks: list[Mask] = []
     found: list[Found] = []
     tried: int = 0
     problem: str = ""

@@ -109,11 +109,23 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     by: Literal["weights", "value", "order"]
 
 
+class Fed(msgspec.Struct, frozen=True, kw_only=True):
+    """A module of torch's and a layer of Keras's that are given the same, but return no tensors that correspond.
+
+    That is so where only one of the two has its activation built in. `axes` is the axis order for the layer's input.
+    """
+
+    torch: str
+    keras: str
+    axes: list[int]
+
+
 class Matching(msgspec.Struct, frozen=True, kw_only=True):
     """All tensors that correspond, and in `torch_alone` and `keras_alone` the keys of those without a counterpart.
 
     `layouts`: by key, outputs of the models whose axes Keras orders differently, with the einops pattern from torch's
-    order. `equal`: torch's tensors that had the values of their counterpart in inference, with the initial weights.
+    order. `fed`: further modules and layers whose inputs are compared. `equal`: torch's tensors that had the values of
+    their counterpart in inference, with the initial weights.
     `not_compared`: sentences on returned values that are neither tensors nor numbers.
     """
 
@@ -121,6 +133,7 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
     torch_alone: list[str] = []
     keras_alone: list[str] = []
     layouts: dict[str, str] = {}
+    fed: list[Fed] = []
     equal: list[str] = []
     not_compared: list[str] = []
 

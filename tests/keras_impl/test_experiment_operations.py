@@ -58,13 +58,32 @@ def test_of_several_calls_one_is_changed() -> None:
     assert np.array_equal(under(twice, second, text), X.reshape(2, 3, 4).transpose(0, 2, 1))
 
 
+def test_all_calls_on_one_line_are_changed_together() -> None:
+    """As where a function that rounds is called for queries and for keys."""
+
+    def rounded(x):
+        return ops.cast(ops.cast(x, "float16"), "float64")
+
+    def call():
+        x = ops.convert_to_tensor(X / 3)
+        return rounded(x) + rounded(2 * x)
+
+    knobs = [knob for knob in found(call) if knob.kind == "operation"]
+    assert [np.array_equal(under(call, knob, "left out"), X / 3 + 2 * (X / 3)) for knob in knobs] == [
+        False,
+        False,
+        True,
+    ]
+    assert knobs[-1].owner == "cast (2 of them)"
+
+
 def test_what_is_paused_is_left_out() -> None:
     assert found(lambda: ops.reshape(ops.convert_to_tensor(X), (24,)), is_paused=True) == []
 
 
 @pytest.mark.parametrize(
     ("dtype", "what", "kind"),
-    [("float16", "float16", "precision"), ("bfloat16", "bfloat16", "precision"), ("int32", "function", "code")],
+    [("float16", "float16", "precision"), ("bfloat16", "bfloat16", "precision"), ("int32", "dtype", "cast")],
 )
 def test_a_cast_that_rounds_can_be_left_out(dtype: str, what: str, kind: str) -> None:
     def rounded():

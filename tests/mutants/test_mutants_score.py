@@ -99,6 +99,20 @@ def test_the_whole_model_is_a_place_only_for_what_stands_directly_in_it():
     assert score(said(place="(model)", causes=[]), layers=layers | {"calls": ["encoder"]})["placed"]
 
 
+@pytest.mark.parametrize(("kind", "placed"), [("mask", True), ("constant", False)])
+def test_a_mask_is_placed_at_an_attention_in_the_layer_that_makes_it(kind, placed):
+    layers = {"within": ["decoder/block"], "makes": [], "calls": ["decoder/block/norm"], "before": []}
+    told = said(causes=[], layers=PLACES | {"layers.0.norm": ["decoder/block/self_attention"]})
+    assert score(told, kind=kind, layers=layers)["placed"] == placed
+
+
+@pytest.mark.parametrize(("weights", "placed"), [(["attn/query", "attn/key"], True), (["attn/query"], False)])
+def test_a_module_without_a_counterpart_is_what_is_around_its_weights(weights, placed):
+    layers = {"within": ["attn"], "makes": [], "calls": [], "before": []}
+    told = said(causes=[], layers=PLACES | {"layers.0.norm": weights})
+    assert score(told, layers=layers)["placed"] == placed
+
+
 @pytest.mark.parametrize(
     ("cause", "mutant", "named"),
     [
@@ -113,6 +127,9 @@ def test_the_whole_model_is_a_place_only_for_what_stands_directly_in_it():
         ({"id": "block.ratio"}, {"kind": "operator", "setting": "Divide", "before": "1.0 / self._ratio"}, True),
         ({"id": "block.ratio"}, {"kind": "operator", "setting": "Divide", "before": "1.0 / self._ratios"}, False),
         ({"id": "attention.scale"}, {"kind": "operator", "setting": "Divide", "target": "_scale"}, True),
+        ({"id": "module.operation"}, {"kind": "operator", "setting": "Add"}, True),
+        ({"id": "attention.mask"}, {"kind": "constant", "setting": "", "function": "Block._causal_mask"}, True),
+        ({"id": "attention.mask"}, {"kind": "constant", "setting": "", "function": "MaskedBlock.call"}, False),
         ({"id": "gelu.form"}, {"kind": "word", "setting": "activation", "old": "relu", "new": "gelu"}, True),
     ],
 )
@@ -141,3 +158,5 @@ def test_the_page_counts_and_lists():
     assert "| number of an argument | 3 | 0 | 0 | 3 | 2 | 2 | 1 | 1 | 1 of 1 |" in told
     assert "truly apart in outputs 1e-07" in told
     assert "`dropout.rate` at layers.0.norm, torch 0.1, keras 0.3" in told
+    unnamed = told.partition("## Not named")[2].partition("## Not placed")[0]
+    assert unnamed.count("number of an argument in bert_backbone.py:20") == 1  # the one with the false cause alone

@@ -106,6 +106,11 @@ def test_a_port_tells_what_its_lines_have_to_do_with_layers(small):
         ("btm,mvh->btvh", "btm,mvh->bthv", set()),  # another order of the kernel's axes, and nothing else
         ("axis=-1)", "axis=-2)[..., :2]", EVERYWHERE),
         ("layers.Embedding(11, 4)", "layers.Embedding(12, 4)", EVERYWHERE),
+        (
+            "layers.Dense(width), layers.Dense(width)",
+            "layers.Dense(width, use_bias=False), layers.Dense(width)",
+            EVERYWHERE,
+        ),
         ("layers.Embedding(11, 4)", "layers.Embedding(11, -4)", None),
         ("self.first(x), self.second(x)", "self.first(x), self.third(x)", None),
     ],
@@ -121,6 +126,41 @@ def test_the_truth_about_a_mutant(small, truth, tmp_path, before, after, where):
         assert answer["differences"]["outputs"] > 1e-6
     else:
         assert set(answer["differences"]) == where
+
+
+TWO = """import keras
+from keras import layers, ops
+
+
+def build():
+    x = keras.Input((5,))
+    return keras.Model(x, {"z": layers.Dense(3)(x), "a": layers.Dense(4)(ops.negative(layers.Dense(3)(x)))})
+"""
+TWO_PAIR = """
+[pair]
+name = "two"
+torch = "two_torch:build"
+keras = "two_keras:build"
+[inputs.x]
+shape = [2, 5]
+[outputs.first]
+keras = "z"
+[outputs.second]
+keras = "a"
+"""
+
+
+@pytest.mark.parametrize(("train", "where"), [("", {"gradients"}), ("[train]\n", set())])
+def test_in_training_the_gradients_of_its_loss_count(truth, tmp_path, train, where):
+    """Without a loss of the user's that is made of the first output alone."""
+    home, folder, mutant = tmp_path / "home", tmp_path / "port" / "port", tmp_path / "mutant" / "mutant"
+    home.mkdir()
+    (home / "two_keras.py").write_text(TWO)
+    (pair := home / "two.toml").write_text(TWO_PAIR + train)
+    assert "error" not in truth.ask(do="port", pair=str(pair), folder=str(folder))
+    port.write(mutant, folder, "two_keras.py", TWO.replace("ops.negative(", "-ops.stop_gradient("))
+    answer = truth.ask(do="mutant", pair=str(pair), folder=str(folder), mutant=str(mutant))
+    assert set(answer["differences"]) == where
 
 
 def test_a_library_s_code_becomes_the_user_s(tmp_path):

@@ -134,6 +134,18 @@ def test_a_gradient_that_one_side_has_not(tmp_path):
     assert ("gradient.missing", "linear1.bias") in named(result)
 
 
+def test_a_gradient_vanishes_where_zeros_are_handed_on(tmp_path):
+    """That backward does not reach the parameter is no cause then: its gradient is a product with zeros."""
+
+    def zeros(seen: Seen) -> Array | None:
+        if (seen.kind, seen.name) == ("gradient", "linear2.weight"):
+            return None
+        return np.zeros_like(seen.value) if (seen.kind, seen.name) == ("input", "linear2") else seen.value
+
+    result = compared(tmp_path, zeros)
+    assert ("gradient.missing", "linear2.weight") not in named(result)
+
+
 def test_the_side_that_is_named_first_may_be_at_fault(tmp_path):
     reference = record(tmp_path / "torch", "torch", fault=made(without_bias))
     result = explained(reference, record(tmp_path / "keras", "keras"))

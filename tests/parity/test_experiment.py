@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from parity.diagnose.experiment import code, knobs
+from parity.diagnose.experiment import code, knobs, masks
 from parity.diagnose.experiment import search as search_module
 from parity.diagnose.experiment.candidates import alternatives, candidates
-from parity.diagnose.experiment.causes import causes, with_causes
+from parity.diagnose.experiment.causes import causes, with_causes, with_descriptions
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.search import Search
@@ -177,6 +177,86 @@ def test_an_operator_or_a_function_is_found(name: str, value: str) -> None:
         target = module.call(X)
     found = search(module, target).found(all_knobs(module))
     assert (name, value) in [(each.changes[0][0].name, each.changes[0][1]) for each in found]
+
+
+@pytest.mark.parametrize(("value", "expected"), [("the first alone", X), ("the second alone", 2.0 * np.ones_like(X))])
+def test_an_operand_is_left_out_of_a_sum(value: str, expected: np.ndarray) -> None:
+    def total(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.asarray((x + y) * 1.0)
+
+    run, _ = executed(lambda: total(X, 2.0 * np.ones_like(X)), lambda file: file == __file__, lambda: False)
+    plus = next(each for each in code.operators(run[-1]) if each.value == "+")
+    with plus.changed(value):
+        np.testing.assert_array_equal(total(X, 2.0 * np.ones_like(X)), expected)
+    np.testing.assert_array_equal(total(X, 2.0 * np.ones_like(X)), X + 2.0)
+
+
+@pytest.mark.parametrize(("name", "of", "expected"), [("p", "dropout", 0), ("attention_dropout", "", 0), ("p", "x", 1)])
+def test_a_dropout_of_everything_explains_nothing(name: str, of: str, expected: int) -> None:
+    """A branch that is not added is as good as one of which all is dropped."""
+    rate = {"p": 0.0}
+    dropout = Knob(name, "Dropout", "", 0.0, "attribute", lambda value: knobs.assignment(rate, "p")(value), of=of)
+    left = Search(lambda: X * (1.0 - rate["p"]) + 3.0, seen(X * 0.0 + 3.0), lambda _: [1.0], seconds=10.0)
+    assert len(left.found([dropout], pairs=False)) == expected
+
+
+def left_out(name: str) -> Outcome:
+    change = Change(
+        name="function", owner=name, source="", kind="operation", path="", of="code", before=name, after="left out"
+    )
+    return Outcome(found=[Found(changes=[change], bits=30.0, before=0.0)])
+
+
+@pytest.mark.parametrize(("rest", "expected"), [(1e-9, 0), (0.0, 0), (0.5, 1)])
+def test_behind_a_change_what_float32_cannot_see_is_no_evidence(rest: float, expected: int) -> None:
+    shift, slope = {"a": 0.0}, {"a": 1.0}
+    base = Knob("shift", "M", "", 0.0, "attribute", lambda value: knobs.assignment(shift, "a")(value))
+    other = Knob("slope", "M", "", 1.0, "attribute", lambda value: knobs.assignment(slope, "a")(value))
+    behind = Search(
+        lambda: slope["a"] * X + shift["a"],
+        seen((1.0 + rest) * X + 1.0),
+        lambda knob: [1.0 + rest] if knob is other else [1.0],
+        seconds=10.0,
+    )
+    assert len(behind.found([other], pairs=False, base=((base, 1.0),))) == expected
+
+
+def test_a_function_that_is_left_out_is_the_activation_that_a_layer_lacks() -> None:
+    change = Change(
+        name="activation",
+        owner="Dense",
+        source="",
+        kind="callable",
+        path="d",
+        of="linear",
+        before="linear",
+        after="relu",
+    )
+    lacking = Outcome(found=[Found(changes=[change], bits=30.0, before=0.0)])
+    (cause,) = causes("(model)", "", left_out("relu"), lacking)
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("activation.kind", "relu", "linear")
+    assert [each["side"] for each in cause["changes"]] == ["keras", "torch"]  # it is the layer's that can be repaired
+
+
+@pytest.mark.parametrize(("name", "expected"), [("relu", "activation.kind"), ("layer_norm", "code.function")])
+def test_a_function_that_is_left_out_alone(name: str, expected: str) -> None:
+    (cause,) = causes("(model)", "", left_out(name), Outcome())
+    assert cause["id"] == expected
+
+
+def test_an_operand_that_is_left_out_is_another_wiring() -> None:
+    change = Change(
+        name="+",
+        owner="TNet.forward",
+        source="net.py:7",
+        kind="operator",
+        path="",
+        of="",
+        before="+",
+        after="the first alone",
+    )
+    (cause,) = causes("(model)", "", Outcome(found=[Found(changes=[change], bits=30.0, before=0.0)]), Outcome())
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("module.wiring", "+", "the first alone")
 
 
 def test_a_number_is_found_to_its_last_digit_and_told_with_few() -> None:
@@ -497,11 +577,56 @@ def test_masks_can_be_inverted_and_left_out_of_the_call() -> None:
     assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.mask", "as given", "inverted")
 
 
+THEIRS = np.tril(np.ones((2, 5, 5), np.bool_))
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        np.ones((2, 1, 5, 5), np.bool_),
+        np.ones((2, 5, 5), np.int32),
+        np.where(np.triu(np.ones((2, 1, 5, 5)), 2) > 0, -1e30, 0.0),
+        np.ones((2, 1, 1, 5), np.bool_),
+    ],
+)
+def test_the_other_sides_mask_takes_the_place_of_ones_own(own: np.ndarray) -> None:
+    given = {"x": X, "ids": np.arange(6).reshape(2, 3), "attention_mask": own}
+    (theirs,) = masks.told({"x": X, "mask": THEIRS}, np.asarray)
+    owner = Owner("attn", "attention", Module())
+    (found,) = masks.knobs(given, owner, [theirs], np.asarray, lambda array, like: array.astype(like.dtype))
+    with found.changed(knobs.THEIRS):
+        mask = given["attention_mask"]
+        assert mask.dtype == own.dtype
+        counts = mask == 0 if own.dtype.kind == "f" else mask.astype(np.bool_)
+        assert np.array_equal(counts.reshape(2, 5, 5), THEIRS)
+    assert given["attention_mask"] is own
+    told = change(name=found.name, kind="argument", of="attention", before=found.value, after=knobs.THEIRS)
+    (cause,) = causes("attn", "attention", outcome(), outcome(told))
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.mask", "another", "its own")
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [(THEIRS.astype(np.int32), [(masks.OPPOSITE,)]), (~THEIRS, [(knobs.THEIRS,)]), (np.ones((2, 7, 7), np.bool_), [])],
+)
+def test_an_equal_mask_and_one_of_other_lengths_are_not_tried(own: np.ndarray, words: list[tuple[str, ...]]) -> None:
+    theirs = masks.told({"mask": THEIRS}, np.asarray)
+    owner = Owner("attn", "attention", Module())
+    found = masks.knobs({"mask": own}, owner, theirs, np.asarray, lambda array, like: array)
+    assert [knob.words for knob in found] == words
+
+
 def test_another_function_is_likelier_than_a_number_that_switches_it_off() -> None:
     off = change(name="alpha", owner="ELU", of="elu", before=1.0, after=0.0)
     function = change(name="activation", owner="Dense", of="linear", kind="callable", before="relu", after="elu")
     (cause,) = causes("act", "elu", outcome(off), outcome(function))
     assert (cause["id"], cause["torch"], cause["keras"]) == ("activation.kind", "elu", "relu")
+
+
+def test_one_description_of_one_place_is_told_once() -> None:
+    entries = [{"id": "unknown", "where": "a"}, {"id": "unknown", "where": "a"}, {"id": "unknown", "where": "b"}]
+    told = with_descriptions(entries, {"a": "they part at line 7"})
+    assert [(each["where"], each.get("evidence")) for each in told] == [("a", "they part at line 7"), ("b", None)]
 
 
 def test_a_change_that_is_told_already_is_not_told_for_what_follows() -> None:

@@ -5,11 +5,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from parity.core.names import MODEL
 from parity.diagnose.experiment.questions import Asked, Guilty, guilty
 from parity.pairs.further import further
-from parity.results import CaseResult
+from parity.results import CaseResult, Divergence
 from parity.trace.experiment import Change, Found, Outcome, Question
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Matching
@@ -47,6 +48,15 @@ def test_a_place_around_what_differs_is_asked_about_the_first_tensor_within() ->
     """Where what is passed to a module could not be compared, the place is the module around it."""
     tensors = [activation("decoder.a"), activation("encoder.conv2"), activation("encoder.norm")]
     assert guilty(result("encoder"), tensors, {}) == [Guilty("encoder", tensors[1])]
+
+
+def test_a_place_that_is_taken_to_be_responsible_is_asked_about_what_differed_first() -> None:
+    """What the module returns may be another thing on both sides, as a sum that holds the residual or does not."""
+    tensors = [activation("block.attention.dropout"), activation("block.attention"), activation("block")]
+    first = Divergence(step=0, kind="activation", name="block.attention", replica=0, bits=0.0, reason="differs")
+    told = replace(result("block.attention"), first_divergence=first)
+    assert guilty(told, tensors, {}, "activation/block.attention.dropout") == [Guilty("block.attention", tensors[0])]
+    assert guilty(told, tensors, {}, "activation/block.attention") == [Guilty("block.attention", tensors[1])]
 
 
 @pytest.mark.parametrize(

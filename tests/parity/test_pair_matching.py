@@ -12,7 +12,7 @@ from parity.pairs.activations.matching import summary
 from parity.pairs.activations.values import distance
 from parity.report.pairs import lines
 from parity.results import CaseResult
-from parity.trace.mapping import Entry, Mapping, Matching
+from parity.trace.mapping import Entry, Fed, Mapping, Matching
 
 
 def norm(x: Array, epsilon: float = 1e-5) -> Array:
@@ -54,9 +54,57 @@ def test_a_fused_activation_belongs_to_the_activation() -> None:
     found = matching(mlp(Half("torch")), mlp(Half("keras"), fused=True), MLP)
     assert pairs(found) == {"1": "dense", "2": "dropout", "3": "head", "(model)": "(model)"}
     assert found.torch_alone == ["0"] and of(found, "1").inputs is None
+    assert found.fed == [Fed(torch="0", keras="dense", axes=[0, 1])]  # the two linear layers are given the same
     other = matching(mlp(Half("torch"), fused=True), mlp(Half("keras")), MLP)
     assert pairs(other) == {"0": "re_lu", "2": "dropout", "3": "head", "(model)": "(model)"}
-    assert other.keras_alone == ["dense"]
+    assert other.keras_alone == ["dense"] and other.fed == found.fed
+
+
+def test_a_layer_on_which_nothing_depends_is_no_counterpart_of_one_with_other_weights() -> None:
+    """As the last residual layer of a WaveNet, whose sum is not returned; Keras drops it from a functional model."""
+
+    def model(half: Half) -> Half:
+        x, torch = normal(0, 4, 8), half.side == "torch"
+        for name in ("a", "r", "h", "e") if torch else ("a", "h", "e"):
+            half.owns(name, weight=(8, 8))
+        y = half.returns("a", "linear", x @ normal(1, 8, 8), given=(x,))
+        if torch:
+            half.returns("r", "linear", y @ normal(2, 8, 8), given=(y,))
+            u = half.returns("h", "linear", relu(y) @ normal(3, 8, 8), given=(y,))
+        else:
+            half.facts["h"] = {"activation": "relu"}
+            u = half.returns("h", "linear", relu(y @ normal(3, 8, 8)), given=(y,))  # the fault: no relu before it
+        half.ends(half.returns("e", "linear", relu(u) @ normal(4, 8, 8), given=(u,)))
+        return half
+
+    mapping = mapped(a__weight="a__weight", h__weight="h__weight", e__weight="e__weight")
+    assert "r" in pairs(matching(model(Half("torch")), model(Half("keras")), mapping))
+    found = matching(model(Half("torch")), model(Half("keras")), replace(mapping, unused={"torch": ["r.weight"]}))
+    assert pairs(found) == {"a": "a", "e": "e", "(model)": "(model)"}
+    assert [each.torch for each in found.fed] == ["h"]
+
+
+def test_a_container_around_a_fused_layer_returns_what_comes_after_the_activation() -> None:
+    """It is no counterpart of torch's layer before the activation, though it owns the same weights."""
+
+    def block(half: Half) -> Half:
+        x, y = normal(0, 4, 8), normal(0, 4, 8) @ normal(1, 8, 16)
+        first, last = ("fc1", "fc2") if half.side == "torch" else ("mlp/dense", "head")
+        half.owns(first, **{"weight" if half.side == "torch" else "kernel": (8, 16)})
+        half.owns(last, **{"weight" if half.side == "torch" else "kernel": (16, 3)})
+        if half.side == "torch":
+            half.returns(first, "linear", y, given=(x,))
+            h = half.returns("act", "relu", relu(y), given=(y,))
+        else:
+            half.facts[first] = {"activation": "relu"}
+            half.returns(first, "linear", relu(y), given=(x,))
+            h = half.returns("mlp", "MLP", np.round(relu(y)), given=(x,))  # the fault
+        half.ends(half.returns(last, "linear", h @ normal(2, 16, 3), given=(h,)))
+        return half
+
+    mapping = mapped(fc1__weight="mlp__dense__kernel", fc2__weight="head__kernel")
+    found = matching(block(Half("torch")), block(Half("keras")), mapping)
+    assert pairs(found) == {"act": "mlp/dense", "fc2": "head", "(model)": "(model)"}
 
 
 @pytest.mark.parametrize("fault", [lambda x: relu(x) + 0.01 * x, np.tanh, lambda x: np.where(x > 0, x, 0.2 * x)])

@@ -38,7 +38,7 @@ def exchanged_arguments(arguments: dict[str, Any], known: Sequence[tuple[Array, 
             if (place := source(_array(leaf), own)) is None:
                 return None
             mine, theirs = known[place.number]
-            changed[number] = _like(np.transpose(theirs, place.axes), leaf)
+            changed[number] = like(np.transpose(theirs, place.axes), leaf)
             is_other = is_other or not near(mine, theirs)
     return tree.tree_unflatten(changed, structure) if is_other else None
 
@@ -67,9 +67,7 @@ def answered(
 
     def answer(probe: Sequence[Array]) -> Array:
         changed = [
-            _like(np.transpose(probe[sources[number].number], sources[number].axes), leaf)
-            if number in sources
-            else leaf
+            like(np.transpose(probe[sources[number].number], sources[number].axes), leaf) if number in sources else leaf
             for number, leaf in enumerate(leaves)
         ]
         arguments, named = tree.tree_unflatten(changed, structure)
@@ -86,6 +84,6 @@ def _array(tensor: torch.Tensor) -> Array:
     return tensor.detach().cpu().to(kind, copy=True).numpy()
 
 
-def _like(array: Array, tensor: torch.Tensor) -> torch.Tensor:
+def like(array: Array, tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor of an array's numbers, of the dtype and on the device of another tensor."""
     return torch.tensor(np.ascontiguousarray(array), dtype=tensor.dtype, device=tensor.device)

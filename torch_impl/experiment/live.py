@@ -22,7 +22,7 @@ from parity.pairs.coverage import Observer
 from parity.pairs.vary.record import reproduced
 from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import LATER, Question
-from torch_impl.experiment.behaviour import answered, exchanged_arguments, inputs
+from torch_impl.experiment.behaviour import answered, exchanged_arguments, inputs, like
 from torch_impl.experiment.later import Later
 from torch_impl.experiment.operations import operations
 from torch_impl.experiment.ops import recorded
@@ -113,6 +113,14 @@ class Live:
         except _Made:
             return weights.array(self._made[self._number])
         return dict(returned)[self._tensor.key.partition("/")[2]]
+
+    def array(self, tensor: Any) -> Array:
+        """Return the numbers of a tensor."""
+        return weights.array(tensor)
+
+    def like(self, array: Array, tensor: Any) -> Any:
+        """Return a tensor of an array's numbers, of the type of another tensor."""
+        return like(array, tensor)
 
     def owners(self) -> list[Owner]:
         """Return the module and those in it that were called before the tensor was made, without the innocent ones."""

@@ -28,6 +28,7 @@ class Counterparts:
         self._owners = {seen.key: seen.module for seen in torch.outputs}
         matches = run.pair.matching.matches if run.pair and run.pair.matching else []
         self._matches = {match.keras: match for match in matches}
+        self._fed = {each.keras: each for each in run.pair.matching.fed} if run.pair and run.pair.matching else {}
         self._kinds = {path: kinds.computed(layer) for path, layer in tree.called(model).items()}
         self._outputs: Counter[str] = Counter()  # outputs seen in this forward pass, by the path of Keras's layer
         self._inputs: Counter[str] = Counter()  # calls seen in this forward pass, by the path of torch's module
@@ -62,6 +63,9 @@ class Counterparts:
         found: list[Seen] = []
         first, tensors = self._outputs[call.path], list(flat(outputs))
         self._outputs[call.path] += len(tensors)
+        if (fed := self._fed.get(call.path)) and self.wants("activation"):
+            modules.setdefault(fed.torch, self._kinds[call.path])
+            found += self._given(fed.torch, fed.axes, call)
         for number, tensor in enumerate(tensors, first):
             match = self._matches.get(f"{call.path}#{number}" if number else call.path)
             if match is None:
@@ -71,24 +75,23 @@ class Counterparts:
             if not self.wants("activation"):
                 continue
             if number == first and match.inputs is not None:
-                found += self._given(match, call)
+                found += self._given(self._owners[match.torch], match.inputs, call)
             form = Form(tuple(match.axes), self._shapes[match.torch])
             found.append(Seen("activation", match.torch, tensor, form))
         return found
 
-    def _given(self, match: Match, call: Call) -> list[Seen]:
-        """Return a layer's inputs in torch's order of arguments.
+    def _given(self, module: str, axes: list[int], call: Call) -> list[Seen]:
+        """Return a layer's inputs in torch's order of arguments; `module` is torch's.
 
         Inputs whose number of axes or size differs from torch's are left out.
         """
-        module = self._owners[match.torch]
         expected = self.torch.arguments.get(module, [])
         first = self._inputs[module] * len(expected)
         self._inputs[module] += 1
         return [
-            Seen("input", f"{module}#{number}" if number else module, tensor, Form(tuple(match.inputs), shape))
+            Seen("input", f"{module}#{number}" if number else module, tensor, Form(tuple(axes), shape))
             for number, (tensor, shape) in enumerate(zip(call.tensors, expected, strict=False), first)
-            if tensor.shape.rank == len(match.inputs) and tensor.shape.num_elements() == np.prod(shape, dtype=np.int64)
+            if tensor.shape.rank == len(axes) and tensor.shape.num_elements() == np.prod(shape, dtype=np.int64)
         ]
 
 

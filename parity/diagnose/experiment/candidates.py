@@ -48,6 +48,7 @@ FAMILIES: Final = (
     ("no_grad", "enable_grad"),
     ("stop_gradient", "convert_to_tensor"),
 )  # fmt: skip
+CURVES: Final = FAMILIES[0]  # activations
 STOPS: Final = ("detach", "data", "no_grad", "stop_gradient")  # what keeps a gradient from what is before
 FUNCTIONS: Final = tuple(dict.fromkeys(name for family in FAMILIES for name in family))
 

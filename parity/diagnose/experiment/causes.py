@@ -10,6 +10,10 @@ from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
 from parity.diagnose.entries import Cause
+from parity.diagnose.experiment.candidates import CURVES
+from parity.diagnose.experiment.knobs import THEIRS
+from parity.diagnose.experiment.masks import OPPOSITE
+from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 from parity.diagnose.formula import NEEDED
 from parity.trace.experiment import Change, Found, Outcome
 
@@ -46,17 +50,20 @@ NAMES: Final = {
 }
 ATTENTION: Final = "attention"  # by whatever class
 KINDS: Final = {"leaky_relu": "relu", "relu6": "relu"}
+WIRING: Final = "module.wiring"
 IDS: Final = {
     ("max_pool", "pool_mode"): "pool.kind",
     ("average_pool", "pool_mode"): "pool.kind",
     ("reshape", "order"): "reshape.order",
-    ("module", "sum"): "module.wiring",
+    ("module", "sum"): WIRING,
     ("attention", "window"): "attention.window",
+    ("cast", "dtype"): "cast.dtype",
 }
 MOST_TIES: Final = 3  # other explanations that the evidence lists
 ACTIVATIONS: Final = ("activation", "act", "act_fn", "activation_fn", "activation_function", "intermediate_act_fn")
 GELU: Final = "gelu"
 FUNCTION: Final = "activation.kind"
+LINEAR: Final = {LEFT_OUT: "linear"}  # an activation that is left out, by its name
 PRECISION: Final = "constant.precision"
 # The kinds of settings, those first that users know by a name.
 KNOWN: Final = (
@@ -122,11 +129,17 @@ def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) ->
 
 
 def with_descriptions(entries: Sequence[Cause], described: Mapping[str, str]) -> list[Cause]:
-    """Return the report's causes with a description of what both sides do as the evidence of unknown ones."""
-    return [
-        {**entry, "evidence": words} if entry["id"] == UNKNOWN and (words := described.get(entry["where"])) else entry
-        for entry in entries
-    ]
+    """Return the report's causes with a description of what both sides do as the evidence of unknown ones.
+
+    Those that are then the same at the same place are told once.
+    """
+    told: list[Cause] = []
+    for entry in entries:
+        words = described.get(entry["where"]) if entry["id"] == UNKNOWN else None
+        each = {**entry, "evidence": words} if words else entry
+        if not words or each not in told:
+            told.append(each)
+    return told
 
 
 def _of_kind(outcome: Outcome, path: str, kind: str) -> Outcome:
@@ -163,7 +176,7 @@ def _unlikely(change: Change) -> tuple[bool, int]:
 
 def _are_one(torch: Change, keras: Change) -> bool:
     """Return whether changes on both sides are of one setting: each takes the value that the other has."""
-    return bool(torch.before == keras.after and torch.after == keras.before)
+    return bool(torch.before == keras.after and LINEAR.get(torch.after, torch.after) == keras.before)
 
 
 def _entry(where: str, side: str, change: Change, other: Change | None, found: Found, ties: Sequence[Found]) -> Cause:
@@ -175,6 +188,8 @@ def _entry(where: str, side: str, change: Change, other: Change | None, found: F
     changes += [{"side": _other(side), **_fields(other)}] if other else []
     further = [tie for tie in ties if tie.changes[0] not in (change, other)]
     values = {side: change.before, _other(side): other.before if other else change.after}
+    if change.after in (THEIRS, OPPOSITE):
+        values = {side: "its own", _other(side): "another"}
     if _is_rounded(change) and change.before == change.after:
         values = {side: "float64", _other(side): "float32"}
     return {
@@ -205,12 +220,14 @@ def _id(change: Change, other: Change | None) -> str:
         if named.name in ACTIVATIONS:
             is_form = str(named.before).startswith(GELU) and str(named.after).startswith(GELU)
             return f"{GELU}.form" if is_form else FUNCTION
+        if named.after == LEFT_OUT and named.before in CURVES:
+            return FUNCTION
         name = NAMES.get(named.name, named.name)
         return IDS.get((kind, name), f"{kind}.{name}")
     default = next((each for each in (change, other) if each and each.kind == "default"), None)
     if default:
         return f"{_snake(default.owner.rpartition('.')[2])}.{NAMES.get(default.name, default.name)}"
-    return IN_CODE[change.kind]
+    return WIRING if change.after in (FIRST, SECOND) else IN_CODE[change.kind]
 
 
 def _evidence(side: str, change: Change, found: Found, ties: Sequence[Found]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.executed import Executed
 from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, is_setting
+from parity.diagnose.experiment.operations import FIRST, SECOND
 
 
 def constants(run: Executed) -> Iterator[Knob]:
@@ -57,7 +58,10 @@ def functions(run: Executed) -> Iterator[Knob]:
 
 
 def operators(run: Executed) -> Iterator[Knob]:
-    """Yield the binary operators and comparisons in a function's code."""
+    """Yield the binary operators and comparisons in a function's code.
+
+    In place of a binary operator either operand can stand alone.
+    """
     function = run.function
     for instruction in dis.get_instructions(function.__code__):
         group = BINARY if instruction.opname == "BINARY_OP" else COMPARED if instruction.opname == "COMPARE_OP" else {}
@@ -101,6 +105,11 @@ def _arguments(template: str, signs: tuple[str, ...]) -> dict[str, int]:
 
 
 BINARY: Mapping[str, int] = _arguments("a {} b", ("+", "-", "*", "/", "//", "**", "@", "%"))
+# Instructions that leave one of the two operands on the stack.
+ALONE: Mapping[str, bytes] = {
+    FIRST: bytes([dis.opmap["POP_TOP"], 0, dis.opmap["NOP"], 0]),
+    SECOND: bytes([dis.opmap["SWAP"], 2, dis.opmap["POP_TOP"], 0]),
+}
 COMPARED: Mapping[str, int] = _arguments("a {} b", ("<", "<=", ">", ">=", "==", "!="))
 
 
@@ -153,9 +162,19 @@ def _name(function: types.FunctionType, number: int) -> Changed:
 
 def _operator(function: types.FunctionType, place: int, group: Mapping[str, int]) -> Changed:
     def replaced(code: types.CodeType, value: Any) -> types.CodeType:
+        if value in ALONE:
+            return code.replace(co_code=code.co_code[: place - 1] + ALONE[value] + _unused(code.co_code, place + 3))
         return code.replace(co_code=code.co_code[:place] + bytes([group[value]]) + code.co_code[place + 1 :])
 
     return _recompiled(function, replaced)
+
+
+def _unused(instructions: bytes, start: int) -> bytes:
+    """Return the instructions from an offset on, with nothing to do in place of the caches there."""
+    end = start
+    while instructions[end] == dis.opmap["CACHE"]:
+        end += 2
+    return bytes([dis.opmap["NOP"], 0]) * ((end - start) // 2) + instructions[end:]
 
 
 def _recompiled(function: types.FunctionType, replaced: Callable[[types.CodeType, Any], types.CodeType]) -> Changed:

@@ -17,7 +17,8 @@ Scalar = bool | int | float | str
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 QUOTED = re.compile(r"""["'`]([A-Za-z_]\w{0,23})["'`]""")  # in a docstring
 WORD = re.compile(r"[A-Za-z_]\w{0,23}")
-AS_GIVEN, INVERTED, LEFT_OUT = "as given", "inverted", "left out"  # what a mask can be
+# What a mask can be.
+AS_GIVEN, INVERTED, LEFT_OUT, THEIRS = "as given", "inverted", "left out", "the other side's"
 SLICES, DENSE = "IndexedSlices", "dense"  # TensorFlow's gradient of an embedding, and what else it can be
 FEW = 8  # entries of a tuple that is a setting, such as a padding; longer ones are data
 

@@ -52,7 +52,9 @@ Calls = Mapping[tuple[str, int], Any]  # ways, by the names and numbers of calls
 
 
 def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextManager[Any]]) -> Iterator[Knob]:
-    """Yield the change of each call, and that of all windows of one kind to the same rule.
+    """Yield the change of each call, of all calls on one line, and that of all windows of one kind to the same rule.
+
+    A line is run several times where its function is, as for queries and keys.
 
     Args:
         found: the calls.
@@ -60,6 +62,10 @@ def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextMa
     """
     for operation in found:
         yield _knob([operation], tuple(operation.ways), doing)
+    for line in dict.fromkeys((each.source, each.name, each.what, each.before) for each in found if each.source):
+        alike = [each for each in found if (each.source, each.name, each.what, each.before) == line]
+        if len(alike) > 1:
+            yield _knob(alike, tuple(alike[0].ways), doing)
     for kind in dict.fromkeys(operation.kind for operation in found if operation.what == PADDING):
         alike = [operation for operation in found if operation.kind == kind]
         if len(alike) > 1:

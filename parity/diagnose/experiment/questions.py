@@ -25,18 +25,30 @@ class Guilty(NamedTuple):
     first: Unequal
 
 
-def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, str]) -> list[Guilty]:
-    """Return the modules whose difference in the first forward pass no formula explains."""
+def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, str], first: str = "") -> list[Guilty]:
+    """Return the modules whose difference in the first forward pass no formula explains.
+
+    `first`: the key of the tensor of the first divergence, for which a module around it may be taken to be responsible.
+    """
     places_of = [(tensor, _place(tensor, places)) for tensor in unequal if is_forward(tensor)]
-    found = []
+    found, moved = (
+        [],
+        _moved(result, [tensor for tensor, _ in places_of if keys.key(tensor.kind, tensor.name) == first]),
+    )
     for where in dict.fromkeys(str(cause["where"]) for cause in result.causes if cause["id"] == UNKNOWN):
         tensors = [tensor for tensor, place in places_of if plain(where) in (plain(place), plain(tensor.name))]
         # The place may be around a module whose inputs could not be compared.
         if where != MODEL:
             tensors = tensors or [tensor for tensor, _ in places_of if tensor.name.startswith(f"{plain(where)}.")]
         if tensors:
-            found.append(Guilty(where, tensors[0]))
+            found.append(moved if moved and moved.where == where else Guilty(where, tensors[0]))
     return found[:MOST]
+
+
+def _moved(result: CaseResult, first: Sequence[Unequal]) -> Guilty | None:
+    """Return the first difference if it is that of a tensor within the module that is taken to be responsible."""
+    where = plain(result.first_divergence.name) if result.first_divergence else MODEL
+    return next((Guilty(where, tensor) for tensor in first if plain(tensor.name).startswith(f"{where}.")), None)
 
 
 def is_forward(tensor: Unequal) -> bool:
@@ -118,17 +130,20 @@ class Asked:
         module, key = plain(name), keys.key("input", name)
         mine = Tensor(key=key, module=module, kind="given", number=number(name))
         shapes = self._torch.arguments.get(module, [])
-        match = next((match for match in self._of(module) if match.inputs is not None), None)
-        if match is None or not shapes:
+        matched = ((plain(match.keras), match.inputs) for match in self._of(module) if match.inputs is not None)
+        fed = ((each.keras, each.axes) for each in self._matching.fed if each.torch == module)
+        layer = next(itertools.chain(matched, fed), None)
+        if layer is None or not shapes:
             return mine, None
+        path, axes = layer
         shape = list(shapes[number(name) % len(shapes)])
         return mine, Tensor(
             key=key,
-            module=plain(match.keras),
+            module=path,
             kind="given",
             number=number(name),
             each=len(shapes),
-            axes=match.inputs,
+            axes=axes,
             shape=shape,
         )
 

@@ -19,6 +19,7 @@ from parity.diagnose.formula import NEEDED, UNSET, bits_of, is_conclusive
 from parity.diagnose.observation import Seen
 
 DIGITS: Final = 17  # that identify a float64
+DROPOUT: Final = "dropout"  # in the names of rates, and of the modules that have them
 HUGE: Final = 1e3  # times the present number, or 1
 ANOTHER: Final = "another"  # a text that is none of those that code compares with
 TEXTS: Final = ("argument", "attribute", "default", "variable", "constant")  # kinds of settings that may be any text
@@ -88,8 +89,9 @@ class Search:
             least: how many calls are made in the first part, however long they take.
         """
         effective: list[tuple[float, Trial]] = []
-        if base and self._reproduces(self._missed(self._under(base))):
-            return []
+        left = self._missed(self._under(base)) if base else np.inf
+        if self._reproduces(left) or self._is_below_float32(left):
+            return []  # what is left then is no evidence for anything else
         for group in groups:
             self._begin(least if group is groups[0] and pairs else min(least, FEWER))
             if found := [self._found(trials) for trials in self._singles(group, base, effective)]:
@@ -228,7 +230,12 @@ class Search:
         return Found(trials, bits_of(self._target, self._missed(self._under(trials))), self.before)
 
     def _under(self, trials: Sequence[Trial]) -> Array | None:
-        """Return what the module computes under changes; None if it fails, or gives no float where one is expected."""
+        """Return what the module computes under changes; None if it fails, or gives no float where one is expected.
+
+        A dropout of everything is not tried: what it leaves explains whatever is not added.
+        """
+        if any(DROPOUT in f"{knob.of} {knob.name}" and is_number(value) and value >= 1 for knob, value in trials):
+            return None
         try:
             with ExitStack() as stack, np.errstate(all="ignore"):
                 for knob, value in trials:

@@ -13,10 +13,11 @@ from parity.core import precision
 from parity.core.arrays import Array, Floats
 from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
-from parity.diagnose.experiment import code, knobs, ops, probes
+from parity.diagnose.experiment import code, knobs, masks, ops, probes
 from parity.diagnose.experiment.candidates import STOPS, alternatives, candidates
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import SLICES, Knob, Owner
+from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence, evidence
 from parity.diagnose.experiment.probes import Responses
@@ -53,6 +54,12 @@ class Live(Protocol):
 
     def replay(self) -> Array:
         """Call the module again, and return the question's tensor in torch's axes."""
+
+    def array(self, tensor: Any) -> Array:
+        """Return the numbers of a tensor."""
+
+    def like(self, array: Array, tensor: Any) -> Any:
+        """Return a tensor of an array's numbers, of the type of another tensor."""
 
     def owners(self) -> list[Owner]:
         """Return the module and those in it that were called before the tensor was made, without the innocent ones."""
@@ -115,13 +122,14 @@ def _answer(question: Question, live: Live) -> Outcome:
         return Outcome()
     run, read = executed(live.replay, live.is_models, live.is_paused)
     named, in_code = list(_named(live, run, read)), list(_in_code(run))
+    named += masks.knobs(*live.arguments(), question.masks, live.array, live.like)
     all_knobs = [*named, *in_code]
     plain = [_plain(knob.value) for knob in all_knobs]
     settings = [value for value in plain if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
     settings += dict.fromkeys(value for owner in live.owners() for value in knobs.configured(owner))
     settings += [type(owner.module).__name__.lower() for owner in live.owners()]  # ELU has the function elu
     if question.settings is None:
-        return Outcome(settings=settings)
+        return Outcome(settings=settings, masks=list(masks.told(live.arguments()[0], live.array)))
     if question.tensor.kind not in LATER and np.ptp(recorded.other.value) == 0:
         # A dropout of everything, an epsilon without end, a factor of 0: whatever makes an output vanish would do.
         return Outcome(settings=settings, problem="the other side returns one number everywhere, as many settings do")
@@ -152,6 +160,9 @@ def _answer(question: Question, live: Live) -> Outcome:
     groups = [named, operations] if question.wider else [named, in_code, together, operations]
     groups = [[*operations, *together, *named]] if base else groups
     found = search.found(*groups, pairs=not (question.wider or base), base=base)
+    if found and all(knob.kind == "function" for each in found for knob, _ in each.changes):
+        # Another function may do it as well as none: a clamp is nothing for small numbers.
+        found += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False, base=base)
     return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(all_knobs))
 
 
@@ -214,7 +225,8 @@ def _values(
     if knob.kind == "function":
         return alternatives(knob.name)
     if knob.kind == "operator":
-        return [sign for sign in (code.BINARY if knob.value in code.BINARY else code.COMPARED) if sign != knob.value]
+        signs = (*code.ALONE, *code.BINARY) if knob.value in code.BINARY else code.COMPARED
+        return [sign for sign in signs if sign != knob.value]
     if isinstance(knob.value, str) and not knobs.WORD.fullmatch(knob.value):
         return []  # a formula, a format, a message
     known = {name: functions[name] for name in theirs if isinstance(name, str) and name in functions}

@@ -216,6 +216,9 @@ def module_outputs(survey: Survey, values: dict[str, Array], mapping: Mapping, a
     separator = SEPARATORS[survey.side]
     parents = {ancestor for path in modules for ancestor in ancestors(path, separator)}
     owners = left_out(survey, mapping) | owned(survey, mapping)
+    # What is around one such layer alone returns, at the end, what comes after the activation too.
+    own = {owners.get(path, NOTHING) for path in fused} - {NOTHING}
+    fused |= {path for path in parents if owners.get(path) in own}
     seen = [returned for returned in survey.outputs if not is_output(returned.key) and returned.key in values]
     return [
         ModuleOutput(

@@ -27,6 +27,7 @@ def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:
         torch_alone=[*matching.torch_alone, *(match.torch for match in unmatched)],
         keras_alone=[*matching.keras_alone, *(match.keras for match in unmatched)],
         layouts=matching.layouts,
+        fed=[each for each in matching.fed if each.torch not in dropping[0] and each.keras not in dropping[1]],
         equal=matching.equal,
         not_compared=matching.not_compared,
     )

@@ -24,6 +24,7 @@ from parity.pairs.activations.counterparts import (
     outputs,
 )
 from parity.pairs.activations.equal import match_equal
+from parity.pairs.activations.fed import fed
 from parity.pairs.activations.layouts import output_layouts
 from parity.pairs.activations.unequal import match_in_gaps, match_owners
 from parity.pairs.activations.values import Order, Shape, Tensor, distance
@@ -67,11 +68,15 @@ def match(
     match_equal(state)
     match_owners(state)
     match_in_gaps(state)
+    reordered = _reordered(mapping)
+    matches = _matches(state, torch, keras, reordered)
+    told = {each.torch.partition("#")[0] for each in matches if each.inputs is not None} | reordered
     return Matching(
-        matches=[*_matches(state, torch, keras, _reordered(mapping)), *output_matches],
+        matches=[*matches, *output_matches],
         torch_alone=[output.key for output in state.torch if output.number not in state.matched],
         keras_alone=[output.key for output in state.keras if output.number not in state.taken],
         layouts=layouts,
+        fed=list(fed(state, torch.arguments, keras.arguments, told)),
         equal=[
             *(pair.torch.key for pair in state.matched.values() if pair.fit.distance <= EQUAL),
             *(

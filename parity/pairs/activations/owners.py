@@ -30,11 +30,12 @@ def owned(survey: Survey, mapping: Mapping) -> Owned:
 
 
 def left_out(survey: Survey, mapping: Mapping) -> Owned:
-    """Return a negative number for each module that holds weights which the user leaves out of the comparison.
+    """Return a negative number for each module that holds weights which are left out of the comparison.
 
-    It is no layer that has other weights, and none of those has its place.
+    The user says so, or nothing that is compared depends on them. It is no layer that has other weights, and none of
+    those has its place.
     """
-    ignored = set(mapping.ignored)
+    ignored = mapping.left_out
     modules = dict.fromkeys(weight.module for weight in survey.weights if weight.name in ignored)
     return {module: frozenset({-1 - number}) for number, module in enumerate(modules)}
 

@@ -1,0 +1,107 @@
+"""Masks among the arguments of a call, and the other side's masks in place of them.
+
+A mask that a model makes in its own code, of the padding and of what is later, reaches a module as an argument. Both
+sides' masks may have other forms (booleans, zeros and ones, or what is added to scores) and other axes.
+"""
+
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from parity.core.arrays import Array
+from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS, Knob, Owner, assignment
+from parity.trace.experiment import Mask
+
+LARGEST: Final = 1 << 20  # elements
+HIDDEN: Final = -1e4  # what is added to scores that do not count is no larger
+OPPOSITE: Final = "the opposite of the other side's"  # where one side's mask says what counts, and the other's what not
+
+
+def told(given: Mapping[str, Any], array: Callable[[Any], Array]) -> Iterator[Mask]:
+    """Yield the masks among the arguments of a call; `array` makes an array of a tensor."""
+    for value in given.values():
+        if (mask := _counting(value, array)) is not None:
+            yield Mask(shape=list(mask.shape), bits=np.packbits(mask).tobytes())
+
+
+def knobs(
+    given: dict[str, Any],
+    owner: Owner,
+    theirs: Iterable[Mask],
+    array: Callable[[Any], Array],
+    like: Callable[[Array, Any], Any],
+) -> Iterator[Knob]:
+    """Yield the masks among the arguments of a call, each to be replaced by one of the other side's, or its opposite.
+
+    Args:
+        given: the arguments by name, which the next call takes from here.
+        owner: the module that is called.
+        theirs: the masks that the other side's module is given.
+        array: makes an array of a tensor.
+        like: makes a tensor of an array, of the type of another tensor.
+    """
+    for name, value in given.items():
+        own = _counting(value, array)
+        if own is None:
+            continue
+        for mask in theirs:
+            other = fitted(_read(mask), own.shape)
+            if other is None:
+                continue
+            others = {
+                text: each for text, each in _both(other) if not np.array_equal(np.broadcast_to(own, each.shape), each)
+            }
+            ways = {AS_GIVEN: value, **{text: like(_as(each, array(value)), value) for text, each in others.items()}}
+
+            def changed(how: Any, name: str = name, ways: dict[str, Any] = ways) -> Any:
+                return assignment(given, name)(ways[how])
+
+            of = type(owner.module).__name__
+            yield Knob(name, of, "", AS_GIVEN, "argument", changed, tuple(others), owner.kind, owner.path)
+
+
+def fitted(mask: Array, shape: tuple[int, ...]) -> Array | None:
+    """Return a mask with as many axes as a shape, of its lengths or of 1; None if it has others.
+
+    Its axes stand, in order, for axes of the same length, or else for those along which the shape repeats one.
+    """
+    long = [size for size in mask.shape if size > 1]
+    ways = [
+        [long[places.index(axis)] if axis in places else 1 for axis in range(len(shape))]
+        for places in itertools.combinations(range(len(shape)), len(long))
+        if all(shape[place] in (1, size) for place, size in zip(places, long, strict=True))
+    ]
+    if not ways:
+        return None
+    nearest = min(ways, key=lambda way: sum(map(operator.ne, way, shape)))
+    return np.broadcast_to(mask.reshape(nearest), tuple(map(max, nearest, shape)))
+
+
+def _both(mask: Array) -> list[tuple[str, Array]]:
+    return [(THEIRS, mask), (OPPOSITE, ~mask)]
+
+
+def _counting(value: Any, array: Callable[[Any], Array]) -> Array | None:
+    """Return what counts according to a mask; None for anything that is no mask."""
+    kind, shape = str(getattr(value, "dtype", "")), getattr(value, "shape", ())
+    if len(shape) < 2 or not any(name in kind for name in ("bool", "int", "float")) or np.prod(shape) > LARGEST:
+        return None
+    values = array(value)
+    if values.dtype == np.bool_:
+        return values
+    if values.dtype.kind in "iu":
+        return values == 1 if bool(np.isin(values, (0, 1)).all()) else None
+    return values == 0 if bool(((values == 0) | (values <= HIDDEN)).all()) else None
+
+
+def _as(mask: Array, like: Array) -> Array:
+    """Return what counts in the form of another mask: booleans, zeros and ones, or what is added to scores."""
+    return np.where(mask, 0.0, min(like.min(), -1e30)) if like.dtype.kind == "f" else mask.astype(like.dtype)
+
+
+def _read(mask: Mask) -> Array:
+    bits = np.unpackbits(np.frombuffer(mask.bits, np.uint8), count=int(np.prod(mask.shape)))
+    return bits.astype(np.bool_).reshape(mask.shape)

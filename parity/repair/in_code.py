@@ -1,0 +1,67 @@
+"""The places in code where an experiment has put something else: an operator, a function, a call that is left out."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import libcst as cst
+
+from parity.diagnose.experiment.candidates import STOPS
+from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
+from parity.repair.origins import Place
+from parity.repair.source import Source, Span
+
+OPERAND: Final = {FIRST: "left", SECOND: "right"}  # of a binary operation, the one that stays
+GRADIENT: Final = "gradient.stopped"
+
+
+def in_code(cause: Mapping[str, Any], change: Mapping[str, Any], path: Path) -> Iterator[tuple[Place, str]]:
+    """Yield the places on a change's line of Keras's side, each with the source that is to stand there.
+
+    Args:
+        cause: the cause that the change explains.
+        change: what an experiment has changed, or {} to look for what stops a gradient on the cause's line.
+        path: the file.
+
+    Raises UsageError if the file cannot be parsed.
+    """
+    source, number = Source(path), int((change or cause)["source"].rpartition(":")[2])
+    for node in source.on_line(number):
+        span = source.span(node)
+        if isinstance(node, cst.Call) and (kept := _kept(cause, change, node, source)):
+            yield Place(path, span), kept
+        elif isinstance(node, cst.BinaryOperation) and change.get("kind") == "operator":
+            if source.text(node.operator).strip() == change["before"]:
+                yield _of_operator(node, change["after"], source)
+        elif isinstance(node, cst.Call) and change.get("kind") == "function" and _name(node) == change["before"]:
+            end = source.span(node.func).end
+            yield Place(path, Span(end - len(change["before"]), end)), change["after"]
+
+
+def _of_operator(node: cst.BinaryOperation, after: str, source: Source) -> tuple[Place, str]:
+    """Return the place of an operator with another, or of its operation with one of its operands."""
+    if after in OPERAND:
+        return Place(source.path, source.span(node)), source.text(getattr(node, OPERAND[after]))
+    between = Span(source.span(node.left).end, source.span(node.right).start)
+    text = source.bytes[between.start : between.end].decode()
+    return Place(source.path, between), text.replace(source.text(node.operator).strip(), after)
+
+
+def _kept(cause: Mapping[str, Any], change: Mapping[str, Any], call: cst.Call, source: Source) -> str:
+    """Return what is left of a call that is to be left out: its first argument; "" if the call is to stay."""
+    stops = cause["id"] == GRADIENT and _name(call) in STOPS
+    is_left_out = change.get("after") == LEFT_OUT and _name(call) == change["owner"].partition(" ")[0]
+    if not call.args or not (stops or (is_left_out and _is_meant(call, change, source))):
+        return ""
+    return source.text(call.args[0].value)
+
+
+def _is_meant(call: cst.Call, change: Mapping[str, Any], source: Source) -> bool:
+    """Return whether a call is the one that was left out: of casts, that to the same type."""
+    _, to, dtype = change["before"].rpartition(" to ")
+    return not to or any(dtype in source.text(argument.value) for argument in call.args[1:])
+
+
+def _name(call: cst.Call) -> str:
+    """Return the last part of the name of what is called."""
+    return call.func.attr.value if isinstance(call.func, cst.Attribute) else getattr(call.func, "value", "")

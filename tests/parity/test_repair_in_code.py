@@ -1,0 +1,63 @@
+"""Edits of code: an operator, a function, a call that is left out, what stops a gradient."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parity.repair.in_code import in_code
+
+LINES = """from keras import ops
+
+def call(x, y):
+    z = ops.stop_gradient(x + y)
+    return ops.mean(ops.cast(ops.cast(z, "float16"), x.dtype) - 2 * y)
+"""
+
+
+def change(kind: str, before: str, after: str, owner: str = "call", line: int = 5) -> dict[str, Any]:
+    return {
+        "side": "keras",
+        "kind": kind,
+        "before": before,
+        "after": after,
+        "owner": owner,
+        "source": f"port.py:{line}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("cause", "made", "expected"),
+    [
+        ("code.operator", change("operator", "+", "-", line=4), "    z = ops.stop_gradient(x - y)"),
+        ("module.wiring", change("operator", "+", "the second alone", line=4), "    z = ops.stop_gradient(y)"),
+        (
+            "code.function",
+            change("function", "mean", "sum"),
+            '    return ops.sum(ops.cast(ops.cast(z, "float16"), x.dtype) - 2 * y)',
+        ),
+        (
+            "precision.float16",
+            change("operation", "cast to float16", "left out", "cast (2 of them)"),
+            "    return ops.mean(ops.cast(z, x.dtype) - 2 * y)",
+        ),
+        ("gradient.stopped", change("function", "stop_gradient", "convert_to_tensor", line=4), "    z = x + y"),
+        ("gradient.stopped", {}, "    z = x + y"),
+    ],
+)
+def test_the_line_is_changed(cause: str, made: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "port.py"
+    path.write_text(LINES)
+    (place, text), *others = in_code({"id": cause, "source": "port.py:4"}, made, path)
+    assert not others
+    changed = LINES.encode()[: place.span.start] + text.encode() + LINES.encode()[place.span.end :]
+    assert expected in changed.decode().splitlines()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [change("operator", "*", "-", line=4), change("function", "mean", "sum", line=4), change("constant", "2", "3")],
+)
+def test_what_does_not_stand_there_is_left(made: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "port.py").write_text(LINES)
+    assert not list(in_code({"id": "code.constant", "source": ""}, made, tmp_path / "port.py"))
