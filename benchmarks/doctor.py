@@ -18,8 +18,10 @@ from typing import Any
 from parity.config import cases
 from parity.doctor.drive import Drive, steps
 from parity.doctor.files import Files
+from parity.runtime.drive import Rank
 from parity.runtime.environment import environment
 from parity.runtime.job import DoctorJob
+from parity.runtime.program import plain_run
 
 GOAL = 1.0  # seconds
 CASE = "transformer/single"
@@ -62,7 +64,7 @@ def _added(side: str, name: str, folder: Path) -> str:
     taken: dict[bool, list[float]] = {True: [], False: []}
     with part("doctor.pretend").pretend(1):
         with part("instruments.build").Building() as building:
-            program = part("doctor.built_in").program(job, places)
+            program = part("record.built_in").program(plain_run(job.case, steps(job), Rank(0, 1), job.folder), places)
         observer = part("doctor.observer").Observer(program.model, building, places)
 
         @contextlib.contextmanager
@@ -71,7 +73,7 @@ def _added(side: str, name: str, folder: Path) -> str:
             with contextlib.ExitStack() as stack:
                 if watched:
                     stack.enter_context(kept())
-                    stack.enter_context(observer.step(part("doctor.built_in").named(batch)))
+                    stack.enter_context(observer.step(part("doctor.users").named(batch)))
                 yield
             taken[watched].append(time.perf_counter() - start)
 

@@ -11,6 +11,7 @@ from parity import standalone
 from parity.diagnose.experiment import study
 from parity.pairs.vary.record import Open
 from parity.runtime import drive
+from parity.runtime.serve import Bench
 
 
 def load() -> drive.Side:
@@ -54,5 +55,12 @@ def experimenter() -> study.Open:
     return opened
 
 
+def bencher() -> Bench:
+    """Return the function that trains a model in bursts of steps, to be timed."""
+    from keras_impl.bench import bench
+
+    return bench
+
+
 if __name__ == "__main__":
-    standalone.start("keras_impl", "keras", load, doctor, surveyor, opener, experimenter)
+    standalone.start("keras_impl", "keras", load, doctor, surveyor, opener, experimenter, bencher)

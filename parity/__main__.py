@@ -9,10 +9,11 @@ from typing import NoReturn
 from parity.core import signals
 from parity.core.errors import UsageError, nearest
 
-PACKAGES = ("doctor", "selftest")  # those that have a room to themselves; the others are modules
+PACKAGES = ("bench", "doctor", "selftest")  # those that have a room to themselves; the others are modules
 COMMANDS = {
     "compare": "are the PyTorch and the Keras side the same computation?",
     "record": "run one side alone and keep its traces, to be compared later",
+    "bench": "how long does a step take in each framework, and what is fastest?",
     "doctor": "why does a training fail, crawl or hang on the GPU?",
     "selftest": "are planted faults caught, placed and named?",
 }

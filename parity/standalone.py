@@ -21,7 +21,7 @@ from parity.pairs.vary import record as variations
 from parity.runtime.drive import Side, record
 from parity.runtime.environment import not_installed
 from parity.runtime.job import DoctorJob, ExperimentJob, Job, SurveyJob, VaryJob, Work
-from parity.runtime.serve import serve
+from parity.runtime.serve import Bench, serve
 from parity.trace import keys
 
 DEFAULT = Devices("cpu", 2)
@@ -37,19 +37,24 @@ def start(
     surveyor: Callable[[], Survey],
     opener: Callable[[], variations.Open],
     experimenter: Callable[[], study.Open],
+    bencher: Callable[[], Bench],
 ) -> NoReturn:
     """Run a backend's `__main__`: standalone if there are command-line flags, else as a worker of the parent process.
 
     The arguments from `load` on are called only when needed, because each imports parts of a framework: `load` returns
     the backend, `doctor` the function that examines a program, `surveyor` the one that describes a pair's model, and
     `opener` and `experimenter` those that build a pair's model to be called on variations of its inputs, or with other
-    settings.
+    settings, and `bencher` the one that trains in bursts.
     """
     side = functools.cache(functools.partial(_loaded, backend, load))
     try:
         if sys.argv[1:]:
             cli.end(package, functools.partial(main, package, backend, side))
-        serve(lambda: functools.partial(_do, side(), doctor, surveyor, opener, experimenter), lambda: side().settings())
+        serve(
+            lambda: functools.partial(_do, side(), doctor, surveyor, opener, experimenter),
+            lambda: side().settings(),
+            lambda job, following: bencher()(job, following),
+        )
     except SystemExit as end:
         # Skip the interpreter's teardown, in which process groups and their threads may wait for ever.
         sys.stdout.flush()
@@ -82,7 +87,7 @@ def _do(
             variations.record(job, side.NAME, opener())
         case ExperimentJob():
             study.study(job, experimenter())
-        case _:
+        case Job():
             record(job, side)
 
 

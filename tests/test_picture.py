@@ -28,3 +28,12 @@ def test_another_word_is_noticed():
     assert words("<text>1.5&#160;&#160;match</text>") == words("<text>20&#160;match</text>") == ["#match"]
     assert words("<text>match</text>") != words("<text>diverged</text>")
     assert words("<text>28 = 0+1 weight</text>") == words("<text>= = 10+2</text>") == []
+
+
+def test_the_picture_of_the_benchmark_shows_the_times_that_are_kept(monkeypatch):
+    """As they are printed today."""
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    spec = importlib.util.spec_from_file_location("bench_picture", SCRIPT.parent / "bench_picture.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.drawn() == script.PICTURE.read_text(), "run python docs/bench_picture.py --draw"

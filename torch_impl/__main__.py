@@ -8,6 +8,7 @@ from parity import standalone
 from parity.diagnose.experiment import study
 from parity.pairs.vary.record import Open
 from parity.runtime import drive
+from parity.runtime.serve import Bench
 
 
 def load() -> drive.Side:
@@ -45,5 +46,12 @@ def experimenter() -> study.Open:
     return opened
 
 
+def bencher() -> Bench:
+    """Return the function that trains a model in bursts of steps, to be timed."""
+    from torch_impl.bench import bench
+
+    return bench
+
+
 if __name__ == "__main__":
-    standalone.start("torch_impl", "torch", load, doctor, surveyor, opener, experimenter)
+    standalone.start("torch_impl", "torch", load, doctor, surveyor, opener, experimenter, bencher)

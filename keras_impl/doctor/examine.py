@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.profiler.internal import _pywrap_profiler_plugin  # the converter of profiles has no public API
 
-from keras_impl.doctor import built_in, users
+from keras_impl.doctor import users
 from keras_impl.doctor.observer import Observer
 from keras_impl.doctor.pretend import pretend
 from keras_impl.doctor.timing import timed
@@ -22,11 +22,13 @@ from keras_impl.instruments.build import Building
 from keras_impl.instruments.functions import Functions
 from keras_impl.instruments.state import changes_undone
 from keras_impl.instruments.training import sizes
+from keras_impl.record import built_in
 from parity.doctor.clock import Clock
 from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps
 from parity.doctor.evidence import Evidence
 from parity.doctor.files import Files
 from parity.runtime.job import DoctorJob
+from parity.runtime.program import Program, plain_run
 
 Clocked = Callable[[], AbstractContextManager[None]]  # the context in which a timed step runs
 
@@ -43,7 +45,7 @@ def examine(job: DoctorJob) -> None:
     keras.utils.set_random_seed(0)
     with _machine(job) as evidence:
         with Building() as building, building_errors(source.line_of):
-            program = built_in.program(job, evidence.devices) if job.case else users.program(job)
+            program = _program(job, evidence)
         files.built()
         observer = Observer(program.model, building, evidence.devices)
         functions = Functions()
@@ -63,6 +65,13 @@ def examine(job: DoctorJob) -> None:
         evidence.eager = functions.eager
         evidence.times += clock.result("CPU" if job.virtual else evidence.physical[0])
     files.write(evidence)
+
+
+def _program(job: DoctorJob, evidence: Evidence) -> Program:
+    """Return the program to examine: a built-in case or the user's, on its devices."""
+    if not job.case:
+        return users.program(job)
+    return built_in.program(plain_run(job.case, steps(job), devices.rank(), job.folder), evidence.devices)
 
 
 @contextmanager
@@ -106,7 +115,7 @@ def _context(
     """
     if number < OBSERVED:
         return _observed(evidence, observer, start, batch)
-    shapes.add(tuple(tuple(tensor.shape) for tensor in built_in.named(batch).values()))
+    shapes.add(tuple(tuple(tensor.shape) for tensor in users.named(batch).values()))
     if number < OBSERVED + WARM or not job.timed:
         return functions
     if number < OBSERVED + WARM + TIMED:
@@ -119,7 +128,7 @@ def _observed(evidence: Evidence, observer: Observer, start: list[float], batch:
     # The observed step runs eagerly, where everything can be seen; then the program continues as if it had not run.
     with changes_undone():
         begun = time.perf_counter()
-        with observer.step(built_in.named(batch)) as step:
+        with observer.step(users.named(batch)) as step:
             evidence.steps.append(step)
             yield
             step.seconds = time.perf_counter() - begun

@@ -1,4 +1,4 @@
-"""The user's program: the functions that the flags name, or a default step."""
+"""The program under examination: the functions that the flags name, with a default step, or a built-in case."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -8,9 +8,10 @@ import keras
 import tensorflow as tf
 
 from parity.core.errors import UsageError
-from parity.doctor.drive import Program, steps
+from parity.doctor.drive import steps
 from parity.doctor.program import load
 from parity.runtime.job import DoctorJob
+from parity.runtime.program import Program
 
 Inputs = dict[str, tf.Tensor]
 HOST = "CPU:0"
@@ -33,6 +34,14 @@ def program(job: DoctorJob) -> Program:
             on_step()
 
     return Program(model, _batches(job), train)
+
+
+def named(batch: Any) -> dict[str, tf.Tensor]:
+    """Return the tensors of a step's batch by name; those of a built-in case's micro-batches by number."""
+    if isinstance(batch, dict):
+        return batch
+    tensors = [leaf for leaf in tf.nest.flatten(batch) if tf.is_tensor(leaf)]
+    return {str(number): tensor for number, tensor in enumerate(tensors)}
 
 
 def _batches(job: DoctorJob) -> Iterator[Inputs]:

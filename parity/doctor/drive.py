@@ -7,49 +7,22 @@ means. A step begins where the one before it ended, so that libraries which fetc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
-
-from parity.config import weights
 from parity.core.errors import BackendError, UsageError
-from parity.data.batches import Dataset
 from parity.doctor.evidence.common import Place
 from parity.doctor.evidence.ops import Failure
 from parity.doctor.files import Files
-from parity.runtime.drive import Rank, Run, recorders
-from parity.runtime.job import DoctorJob, Job
+from parity.runtime.job import DoctorJob
+from parity.runtime.program import Program
 
 OBSERVED, WARM, TIMED = 2, 1, 5
 LineOf = Callable[[TracebackType | None], str]  # returns the line of the user's code that an exception came from
 
 
-class Program(NamedTuple):
-    """A program under examination, built.
-
-    Attributes:
-        model: the model.
-        batches: its batches, without end.
-        train: train(batches, on_step) makes a step with each batch and calls `on_step()` after it.
-    """
-
-    model: Any
-    batches: Iterator[Any]
-    train: Callable[[Iterator[Any], Callable[[], None]], None]
-
-
 def steps(job: DoctorJob) -> int:
     """Return how many steps an examination takes."""
     return OBSERVED + WARM + TIMED + bool(job.profile)
-
-
-def plain_run(job: DoctorJob, rank: Rank) -> Run:
-    """Return the run of a built-in case whose recorders note the samples and nothing else."""
-    assert job.case
-    case = msgspec.structs.replace(job.case, steps=steps(job))
-    data = Dataset(case)
-    silent = recorders(Job(case=case, runs=[], folder=job.folder), "", rank, data)
-    return Run(case, case.precision, weights.initial(case), data, silent, watch=False, fault="")
 
 
 @contextmanager

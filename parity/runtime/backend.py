@@ -85,6 +85,13 @@ class Backend:
             hint = LONGER if isinstance(error, HungError) and not isinstance(job, DoctorJob) else ""
             return Answer(status="error", message=f"{error}{hint}")
 
+    def ready(self, group: Group) -> None:
+        """Start the processes of a group, and wait until they have imported their framework.
+
+        Raises BackendError and MissingError.
+        """
+        self._ready(group)
+
     def another(self, number: int) -> "Backend":
         """Return the backend of the same side and settings with that number, which has processes of its own."""
         folder = self.folder / f"{self.name}-{number}"

@@ -16,6 +16,11 @@ from parity.trace.mapping import PairContext
 RUNS = {"torch": ["low", "high", "witness"], "keras": ["low", "high"]}
 
 
+# How a step is carried out: "eager" op by op; in torch by torch.compile; in Keras by tf.function, also with XLA.
+Mode = Literal["eager", "compile", "graph", "xla"]
+MODES: dict[str, list[Mode]] = {"torch": ["eager", "compile"], "keras": ["eager", "graph", "xla"]}
+
+
 class Group(NamedTuple):
     """The processes that a job needs: the number of ranks, and of logical devices to set up when they start.
 
@@ -141,7 +146,32 @@ class ExperimentJob(msgspec.Struct, frozen=True, kw_only=True, tag="experiment")
         return _written(Path(self.folder))
 
 
-Work = Job | DoctorJob | SurveyJob | VaryJob | ExperimentJob
+class BenchJob(msgspec.Struct, frozen=True, kw_only=True, tag="bench"):
+    """A job that trains a model without recording it, in bursts of steps that are timed (parity.bench).
+
+    Every burst is a job of its own, and all of them go to the same processes: the first, with `number` 0, builds the
+    model, and the others go on where the one before has stopped. Each rank writes FOLDER/NUMBER-RANK.json after a
+    burst. `parts`: time the parts of each step as well, which slows it down.
+    """
+
+    case: Case
+    folder: str
+    mode: Mode = "eager"
+    pair: PairContext | None = None
+    number: int = 0
+    steps: int = 1
+    parts: bool = False
+
+    def group(self, backend: str) -> Group:
+        """Return the processes in which the backend runs the job."""
+        return Group(self.case.distribution.processes(backend), self.case.devices if backend == "keras" else 0)
+
+    def progress(self) -> int:
+        """Return how many bursts the ranks have ended."""
+        return len(os.listdir(self.folder))
+
+
+Work = Job | DoctorJob | SurveyJob | VaryJob | ExperimentJob | BenchJob
 
 
 def _written(folder: Path) -> int:

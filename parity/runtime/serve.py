@@ -14,18 +14,21 @@ from typing import NoReturn, TextIO
 import msgspec
 
 from parity.core.errors import BackendError, MissingError, UsageError, printable
-from parity.runtime.job import Answer, Work
+from parity.runtime.job import Answer, BenchJob, Work
 from parity.runtime.settings import changed, owner, process
 
 Run = Callable[[Work], None]
+Following = Callable[[], BenchJob]  # answers that a burst has ended, and returns the next one
+Bench = Callable[[BenchJob, Following], None]
 Settings = Callable[[], Mapping[str, str]]
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def serve(load: Callable[[], Run], settings: Settings = dict) -> NoReturn:
+def serve(load: Callable[[], Run], settings: Settings = dict, bench: Bench | None = None) -> NoReturn:
     """Answer jobs until stdin ends, then exit; `load` imports the framework and returns the function that runs a job.
 
     `settings` returns the framework's global settings, by which it is seen whether a pair's code has changed them.
+    `bench` trains in bursts until the process is ended: it gets the first, and a function that returns the next ones.
 
     Anything else that is printed to stdout goes to stderr. When the parent ends, a job in progress is abandoned,
     because nobody would read its result. If `load` raises MissingError, that is the only answer.
@@ -43,8 +46,20 @@ def serve(load: Callable[[], Run], settings: Settings = dict) -> NoReturn:
         _say(answers, Answer(status="missing", message=str(error)))
         sys.exit(3)
     _say(answers, Answer(status="ready"))
+
+    def following() -> BenchJob:
+        _say(answers, Answer(status="done"))
+        return msgspec.json.decode(jobs.get(), type=BenchJob)
+
+    def in_bursts(job: Work) -> None:
+        assert bench and isinstance(job, BenchJob)
+        bench(job, following)
+
     while True:
         job = msgspec.json.decode(jobs.get(), type=Work)
+        if isinstance(job, BenchJob):
+            _say(answers, _do(in_bursts, job))  # that a burst has ended is said by `following`: here it has failed
+            continue
         before = _settings(settings, job)
         answer = _do(run, job)
         left = changed(before, _settings(settings, job))

@@ -37,11 +37,12 @@ def test_help_has_a_line_for_each_command(flag: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "parity: received no command, expected one of compare, record, doctor, selftest; "),
+        ([], "parity: received no command, expected one of compare, record, bench, doctor, selftest; "),
         (["comprae"], "parity: received 'comprae' (did you mean 'compare'?), expected one of compare, "),
         (["--strict"], "parity: received '--strict', expected one of "),
         (["compare", "--stirct"], "parity compare: unrecognized arguments: --stirct (did you mean '--strict'?); "),
         (["record", "--case=simple_block/single"], "parity record: the following arguments are required: --backend"),
+        (["bench"], "parity bench: expected what to time: --case=GLOB or --pair=FILE.toml; "),
         (["doctor"], "parity doctor: expected either --case, or your own program"),
         (["selftest", "--fault=nothing", "--clean=0"], "parity selftest: no fault matches 'nothing'"),
     ],

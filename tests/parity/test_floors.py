@@ -22,6 +22,7 @@ FLOORS = (
     ("subjects",),
     ("report", "cli"),
     ("asserts", "golden", "standalone", "doctor", "repair", "selftest"),
+    ("bench",),
     ("compare", "record", "pytest_plugin", "__main__"),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

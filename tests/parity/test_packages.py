@@ -135,6 +135,7 @@ COMMANDS = {
     "compare golden": ["--golden=golden", "--update-golden", BLOCK],
     "record": ["--backend=keras", "--out=out", BLOCK, "--case=two_linear/single"],
     "record a pair": ["--backend=torch", "--out=out", "--pair=pair.toml"],
+    "bench": [BLOCK],
     "doctor": ["--keras=a:build", "--input=x=float32[2,3]"],
     "selftest": ["--fault=keras:adam*", "--clean=0"],
 }

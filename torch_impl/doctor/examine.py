@@ -16,17 +16,19 @@ import torch.distributed as dist
 from torch import nn
 
 from parity.doctor.clock import Clock
-from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, Program, building_errors, outcome, steps
+from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps
 from parity.doctor.evidence import Evidence, Time
 from parity.doctor.files import Files
 from parity.runtime.job import DoctorJob
-from torch_impl.doctor import built_in, users
+from parity.runtime.program import Program, plain_run
+from torch_impl.doctor import users
 from torch_impl.doctor.observer import Observer
 from torch_impl.doctor.pretend import on_cpu, pretend
 from torch_impl.doctor.timing import timed
 from torch_impl.instruments import devices, source, structure, values
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.collectives import Collectives
+from torch_impl.record import built_in
 
 Clocked = Callable[[], AbstractContextManager[None]]  # the context in which a timed step runs
 
@@ -65,7 +67,8 @@ def examine(job: DoctorJob) -> None:
 def _program(job: DoctorJob, evidence: Evidence) -> Program:
     """Return the program to examine: a built-in case or the user's, on its devices."""
     if job.case:
-        return built_in.program(job, evidence.devices)
+        run = plain_run(job.case, steps(job), devices.rank(), job.folder)
+        return built_in.program(run, evidence.devices)
     program = users.program(job)
     evidence.moved = not job.step and _move(program.model, evidence.devices[evidence.rank % len(evidence.devices)])
     return program
@@ -146,7 +149,7 @@ def _context(
 @contextmanager
 def _observed(evidence: Evidence, observer: Observer, files: Files, batch: Any) -> Iterator[None]:
     start = time.perf_counter()
-    with Collectives(files), observer.step(built_in.named(batch)) as step:
+    with Collectives(files), observer.step(users.named(batch)) as step:
         evidence.steps.append(step)
         yield
         step.seconds = time.perf_counter() - start

@@ -1,17 +1,19 @@
-"""The user's program: the functions that the flags name, or a default step."""
+"""The program under examination: the functions that the flags name, with a default step, or a built-in case."""
 
 import inspect
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from parity.core.errors import UsageError
-from parity.doctor.drive import Program, steps
+from parity.doctor.drive import steps
 from parity.doctor.program import load
 from parity.runtime.job import DoctorJob
+from parity.runtime.program import Program
 from torch_impl.instruments import devices
 from torch_impl.instruments.structure import distributed
 
@@ -35,6 +37,14 @@ def program(job: DoctorJob) -> Program:
             on_step()
 
     return Program(model, _batches(job, model), train)
+
+
+def named(batch: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors of a step's batch by name; those of a built-in case's micro-batches by number."""
+    if isinstance(batch, dict):
+        return batch
+    tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
+    return {str(number): tensor for number, tensor in enumerate(tensors)}
 
 
 def _batches(job: DoctorJob, model: nn.Module) -> Iterator[Inputs]:

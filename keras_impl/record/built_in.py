@@ -1,4 +1,4 @@
-"""A built-in case as a program to examine, trained by its strategy as when it is recorded."""
+"""A built-in case as a program that is not recorded, trained by its strategy as when it is."""
 
 import functools
 import importlib
@@ -6,19 +6,15 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tensorflow as tf
-
 from keras_impl import losses, models, optimizers
-from keras_impl.instruments import devices
 from keras_impl.record import data, weights
 from keras_impl.record.run import options
-from parity.doctor.drive import Program, plain_run
-from parity.runtime.job import DoctorJob
+from parity.runtime.drive import Run
+from parity.runtime.program import Program
 
 
-def program(job: DoctorJob, names: list[str]) -> Program:
-    """Return the job's case as a program, placed on the devices with these names."""
-    run = plain_run(job, devices.rank())
+def program(run: Run, names: list[str]) -> Program:
+    """Return the run's case as a program, placed on the devices with these names."""
     case = run.case
     strategy = importlib.import_module(f"keras_impl.strategies.{case.strategy}")
     make_model = functools.partial(models.build, case.model)
@@ -38,11 +34,3 @@ def program(job: DoctorJob, names: list[str]) -> Program:
         run_steps(model, optimizer, loss, steps if is_dataset else batches, on_step)
 
     return Program(whole[0], itertools.repeat(()) if is_dataset else steps, train)
-
-
-def named(batch: Any) -> dict[str, tf.Tensor]:
-    """Return the tensors of a step's batch by name; those of a case's micro-batches by number."""
-    if isinstance(batch, dict):
-        return batch
-    tensors = [leaf for leaf in tf.nest.flatten(batch) if tf.is_tensor(leaf)]
-    return {str(number): tensor for number, tensor in enumerate(tensors)}

@@ -1,0 +1,83 @@
+"""A training in bursts of steps, to be timed: a built-in case or a user's pair, as a program that is not recorded."""
+
+import contextlib
+import functools
+import resource
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import keras
+import tensorflow as tf
+
+from keras_impl.doctor.timing import timed
+from keras_impl.instruments import devices
+from keras_impl.record import built_in, precision
+from keras_impl.record.pair import program as pair
+from keras_impl.strategies import single
+from parity.bench.bursts import BATCHES, Bursts, endless
+from parity.core.errors import UsageError
+from parity.runtime.job import BenchJob, Mode
+from parity.runtime.program import Program, plain_run
+from parity.runtime.serve import Following
+
+
+def bench(job: BenchJob, following: Following) -> None:
+    """Train in bursts until the process is ended; `following` returns each burst after the first.
+
+    Raises UsageError where the training cannot be carried out in the job's mode, and what the training raises.
+    """
+    if job.mode == "xla" and job.case.fit:
+        raise UsageError("XLA: the case's fit is written without it")
+    # A recording turns Grappler off, whose graphs run faster and are no longer as written.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(job.case.seed)
+    rank = devices.rank()
+    # With several workers some devices are remote, for which sync_devices does not work.
+    wait = tf.test.experimental.sync_devices if rank.of == 1 else lambda: None
+    bursts = Bursts(job, rank, following, wait, functools.partial(_peak, job.case.devices), timed)
+    with precision.policy(job.case.precision), _carried_out(job.mode), _repeated():
+        program = _program(job)
+        takes_all = job.case.fit or job.case.distribute_dataset  # before its first step, and TensorFlow repeats them
+        batches = program.batches if takes_all else endless(program.batches)
+        bursts.model = program.model
+        program.train(batches, bursts.on_step)
+
+
+def _program(job: BenchJob) -> Program:
+    if job.pair:
+        return pair.program(job.case, job.pair)
+    run = plain_run(job.case, BATCHES, devices.rank(), job.folder)
+    return built_in.program(run, devices.names(job.case.devices))
+
+
+@contextlib.contextmanager
+def _carried_out(mode: Mode) -> Iterator[None]:
+    """Carry out functions within the block eagerly, as graphs, or compiled by XLA."""
+    if mode == "eager":
+        tf.config.run_functions_eagerly(True)
+        yield
+    elif mode == "xla":
+        with mock.patch.object(tf, "function", functools.partial(tf.function, jit_compile=True)):
+            yield
+    else:
+        yield
+
+
+@contextlib.contextmanager
+def _repeated() -> Iterator[None]:
+    """Make the datasets of the block endless."""
+    dataset = single.dataset
+
+    def repeated(steps: Any) -> tf.data.Dataset:
+        return dataset(steps).repeat()
+
+    with mock.patch.object(single, "dataset", repeated):
+        yield
+
+
+def _peak(count: int) -> int:
+    if devices.DEVICES.kind == "gpu":
+        return max(tf.config.experimental.get_memory_info(name)["peak"] for name in devices.names(count))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux

@@ -1,0 +1,103 @@
+"""The child's side of a benchmark: a training that makes a burst of steps, writes how long it took, and waits."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from parity.doctor.clock import Clock
+from parity.doctor.evidence import Time
+from parity.runtime.drive import Rank
+from parity.runtime.job import BenchJob
+from parity.runtime.serve import Following
+
+BATCHES = 4  # that a training takes in turn; they are made before the clock starts
+
+Timed = Callable[[Clock, Any], AbstractContextManager[None]]
+
+
+class Burst(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank has measured: the seconds of all steps together, and the most memory that it ever held.
+
+    `peak`: bytes, of the GPU with the most, or else of the process. `parts`: the medians of the parts of a step.
+    """
+
+    seconds: float
+    peak: int
+    parts: list[Time] = []
+
+
+class Bursts:
+    """Count the steps of a training; where a burst ends, write its time and wait until the next one is to begin.
+
+    `model` is the one whose parts are timed, set once it is built.
+
+    Args:
+        job: the first burst.
+        rank: this process.
+        following: returns the next burst, when it is to begin.
+        wait: returns when the devices have finished the work that they were given.
+        peak: returns the most bytes of memory ever held.
+        timed: times the parts of one step of a model, which runs within its block.
+    """
+
+    def __init__(
+        self,
+        job: BenchJob,
+        rank: Rank,
+        following: Following,
+        wait: Callable[[], None],
+        peak: Callable[[], int],
+        timed: Timed,
+    ) -> None:
+        self._rank, self._following, self._wait, self._peak, self._timed = rank, following, wait, peak, timed
+        self.model: Any = None
+        self._begin(job)
+
+    def on_step(self) -> None:
+        """Note that a step has ended; the first one of all takes as long as it takes to build and compile."""
+        if self._job.parts:
+            self._inside.__exit__(None, None, None)
+        self._left -= 1
+        if not self._left:
+            self._end()
+        elif self._job.parts:
+            self._enter()
+
+    def _begin(self, job: BenchJob) -> None:
+        self._job, self._left = job, job.steps
+        self._clock = Clock(self._wait)
+        if job.parts:
+            self._enter()
+        self._start = time.perf_counter()
+
+    def _end(self) -> None:
+        self._wait()
+        burst = Burst(
+            seconds=time.perf_counter() - self._start,
+            peak=self._peak(),
+            parts=self._clock.result(""),
+        )
+        path = place(self._job, self._rank.number)
+        path.with_suffix(".new").write_bytes(msgspec.json.encode(burst))
+        path.with_suffix(".new").rename(path)
+        self._begin(self._following())
+
+    def _enter(self) -> None:
+        self._inside = self._timed(self._clock, self.model)
+        self._inside.__enter__()
+
+
+def place(job: BenchJob, rank: int) -> Path:
+    """Return the file in which a rank writes what it has measured of a burst."""
+    return Path(job.folder) / f"{job.number}-{rank}.json"
+
+
+def endless(batches: Iterator[Any]) -> Iterator[Any]:
+    """Make all batches, and return them over and over."""
+    made = list(batches)
+    while True:
+        yield from made

@@ -1,0 +1,172 @@
+"""Time one case or pair: compare the two sides first, then let all their trainings take turns."""
+
+import contextlib
+import os
+import statistics
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from parity.bench.lane import Lane, Way
+from parity.bench.measure import Measured, measured
+from parity.bench.results import LaneTimes, Timed
+from parity.bench.statistics import interval, quartiles
+from parity.config.baseline import baseline
+from parity.config.devices import Devices
+from parity.config.schema import Case
+from parity.core.errors import BackendError, UsageError
+from parity.pairs import compare as pairs
+from parity.pairs.file import PairFile
+from parity.pairs.prepare import place
+from parity.results import CaseResult, LayoutCheck, Report
+from parity.runtime.backend import Backend
+from parity.runtime.plan import Plan
+from parity.runtime.runner import Runner
+from parity.subjects.builtin import BuiltIn
+from parity.subjects.subject import note_environment
+from parity.trace.layout import Layout
+from parity.trace.manifest import Trace
+from parity.trace.mapping import PairContext
+
+SAME = ("match", "subprecision", "skipped")  # verdicts after which times are comparable; skipped: by the layout alone
+USUAL = {"torch": "eager", "keras": "graph"}  # the mode of the single device that the others are compared with
+LONGEST = 240  # characters of the reason why a mode cannot be timed
+PARTS = 8  # steps whose parts are timed
+
+
+class Settings(NamedTuple):
+    """How to time: on which devices, by which interpreters, in which modes, at most how many seconds for each case."""
+
+    devices: Devices
+    pythons: Mapping[str, str]
+    modes: Sequence[Way]
+    seconds: float
+    patience: float
+
+
+class Checked(NamedTuple):
+    """What the comparison that goes first has found: its result, and what the trainings of a pair have to know."""
+
+    result: CaseResult
+    context: PairContext | None = None
+
+
+def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, report: Report) -> Timed:
+    """Return the times of a case, or of the pair of a file; none where the two sides are not the same computation.
+
+    Raises UsageError, BackendError and MissingError where a side cannot be run as users of its framework commonly do.
+    """
+    checked = _checked(case, file, settings, folder / "compared", report)
+    batch = None if file else case.data.batch
+    result = Timed(case=case.name, batch=batch, devices=str(settings.devices), verdict=checked.result.verdict)
+    if checked.result.verdict not in SAME:
+        result.reason = _why_not(checked.result)
+        return result
+    with contextlib.ExitStack() as stack:
+        lanes, result.lanes = [], []
+        for way, own in _trainings(case, settings):
+            row = LaneTimes(name=way.name, side=way.side, mode=way.mode, strategy=own.strategy)
+            row.sent = _sent(checked.result, way.side) if own is case else {}
+            result.lanes.append(row)
+            backend = _backend(way, own, settings, folder / f"{way.side}-{way.mode}-{own.strategy}")
+            lane = stack.enter_context(Lane(way, own, backend, checked.context))
+            try:
+                lane.begin()
+                lanes.append((lane, row))
+            except (UsageError, BackendError) as error:
+                if USUAL[way.side] == way.mode:
+                    raise
+                row.why_not = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
+                backend.close()
+        _time(lanes, settings.seconds, batch)
+    _speed_up(result.lanes, case)
+    return result
+
+
+def _why_not(result: CaseResult) -> str:
+    """Return why a case is not timed, whose verdict is not that its two sides compute the same."""
+    if result.verdict == "error":
+        return result.reason
+    return f"the two sides are not the same computation: {result.reason}"
+
+
+def _checked(case: Case, file: PairFile | None, settings: Settings, folder: Path, report: Report) -> Checked:
+    folder.mkdir(parents=True)
+    backends = [
+        Backend(side, python, folder, settings.devices.kind, settings.patience)
+        for side, python in settings.pythons.items()
+    ]
+    with Runner(backends) as runner:
+        if file is None:
+            return Checked(BuiltIn(case).compared(runner.sides, Plan([case], folder, None), report))
+        result = pairs.compared(file, runner.sides, folder / case.name, varied=False)
+    if result.verdict == "error":
+        return Checked(result)
+    traces = [Trace(folder / case.name / side) for side in ("torch", "keras")]
+    note_environment(traces, report)
+    known = traces[1].manifest
+    survey = place(folder / case.name, "torch")
+    return Checked(
+        result, PairContext(search=file.search, survey=survey, mapping=known.mapping, matching=known.matching)
+    )
+
+
+def _trainings(case: Case, settings: Settings) -> Iterator[tuple[Way, Case]]:
+    """Yield what is timed: the case in all modes, and the same training on a single device in the usual one."""
+    for way in settings.modes:
+        if not case.distribution.side_obstacle(way.side):
+            yield way, case
+    if case.distribution.is_distributed:
+        alone = baseline(case)
+        for way in settings.modes:
+            if way.mode == USUAL[way.side] and not case.distribution.side_obstacle(way.side):
+                yield way, alone
+
+
+def _backend(way: Way, case: Case, settings: Settings, folder: Path) -> Backend:
+    """Return processes that together have as many threads as this one may use processors."""
+    folder.mkdir()
+    threads = max(len(os.sched_getaffinity(0)) // case.distribution.processes(way.side), 1)
+    return Backend(way.side, settings.pythons[way.side], folder, settings.devices.kind, settings.patience, threads)
+
+
+def _time(lanes: Sequence[tuple[Lane, LaneTimes]], seconds: float, batch: int | None) -> None:
+    """Time the lanes that have begun, and note in their rows what was measured."""
+    for (lane, row), found in zip(lanes, measured([lane for lane, _ in lanes], seconds), strict=True):
+        _note(row, found, batch)
+        lane.burst(PARTS, parts=True)
+        # In a compiled step the parts cannot be told apart.
+        row.parts = lane.parts[0] if lane.parts and lane.parts[0].forward is not None else None
+
+
+def _note(row: LaneTimes, found: Measured, batch: int | None) -> None:
+    row.step, row.quartiles, row.samples = interval(found.samples), quartiles(found.samples), found.samples
+    row.per_second = batch / row.step.middle if batch else None
+    row.ratio, row.peak = found.ratio, found.lane.peak
+    row.start, row.first = found.lane.start, found.lane.first
+    row.joules = statistics.median(found.joules) if found.joules else None
+
+
+def _speed_up(rows: Sequence[LaneTimes], case: Case) -> None:
+    """Note how much faster each row is than its side's training on a single device."""
+    alone = {row.side: row.step.middle for row in rows if row.strategy != case.strategy and row.step}
+    for row in rows:
+        if row.strategy == case.strategy and row.mode == USUAL[row.side] and row.step and row.side in alone:
+            row.speed_up = alone[row.side] / row.step.middle
+            row.efficiency = row.speed_up / case.distribution.used_devices
+
+
+def _sent(result: CaseResult, side: str) -> dict[str, int]:
+    """Return the bytes that a step of a side sends between devices, as recorded."""
+    check = result.checks.get("layout")
+    layout = check.sides.get(side) if isinstance(check, LayoutCheck) else None
+    return sent(layout) if layout else {}
+
+
+def sent(layout: Layout) -> dict[str, int]:
+    """Return the bytes of the copies between devices and of the collectives in a layout, by what they are."""
+    copies = {f"{what} copies": 0 for what in dict.fromkeys(transfer.what for transfer in layout.transfers)}
+    for transfer in layout.transfers:
+        copies[f"{transfer.what} copies"] += transfer.bytes
+    return {**copies, **layout.collectives}
