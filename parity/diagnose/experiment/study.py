@@ -1,11 +1,9 @@
 """One backend's half of an experiment: calls a module of the living model with other settings."""
 
-import enum
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,7 +19,8 @@ from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence, evidence
 from parity.diagnose.experiment.probes import Responses
-from parity.diagnose.experiment.search import Found, Search, Trial
+from parity.diagnose.experiment.search import Search, Trial
+from parity.diagnose.experiment.told import plain, told, told_of
 from parity.diagnose.formula import NEEDED
 from parity.runtime.job import ExperimentJob
 from parity.trace import experiment, survey
@@ -105,85 +104,118 @@ def study(job: ExperimentJob, open_: Open) -> None:
     experiment.write(folder, outcomes)
 
 
+class _Known(NamedTuple):
+    """The settings of a module: those with a name, those in its code, and all their values for the other side to try.
+
+    `run`: the functions that the module ran.
+    """
+
+    run: list[Executed]
+    named: list[Knob]
+    in_code: list[Knob]
+    settings: list[Any]
+
+    @property
+    def all(self) -> list[Knob]:
+        """Return the settings of both kinds."""
+        return [*self.named, *self.in_code]
+
+
 def _answer(question: Question, live: Live) -> Outcome:
     recorded = evidence(question)
-    if recorded.own is None or recorded.other is None:
-        return Outcome(problem="the tensor was not recorded")
-    try:
-        if not live.take(question, recorded):
-            return Outcome(problem="the module does not make the tensor when it is called again")
-    except (UsageError, BackendError) as error:
-        return Outcome(problem=str(error))
+    if problem := _problem(question, live, recorded):
+        return Outcome(problem=problem)
     # Described are both sides with torch's inputs.
     may_exchange = recorded.tensors and (question.inputs or not question.description)
     is_exchanged = bool(may_exchange) and live.exchange(recorded.tensors)
     if question.description:
         _describe(question, live)
         return Outcome()
-    run, read = executed(live.replay, live.is_models, live.is_paused)
-    named, in_code = list(_named(live, run, read)), list(_in_code(run))
-    named += masks.knobs(*live.arguments(), question.masks, live.array, live.like)
-    all_knobs = [*named, *in_code]
-    plain = [_plain(knob.value) for knob in all_knobs]
-    settings = [value for value in plain if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
-    settings += dict.fromkeys(value for owner in live.owners() for value in knobs.configured(owner))
-    settings += [type(owner.module).__name__.lower() for owner in live.owners()]  # ELU has the function elu
+    known = _known(question, live)
     if question.settings is None:
-        return Outcome(settings=settings, masks=list(masks.told(live.arguments()[0], live.array)))
+        return Outcome(settings=known.settings, masks=list(masks.told(live.arguments()[0], live.array)))
+    assert recorded.other
     if question.tensor.kind not in LATER and np.ptp(recorded.other.value) == 0:
         # A dropout of everything, an epsilon without end, a factor of 0: whatever makes an output vanish would do.
-        return Outcome(settings=settings, problem="the other side returns one number everywhere, as many settings do")
-    words = [text for text in question.settings if isinstance(text, str)]
-    around = [word for each in run for word in knobs.words(each.function.__code__)]
-    search = Search(
-        live.replay,
-        recorded.other,
-        lambda knob: [
-            *_switched_off(knob, question.tensor.kind),
-            *_values(
-                knob,
-                question.settings or [],
-                [*(word for word in words if word in knob.words), *knob.words, *words, *around],
-                live.functions,
-            ),
-        ],
-        SECONDS,
-    )
+        problem = "the other side returns one number everywhere, as many settings do"
+        return Outcome(settings=known.settings, problem=problem)
+    search = Search(live.replay, recorded.other, _tried(question, live, known), SECONDS)
     if is_exchanged and search.before >= NEEDED:
-        return Outcome(settings=settings, same=True)
+        return Outcome(settings=known.settings, same=True)
     if question.tensor.kind in LATER:
-        return _later(question, search, named, in_code, settings)
-    together, operations = list(knobs.joint(named)), live.operations()
-    base = _base(question.given, [*all_knobs, *together, *operations])
+        return _later(question, search, known)
+    return _forward(question, search, known, live.operations())
+
+
+def _problem(question: Question, live: Live, recorded: Evidence) -> str:
+    """Make the module ready to be called again; return why it cannot be, or ""."""
+    if recorded.own is None or recorded.other is None:
+        return "the tensor was not recorded"
+    try:
+        if not live.take(question, recorded):
+            return "the module does not make the tensor when it is called again"
+    except (UsageError, BackendError) as error:
+        return str(error)
+    return ""
+
+
+def _known(question: Question, live: Live) -> _Known:
+    """Return what can be changed in the module, which is called for it."""
+    run, read = executed(live.replay, live.is_models, live.is_paused)
+    named = [*_named(live, run, read), *masks.knobs(*live.arguments(), question.masks, live.array, live.like)]
+    in_code = list(_in_code(run))
+    values = [plain(knob.value) for knob in (*named, *in_code)]
+    settings = [value for value in values if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
+    settings += dict.fromkeys(value for owner in live.owners() for value in knobs.configured(owner))
+    settings += [type(owner.module).__name__.lower() for owner in live.owners()]  # ELU has the function elu
+    return _Known(list(run), named, in_code, settings)
+
+
+def _tried(question: Question, live: Live, known: _Known) -> Callable[[Knob], Sequence[Any]]:
+    """Return the function that returns the values to try for a setting."""
+    theirs = question.settings or []
+    words = [text for text in theirs if isinstance(text, str)]
+    around = [word for each in known.run for word in knobs.words(each.function.__code__)]
+
+    def values(knob: Knob) -> Sequence[Any]:
+        likely = [*(word for word in words if word in knob.words), *knob.words, *words, *around]
+        return [*_switched_off(knob, question.tensor.kind), *_values(knob, theirs, likely, live.functions)]
+
+    return values
+
+
+def _forward(question: Question, search: Search, known: _Known, operations: Sequence[Knob]) -> Outcome:
+    """Answer a question about what the module returns; `operations`: other ways to carry out its operations."""
+    together = list(knobs.joint(known.named))
+    base = _base(question.given, [*known.all, *together, *operations])
     if base is None:
         return Outcome(problem="what is given is not found again")
-    groups = [named, operations] if question.wider else [named, in_code, together, operations]
-    groups = [[*operations, *together, *named]] if base else groups
+    groups = [known.named, operations] if question.wider else [known.named, known.in_code, together, operations]
+    groups = [[*operations, *together, *known.named]] if base else groups
     found = search.found(*groups, pairs=not (question.wider or base), base=base)
     if found and all(knob.kind == "function" for each in found for knob, _ in each.changes):
         # Another function may do it as well as none: a clamp is nothing for small numbers.
         found += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False, base=base)
-    return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(all_knobs))
+    return Outcome(settings=known.settings, found=[told(each) for each in found], tried=len(known.all))
 
 
-def _later(
-    question: Question, search: Search, named: Sequence[Knob], in_code: Sequence[Knob], settings: list[Any]
-) -> Outcome:
+def _later(question: Question, search: Search, known: _Known) -> Outcome:
     """Answer a question about what comes after the forward pass."""
+    settings, named, in_code = known.settings, known.named, known.in_code
     if search.before >= NEEDED:
         return Outcome(settings=settings, problem="this side does what the other does, given what the other was given")
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
     found = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
-    return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(named) + len(in_code))
+    return Outcome(settings=settings, found=[told(each) for each in found], tried=len(named) + len(in_code))
 
 
 def _base(given: Sequence[Change], found: Sequence[Knob]) -> tuple[Trial, ...] | None:
     """Return the changes that are given, of settings of this process; None if one of them is not there."""
     base = []
     for change in given:
-        knob = next((knob for knob in found if _told_of(knob, change.after) == change), None)
+        knob = next((knob for knob in found if told_of(knob, change.after) == change), None)
         if knob is None:
             return None
         base.append((knob, change.after))
@@ -236,41 +268,3 @@ def _values(
 def _switched_off(knob: Knob, kind: str) -> Sequence[Any]:
     """Return the values with which a term of a loss, a gradient or an update is left out."""
     return SWITCHED_OFF.get(type(knob.value), ()) if kind in LATER else ()
-
-
-def _told(found: Found) -> experiment.Found:
-    changes = [_told_of(knob, value) for knob, value in found.changes]
-    return experiment.Found(changes=changes, bits=found.bits, before=found.before)
-
-
-def _told_of(knob: Knob, value: Any) -> Change:
-    """Return a change of a setting as the report has it."""
-    return Change(
-        name=knob.name,
-        owner=knob.owner,
-        source=knob.source,
-        kind=knob.kind,
-        path=knob.path,
-        of=knob.of,
-        before=_plain(knob.value),
-        after=_plain(value),
-    )
-
-
-def _plain(value: Any) -> Any:
-    """Return a setting as JSON can hold it: functions and enums by their names, infinities as text."""
-    if isinstance(value, enum.Enum):
-        return value.name
-    if isinstance(value, float):
-        return _digits(value) if math.isfinite(value) else repr(value)
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return getattr(value, "__name__", type(value).__name__)
-
-
-def _digits(value: float) -> float:
-    """Return the decimal number that a constant was written as, where it is one that was rounded to float32."""
-    short = float(f"{value:.7g}")
-    return short if float(np.float32(short)) == value else value
