@@ -1,8 +1,8 @@
 """A process that trains a case in bursts of steps: `python child.py SIDE ours|by_hand`.
 
-Both kinds get the same model, weights, batches, loss, optimizer and clock. With `by_hand` the strategy's placement, loop
-and communication are those of torch_loops.py or keras_loops.py. After CHECKED steps each rank writes its parameters, and
-those that it began with, by which the two trainings are compared before they are timed.
+Both kinds get the same model, weights, batches, loss, optimizer and clock. With `by_hand` the placement, the loop and
+the communication are those of torch_loops.py or keras_loops.py. After CHECKED steps each rank writes its parameters,
+and those that it began with, by which the two trainings are compared before they are timed.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""The strategies in TensorFlow and Keras as a user writes them from the documentation, with nothing of keras_impl/strategies.
+"""The strategies in TensorFlow and Keras as a user writes them, with nothing of keras_impl/strategies.
 
 Each function gets a function that builds the model and gives it its weights, one that makes the optimizer, the loss and
 the devices. It returns the variables that are trained, and the function that makes one step.
@@ -188,7 +188,7 @@ def _mirrored(make, make_optimizer, loss, devices, reduce=False):
 
 
 def _staged(make, make_optimizer, loss, devices, per_block=False, together=False):
-    """Return the variables and the step of a chain of stages, one per device, or one per block on the devices in turn."""
+    """Return the variables and the step of a chain of stages: one per device, or per block on the devices in turn."""
     chain, optimizer = _stages(make, devices, per_block), make_optimizer()
     variables = [variable for stage, _ in chain for variable in stage.variables]
     optimizer.build(variables)
