@@ -121,13 +121,13 @@ def send_recv(model, make_optimizer, loss, devices, dim):
     device = devices[rank]
     stage = stages(model.blocks(), last + 1)[rank].to(device)
     optimizer = make_optimizer(stage.parameters())
-    expected = []  # the shapes and dtypes of what the previous stage sends, which are always the same
+    expected, told = [], []  # the shapes and dtypes of what is received and sent, which are always the same
 
     def step(micro_batches):
         optimizer.zero_grad()
         for inputs, target, share in micro_batches:
             if rank:
-                _expect(expected, rank - 1)
+                expect(rank - 1)
                 received = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in expected]
                 for tensor in received:
                     dist.recv(tensor, rank - 1)
@@ -136,7 +136,7 @@ def send_recv(model, make_optimizer, loss, devices, dim):
                 received = [tensor.to(device) for tensor in inputs]
             outputs = as_tuple(stage(*received))
             if rank < last:
-                _tell(expected, outputs, rank + 1)
+                tell(outputs, rank + 1)
                 for tensor in outputs:
                     dist.send(tensor.detach().contiguous(), rank + 1)
                 gradients = [torch.empty_like(tensor) for tensor in outputs]
@@ -150,18 +150,16 @@ def send_recv(model, make_optimizer, loss, devices, dim):
                     dist.send(tensor.grad.contiguous(), rank - 1)
         optimizer.step()
 
-    told = expected if rank == 0 else []
-
-    def _tell(_, outputs, to):
+    def tell(outputs, to):
         if not told:
             told.extend((tensor.shape, tensor.dtype) for tensor in outputs)
             dist.send_object_list([told], to)
 
-    def _expect(shapes, source):
-        if not shapes:
+    def expect(source):
+        if not expected:
             announced = [None]
             dist.recv_object_list(announced, source)
-            shapes.extend(announced[0])
+            expected.extend(announced[0])
 
     return stage, step
 
