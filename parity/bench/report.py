@@ -33,7 +33,7 @@ class Printed:
         if timed.lanes:
             self.console.print(_table(timed.lanes))
             for note in notes(timed):
-                self.console.print(Padding(note, INDENT))
+                self.console.print(Padding(note, INDENT, expand=False))
         self.console.print()
 
     def end(self, benchmark: Benchmark) -> None:
