@@ -27,7 +27,7 @@ def bench(job: BenchJob, following: Following) -> None:
 
     Raises UsageError where the training cannot be carried out in the job's mode, and what the training raises.
     """
-    if job.mode == "xla" and job.case.fit:
+    if job.mode == "xla" and job.case.distribution.fit:
         raise UsageError("XLA: the case's fit is written without it")
     # A recording turns Grappler off, whose graphs run faster and are no longer as written.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
@@ -39,7 +39,8 @@ def bench(job: BenchJob, following: Following) -> None:
     bursts = Bursts(job, rank, following, wait, functools.partial(_peak, job.case.devices), timed)
     with precision.policy(job.case.precision), _carried_out(job.mode), _repeated():
         program = _program(job)
-        takes_all = job.case.fit or job.case.distribute_dataset  # before its first step, and TensorFlow repeats them
+        strategy = job.case.distribution
+        takes_all = strategy.fit or strategy.distribute_dataset  # before its first step, and TensorFlow repeats them
         batches = program.batches if takes_all else endless(program.batches)
         bursts.model = program.model
         program.train(batches, bursts.on_step)

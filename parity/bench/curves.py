@@ -48,7 +48,7 @@ def _samples(timed: Timed, what: str) -> Iterator[Sample]:
 
 def _own(lanes: Sequence[LaneTimes]) -> list[LaneTimes]:
     """Return the rows of the case itself, without those of the single device."""
-    return [lane for lane in lanes if lane.strategy == lanes[0].strategy]
+    return [lane for lane in lanes if not lane.is_alone]
 
 
 def _plot(title: str, what: str, samples: Sequence[Sample]) -> Markup:

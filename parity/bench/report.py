@@ -52,8 +52,8 @@ def title(timed: Timed) -> str:
 
 
 def names(lanes: Sequence[LaneTimes]) -> list[str]:
-    """Return the name of each row, with its strategy where that is not the case's."""
-    return [lane.name if lane.strategy == lanes[0].strategy else f"{lane.name}, {lane.strategy}" for lane in lanes]
+    """Return the name of each row, with its strategy where it is that of a single device."""
+    return [f"{lane.name}, {lane.strategy}" if lane.is_alone else lane.name for lane in lanes]
 
 
 def notes(timed: Timed) -> Iterator[str]:

@@ -15,7 +15,8 @@ class LaneTimes(msgspec.Struct, kw_only=True):
 
     Attributes:
         name: what a reader calls it. `side` and `mode` are the parts of it.
-        strategy: the strategy of its training, "single" for the single device that the others are compared with.
+        strategy: the strategy of its training.
+        is_alone: whether it is the same training on a single device, with which the others are compared.
         why_not: why there are no times, or "".
         step: the median of a step's seconds, with an interval that holds the true one in 95 of 100 measurements.
         quartiles: the first and third quartile of a step's seconds.
@@ -35,6 +36,7 @@ class LaneTimes(msgspec.Struct, kw_only=True):
     side: str
     mode: str
     strategy: str = ""
+    is_alone: bool = False
     why_not: str = ""
     step: Interval | None = None
     quartiles: tuple[float, float] | None = None

@@ -67,6 +67,7 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
         lanes, result.lanes = [], []
         for way, own in _trainings(case, settings):
             row = LaneTimes(name=way.name, side=way.side, mode=way.mode, strategy=own.strategy)
+            row.is_alone = own is not case
             row.sent = _sent(checked.result, way.side) if own is case else {}
             result.lanes.append(row)
             backend = _backend(way, own, settings, folder / f"{way.side}-{way.mode}-{own.strategy}")
@@ -150,9 +151,9 @@ def _note(row: LaneTimes, found: Measured, batch: int | None) -> None:
 
 def _speed_up(rows: Sequence[LaneTimes], case: Case) -> None:
     """Note how much faster each row is than its side's training on a single device."""
-    alone = {row.side: row.step.middle for row in rows if row.strategy != case.strategy and row.step}
+    alone = {row.side: row.step.middle for row in rows if row.is_alone and row.step}
     for row in rows:
-        if row.strategy == case.strategy and row.mode == USUAL[row.side] and row.step and row.side in alone:
+        if not row.is_alone and row.mode == USUAL[row.side] and row.step and row.side in alone:
             row.speed_up = alone[row.side] / row.step.middle
             row.efficiency = row.speed_up / case.distribution.used_devices
 

@@ -231,12 +231,12 @@ def test_every_kind_of_training_is_timed(flags, rows, tmp_path):
 
 
 def test_what_cannot_be_timed_is_told_with_the_reason(capsys):
-    row = LaneTimes(name="keras XLA", side="keras", mode="xla", strategy="ddp", why_not="a variable on another device")
+    row = LaneTimes(name="keras XLA", side="keras", mode="xla", strategy="ddp", is_alone=True, why_not="elsewhere")
     found = benchmark(10)
     found.timed[0].lanes.append(row)
     printed = Printed(sys.stdout)
     printed.add(found.timed[0])
-    assert "keras XLA, ddp: not timed: a variable on another device" in capsys.readouterr().out
+    assert "keras XLA, ddp: not timed: elsewhere" in capsys.readouterr().out
 
 
 def swept(batch: int, devices: str, per_second: float) -> Timed:

@@ -29,6 +29,7 @@ ENTRIES: dict[str, tuple[str, ...]] = {
     "torch._C._nn._parse_to": (),
     "torch._C._swap_tensor_impl": (),
     "torch._VF": (),
+    "torch._dynamo.utils.counters": (),
     "torch._has_compatible_shallow_copy_type": (),
     "torch._subclasses.fake_tensor.FakeTensorMode": (),
     "torch._tensor_str._str": ("self", "tensor_contents"),
