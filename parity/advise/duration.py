@@ -66,17 +66,15 @@ def duration(case: Case, model: Model, side: str, machine: Machine) -> Duration:
     busy = [_busy(load, case, model, machine.compute, passes) for load in loads]
     strategy = case.distribution
     mean, most = sum(busy) / len(busy), max(busy)
-    if isinstance(
-        strategy, Pipelined
-    ):  # Huang et al. 2018, section 2.3: stages wait while the pipeline fills and drains
+    if isinstance(strategy, Pipelined):
+        # Huang et al. 2018, section 2.3: stages wait while the pipeline fills and drains.
         bubbles = most * (strategy.stages - 1) / case.accumulate
     elif strategy.is_staged or isinstance(strategy, RoundRobin):  # one device at a time
         bubbles = sum(busy) - most
     else:
         bubbles = 0.0
-    if (
-        machine.slots
-    ):  # what waits leaves its processor to others, and no more devices compute than there are processors
+    if machine.slots:
+        # What waits leaves its processor to others, and no more devices compute than there are processors.
         bubbles += max(sum(busy) / machine.slots - most - bubbles, 0.0)
     moved = _moved(case, model, side, machine.link)
     if strategy.averages_gradients and not machine.slots and not case.accumulate > 1:

@@ -18,7 +18,7 @@ from parity.advise.devices import GIGA, MICRO, Link
 from parity.advise.duration import Compute
 from parity.advise.memory import memory
 from parity.advise.model import FLOAT, Model
-from parity.bench.lane import Lane, Way
+from parity.bench.lane import USUAL, Lane, Way
 from parity.bench.measure import measured
 from parity.config import cases
 from parity.config.baseline import baseline
@@ -28,10 +28,8 @@ from parity.config.weights import specify
 from parity.core.errors import BackendError
 from parity.runtime.backend import Backend
 from parity.runtime.environment import environment
-from parity.runtime.job import Mode
 from parity.trace.mapping import PairContext
 
-MODES: dict[str, Mode] = {"torch": "eager", "keras": "graph"}  # as users of each framework commonly train
 BACKWARD = 3  # a forward and a backward pass have so many times the operations of a forward pass
 USUAL_RATE = 0.5  # of a processor's peak is what trainings reach
 LINK_CASES = ("two_linear/all_reduce", "linear_stack/all_reduce")
@@ -108,7 +106,7 @@ def steps(trainings: Sequence[Case], side: str, here: Here) -> list[Step]:
         lanes = []
         for case, place in zip(trainings, _folders(Path(folder)), strict=False):
             backend = Backend(side, here.pythons[side], place, here.kind, here.patience)
-            lanes.append(stack.enter_context(Lane(Way(side, MODES[side]), case, backend, here.pair)))
+            lanes.append(stack.enter_context(Lane(Way(side, USUAL[side]), case, backend, here.pair)))
             lanes[-1].begin()
         times = measured(lanes, here.seconds)
         first = statistics.median(times[0].samples)

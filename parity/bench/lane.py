@@ -1,6 +1,7 @@
 """One side's training in one mode, in processes of its own, which make a burst of steps when they are told to."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -22,6 +23,7 @@ NAMES = {
     ("keras", "graph"): "keras tf.function",
     ("keras", "xla"): "keras XLA",
 }
+USUAL: Mapping[str, Mode] = {"torch": "eager", "keras": "graph"}  # how users of each framework commonly train
 
 
 class Way(NamedTuple):

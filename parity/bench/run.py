@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from parity.bench.lane import Lane, Way
+from parity.bench.lane import USUAL, Lane, Way
 from parity.bench.measure import Measured, measured
 from parity.bench.results import LaneTimes, Timed
 from parity.bench.statistics import interval, quartiles
@@ -30,7 +30,6 @@ from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 
 SAME = ("match", "subprecision", "skipped")  # verdicts after which times are comparable; skipped: by the layout alone
-USUAL = {"torch": "eager", "keras": "graph"}  # the mode of the single device that the others are compared with
 LONGEST = 240  # characters of the reason why a mode cannot be timed
 PARTS = 8  # steps whose parts are timed
 
