@@ -19,9 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.bench.lane import Lane, Way
+from parity.bench.lane import USUAL, Lane, Way
 from parity.bench.measure import Measured, measured
-from parity.bench.run import USUAL
 from parity.config import cases
 from parity.config.schema import Case
 from parity.runtime.backend import Backend
