@@ -23,8 +23,9 @@ COLUMNS = 90
 
 def run() -> None:
     """Run the command, and keep its times."""
-    flags = [*COMMAND.split()[1:], f"--save={TIMES}", "--quiet"]
-    subprocess.run([sys.executable, *flags], env=os.environ | {"PYTHONPATH": str(picture.ROOT)}, check=True)
+    flags = [*COMMAND.split()[1:], f"--save={TIMES.name}", "--quiet"]
+    variables = os.environ | {"PYTHONPATH": str(picture.ROOT)}
+    subprocess.run([sys.executable, *flags], cwd=TIMES.parent, env=variables, check=True)
 
 
 def drawn() -> str:
