@@ -74,9 +74,8 @@ def test_what_is_predicted_is_recorded(side, name, devices, changes, backends, t
     if side == "torch" and case.distribution.is_gathered:
         parameters[1:] = [0] * (len(parameters) - 1)  # nn.DataParallel's replicas last for one pass only
     found = held(layout, model, len(parameters))
-    if case.distribution.shards_parameters:  # the padding of the shards is memory as well
-        rows = FLOAT * sum(math.prod(shape[1:]) for shape in model.weights.values())
-        assert all(0 <= predicted - size <= rows for predicted, size in zip(parameters, found, strict=True))
+    if case.distribution.shards_parameters:  # the first shard is the largest, and the others are padded to its size
+        assert parameters == [found[0]] * len(found)
     else:
         assert parameters == pytest.approx(found)
 

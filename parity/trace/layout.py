@@ -59,7 +59,11 @@ class Held(NamedTuple):
 
 
 def shards(tensors: Mapping[str, Held], devices: int) -> dict[str, list[int]]:
-    """Return the elements on each of the devices, of those tensors that no device holds whole."""
+    """Return the elements on each of the devices, of those tensors that no device holds whole.
+
+    A rank knows its own pieces alone. Of a tensor of which it has only an empty one it cannot tell: another rank may
+    hold it whole.
+    """
     sizes: dict[str, Counter[int]] = {}
     for name, held in tensors.items():
         for device, size in held.pieces:
@@ -67,7 +71,7 @@ def shards(tensors: Mapping[str, Held], devices: int) -> dict[str, list[int]]:
     return {
         name: [counted[device] for device in range(devices)]
         for name, counted in sizes.items()
-        if max(counted.values()) < tensors[name].whole
+        if 0 < max(counted.values()) < tensors[name].whole
     }
 
 

@@ -118,8 +118,18 @@ def test_what_no_device_holds_whole_is_a_shard() -> None:
         "cut": Held([(0, 3), (0, 2), (2, 3)], 8),
         "empty here": Held([(0, 0)], 8),
     }
-    assert shards(tensors, 3) == {"of one rank": [0, 5, 0], "cut": [5, 0, 3], "empty here": [0, 0, 0]}
+    assert shards(tensors, 3) == {"of one rank": [0, 5, 0], "cut": [5, 0, 3]}
     assert [held.devices for held in tensors.values()] == [[0], [0, 1], [0], [1], [0, 2], []]
+
+
+def test_a_tensor_that_one_of_two_ranks_holds_whole_is_no_shard() -> None:
+    """A single row cannot be divided: the first rank has it, and the second an empty piece."""
+    ranks = [
+        {"row": Held([(0, 20)], 20), "cut": Held([(0, 4)], 6)},
+        {"row": Held([(1, 0)], 20), "cut": Held([(1, 2)], 6)},
+    ]
+    parts = [Layout(devices=["CPU"] * 2, parameters={}, shards=shards(tensors, 2)) for tensors in (first, second)]
+    assert merge(parts).shards == {"cut": [4, 2]}
 
 
 def test_another_cut_is_a_difference_and_a_trace_without_cuts_has_none() -> None:
