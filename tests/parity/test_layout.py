@@ -128,7 +128,7 @@ def test_a_tensor_that_one_of_two_ranks_holds_whole_is_no_shard() -> None:
         {"row": Held([(0, 20)], 20), "cut": Held([(0, 4)], 6)},
         {"row": Held([(1, 0)], 20), "cut": Held([(1, 2)], 6)},
     ]
-    parts = [Layout(devices=["CPU"] * 2, parameters={}, shards=shards(tensors, 2)) for tensors in (first, second)]
+    parts = [Layout(devices=["CPU"] * 2, parameters={}, shards=shards(tensors, 2)) for tensors in ranks]
     assert merge(parts).shards == {"cut": [4, 2]}
 
 
