@@ -108,7 +108,7 @@ class Partitions:
     def _copies(self) -> Iterator[Copy]:
         """Yield the tensors copied between devices.
 
-        Left out are scalars and what only the recording uses.
+        Left out are scalars, what only the recording uses, and arguments of the step: they come from the host.
         """
         for node in self.nodes.values():
             if node.op not in ("_Recv", "_HostRecv") or all(RECORDING in user for user in self.users[node.name]):
@@ -120,8 +120,9 @@ class Partitions:
             between = None not in (source, target) and source != target
             if not between or "/ctrl/" in tensor or not tensor.startswith(self.prefix):
                 continue
-            if size := self._bytes(tensor):
-                yield Copy(source, target, size, self.nodes[_name(tensor)])
+            made_by = self.nodes[_name(tensor)]
+            if made_by.op != "_Arg" and (size := self._bytes(tensor)):
+                yield Copy(source, target, size, made_by)
 
     def _collectives(self, across: list[Copy], devices_per_replica: int) -> dict[str, int]:
         """Return the bytes of each collective, per replica.

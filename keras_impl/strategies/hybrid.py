@@ -53,9 +53,7 @@ def train(
             replica_optimizer.apply([gradient for stage in gradients for gradient in stage], chain.variables)
 
     for parts in steps:
-        train_step(
-            [[chain.put(micro_batch) for micro_batch in part] for chain, part in zip(chains, parts, strict=True)]
-        )
+        train_step(parts)
         on_step()
 
 

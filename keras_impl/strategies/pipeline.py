@@ -49,13 +49,14 @@ def train(
         optimizer.apply([gradient for stage in total for gradient in stage], chain.variables)
 
     for micro_batches in steps:
-        train_step([chain.put(micro_batch) for micro_batch in micro_batches])
+        train_step(micro_batches)
         on_step()
 
 
 def pipelined(chain: Chain, loss: Loss, micro_batches: list[MicroBatch], schedule: str) -> Gradients:
     """Return the summed gradients of all micro-batches, by stage."""
     last = len(chain.stages) - 1
+    micro_batches = [chain.put(micro_batch) for micro_batch in micro_batches]
     sent = {(0, i): inputs for i, (inputs, _, _) in enumerate(micro_batches)}  # by receiving stage and micro-batch
     returned, results, total = {}, {}, [None] * (last + 1)
     previous_pass = [[] for _ in chain.stages]

@@ -132,12 +132,12 @@ def train(
     def train_step(micro_batches: list[MicroBatch]) -> None:
         total = [None] * len(chain.stages)
         for micro_batch in micro_batches:
-            for number, new in enumerate(forward_and_backward(chain, loss, micro_batch)):
+            for number, new in enumerate(forward_and_backward(chain, loss, chain.put(micro_batch))):
                 total[number] = chain.add(number, total[number], new)
         optimizer.apply([gradient for stage in total for gradient in stage], chain.variables)
 
     for micro_batches in steps:
-        train_step([chain.put(micro_batch) for micro_batch in micro_batches])
+        train_step(micro_batches)
         on_step()
 
 

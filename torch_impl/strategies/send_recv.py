@@ -11,6 +11,10 @@ from torch_impl.models.block import Stage, as_tuple, stages
 from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
 Activations = tuple[torch.Tensor, ...]
+Shapes = tuple[torch.Size, ...]
+# What a neighbour and this rank have told each other of the tensors that pass between them: shape, dtype and
+# requires_grad of each, by the neighbour's rank and the shapes of the model's inputs.
+Announced = dict[tuple[int, Shapes], list[tuple[torch.Size, torch.dtype, bool]]]
 
 
 def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]) -> tuple[Stage, Optimizer]:
@@ -33,10 +37,11 @@ def train(
     """
     model.train()
     _, following = neighbours()
+    announced: Announced = {}
     for micro_batches in steps:
         optimizer.zero_grad()
         for inputs, target, share in micro_batches:
-            received, outputs = forward(model, inputs)
+            received, outputs = forward(model, inputs, announced)
             if following is None:
                 value = loss(outputs[0], target.to(outputs[0].device)) * share
                 value.backward()
@@ -53,26 +58,28 @@ def evaluate(
 ) -> torch.Tensor | None:
     """Return the outputs on the last rank, None on the others."""
     model.eval()
-    _, outputs = forward(model, inputs, group)
+    _, outputs = forward(model, inputs, {}, group)
     return outputs[0] if neighbours(group)[1] is None else None
 
 
 def forward(
-    model: Stage, inputs: tuple[torch.Tensor, ...], group: dist.ProcessGroup | None = None
+    model: Stage, inputs: tuple[torch.Tensor, ...], announced: Announced, group: dist.ProcessGroup | None = None
 ) -> tuple[Activations, Activations]:
     """Run this rank's stage, and send its outputs on.
 
-    Returns what the stage received (from the previous rank, or `inputs` on the first) and its outputs. `group` holds
-    the ranks of the pipeline, by default all.
+    Returns what the stage received (from the previous rank, or `inputs` on the first) and its outputs. Every rank gets
+    the same `inputs`: stages pass on tensors of the same shapes whenever those of the inputs are the same, and announce
+    them once. `group` holds the ranks of the pipeline, by default all.
     """
     previous, following = neighbours(group)
+    shapes = tuple(tensor.shape for tensor in inputs)
     if previous is None:
         received = tuple(tensor.to(model.device) for tensor in inputs)
     else:
-        received = receive(previous, model.device)
+        received = receive(previous, model.device, shapes, announced)
     outputs = as_tuple(model(*received))
     if following is not None:
-        send(outputs, following)
+        send(outputs, following, shapes, announced)
     return received, outputs
 
 
@@ -83,26 +90,30 @@ def neighbours(group: dist.ProcessGroup | None = None) -> tuple[int | None, int 
     return (ranks[position - 1] if position > 0 else None), (ranks[position + 1] if position + 1 < len(ranks) else None)
 
 
-def send(activations: Activations, to: int) -> None:
+def send(activations: Activations, to: int, shapes: Shapes, announced: Announced) -> None:
     """Send tensors to the rank `to`.
 
-    Their shapes, dtypes and requires_grad go first, since the receiver has to allocate buffers.
+    Unless it was told before, their shapes, dtypes and requires_grad go first: it has to allocate buffers for them.
     """
-    dist.send_object_list([[(tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in activations]], to)
+    if (to, shapes) not in announced:
+        announced[to, shapes] = [(tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in activations]
+        dist.send_object_list([announced[to, shapes]], to)
     for tensor in activations:
         dist.send(tensor.detach().contiguous(), to)
 
 
-def receive(source: int, device: torch.device) -> Activations:
+def receive(source: int, device: torch.device, shapes: Shapes, announced: Announced) -> Activations:
     """Receive what the rank `source` sent.
 
     The tensors are leaves of this rank's autograd graph, because dist.send does not differentiate; so the gradients
     have to be sent back explicitly.
     """
-    announced: list = [None]
-    dist.recv_object_list(announced, source)
+    if (source, shapes) not in announced:
+        told: list = [None]
+        dist.recv_object_list(told, source)
+        announced[source, shapes] = told[0]
     received = []
-    for shape, dtype, requires_grad in announced[0]:
+    for shape, dtype, requires_grad in announced[source, shapes]:
         tensor = torch.empty(shape, dtype=dtype, device=device)
         dist.recv(tensor, source)
         received.append(tensor.requires_grad_(requires_grad))
