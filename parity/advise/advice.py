@@ -73,7 +73,7 @@ class Adviser:
             compute = _scaled(compute, self.case, self.model, target.rates, target.row)
         link = target.links[0 if ranks > 1 or not target.group.is_here else 1]
         slots = min(ranks, processors()) if target.shares else 0
-        machine = Machine(Compute(compute.fixed, compute.flop / target.speed), link, slots)
+        machine = Machine(compute._replace(flop=compute.flop / target.speed), link, slots)
         return duration(case, self.model, side, machine)
 
     def _choice(self, candidate: Candidate, side: str, target: Target) -> Choice:
@@ -195,12 +195,12 @@ def _scaled(compute: Compute, case: Case, model: Model, here: Rates, row: Device
     """Return the computation on another device, by the roofline of both (Williams et al. 2009).
 
     A step takes as long as its operations, or as moving its tensors, whichever is slower; what a device does not reach
-    of that here, it is assumed not to reach there either. What the host does for each pass stays as it is.
+    of that here, it is assumed not to reach there either. What the host does for each pass and step stays as it is.
     """
     flops = BACKWARD * model.cost.flops * case.data.batch
     moved = BACKWARD * (model.size() + model.cost.kept * case.data.batch)
     there = max(flops / (TERA * peak(case, row)), moved / (GIGA * row.bandwidth))
-    return Compute(compute.fixed, compute.flop * there / max(flops / here.flops, moved / here.bandwidth))
+    return compute._replace(flop=compute.flop * there / max(flops / here.flops, moved / here.bandwidth))
 
 
 def peak(case: Case, row: Device) -> float:

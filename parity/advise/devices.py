@@ -35,11 +35,15 @@ class Device(Frozen, frozen=True):
 
 
 class Link(Frozen, frozen=True):
-    """A link between two devices: bandwidth of one direction in GB/s, latency of one operation in microseconds."""
+    """A link between two devices: bandwidth of one direction in GB/s, latency of one message in microseconds.
+
+    `collective`: microseconds that a collective operation takes beside the messages of which it consists.
+    """
 
     bandwidth: Above
     latency: Annotated[float, Meta(ge=0.0)]
     source: str
+    collective: Annotated[float, Meta(ge=0.0)] = 0.0
 
 
 class Table(Frozen, frozen=True):

@@ -1,7 +1,7 @@
 """How long a training step takes, from its parts: computation, communication, bubbles and imbalance.
 
 Computation is that of a measured step of `single`: a fixed part, which every forward and backward pass of the model
-costs however few samples it has, and one that grows with the operations. A link costs a latency for each operation and
+costs however few samples it has, and one that grows with the operations. A link costs a latency for each message and
 its bytes over its bandwidth. Collectives are those of a ring (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce
 algorithms for clusters of workstations"): n devices make 2 (n - 1) hops for an all-reduce, and n - 1 for a gather or a
 scatter.
@@ -23,8 +23,13 @@ BACKWARD = 2 / 3  # of the computation is the backward pass, beside which gradie
 
 
 class Compute(NamedTuple):
-    """The seconds of one pass of the whole model, however few its samples, and of one operation of a forward pass."""
+    """The seconds of what a step costs once, of a pass without samples, and of one operation of a forward pass.
 
+    `update`: that of all parameters, and whatever else is done once. `fixed`: of a forward and a backward pass of the
+    whole model.
+    """
+
+    update: float
     fixed: float
     flop: float
 
@@ -62,8 +67,7 @@ class Duration(NamedTuple):
 def duration(case: Case, model: Model, side: str, machine: Machine) -> Duration:
     """Return the predicted time of a step of the case under a framework."""
     loads = spread(case, model, side)
-    passes = case.accumulate if side == "torch" else 1  # a tf.function is called once for all micro-batches
-    busy = [_busy(load, case, model, machine.compute, passes) for load in loads]
+    busy = [_busy(load, case, model, side, machine.compute) for load in loads]
     strategy = case.distribution
     mean, most = sum(busy) / len(busy), max(busy)
     if isinstance(strategy, Pipelined):
@@ -82,12 +86,17 @@ def duration(case: Case, model: Model, side: str, machine: Machine) -> Duration:
     return Duration(mean, most - mean, bubbles, moved)
 
 
-def _busy(load: Load, case: Case, model: Model, compute: Compute, passes: int) -> float:
-    """Return the seconds that a device computes in a step; a stage has its part of the fixed costs of a pass."""
-    share = min(load.flops * case.replicas / (model.cost.flops * case.data.batch), 1.0)
-    whole = not case.distribution.is_staged and not isinstance(case.distribution, RoundRobin)
-    has_work = load.flops > 0
-    return compute.fixed * passes * (1.0 if whole else share) * has_work + compute.flop * load.flops
+def _busy(load: Load, case: Case, model: Model, side: str, compute: Compute) -> float:
+    """Return the seconds that a device computes in a step.
+
+    A stage has its part of what a pass costs, and a device that keeps some of the parameters its part of the update.
+    PyTorch's ranks each carry out all operations of a model whose layers are split.
+    """
+    strategy = case.distribution
+    runs_all = strategy.shards_parameters or (strategy.is_sharded and side == "torch")
+    update = 1.0 if runs_all else load.weights / model.size()
+    passes = 1.0 if runs_all else min(load.flops * case.replicas / (model.cost.flops * case.data.batch), 1.0)
+    return compute.update * update + compute.fixed * passes * case.accumulate + compute.flop * load.flops
 
 
 def _moved(case: Case, model: Model, side: str, link: Link) -> float:
@@ -100,7 +109,7 @@ def _moved(case: Case, model: Model, side: str, link: Link) -> float:
         hops, part = _ring(name, count)
         stages = case.distribution.stages  # each of which reduces its own parameters, at the same time
         calls = _calls(case, model, side, name) / stages
-        seconds += calls * hops * latency + part * size / stages / bandwidth
+        seconds += calls * (link.collective * MICRO + hops * latency) + part * size / stages / bandwidth
     return seconds + _copied(case, moved, latency, bandwidth)
 
 

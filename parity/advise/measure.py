@@ -32,10 +32,11 @@ from parity.trace.mapping import PairContext
 
 BACKWARD = 3  # a forward and a backward pass have so many times the operations of a forward pass
 USUAL_RATE = 0.5  # of a processor's peak is what trainings reach
-LINK_CASES = ("two_linear/all_reduce", "linear_stack/all_reduce")
+SENT_CASE, MESSAGES = "two_linear/send_recv", 2  # an activation there, and its gradient back
+REDUCED_CASES = ("two_linear/all_reduce", "linear_stack/all_reduce")
 SHORTEST = 1e-6  # seconds that communication takes at least
 FASTEST = 100.0  # GB/s that a link within a machine has at most
-SMALLER = 4  # the second batch that is timed has this part of the samples
+SMALLER = 4  # the second batch that is timed has this part of the samples, the third so many micro-batches
 RATES = """
 import json, time
 import numpy as np
@@ -123,60 +124,71 @@ def _folders(parent: Path) -> Iterator[Path]:
 
 
 def single(case: Case, model: Model, side: str, here: Here) -> Single:
-    """Measure the training on a single device, with the case's batch and with a smaller one.
+    """Measure the training on a single device: with the case's batch, a smaller one, and the batch in micro-batches.
 
-    The two times give the part that every pass costs, and the part that grows with the samples. The inputs of a pair
-    have fixed shapes: there the second part is what the operations take at half of the processor's peak rate.
-    Raises UsageError, BackendError and MissingError.
+    The times give what grows with the samples, what every pass costs, and what a step costs once. The inputs of a pair
+    have fixed shapes: there the first part is what the operations take at half of the processor's peak rate, and the
+    rest is each pass's. Raises UsageError, BackendError and MissingError.
     """
     alone = here.trained or baseline(case)
     flops = model.cost.flops * case.data.batch
     small = max(case.data.batch // SMALLER, 1)
     if here.trained or small == case.data.batch:
         (found,) = steps([alone], side, here)
-        compute = fitted(found.seconds, BACKWARD * flops / (USUAL_RATE * rates().flops), 1.0, flops)
+        compute = fitted(found.seconds, BACKWARD * flops / (USUAL_RATE * rates().flops), found.seconds, flops)
     else:
-        found, part = steps([alone, with_batch(alone, small)], side, here)
-        compute = fitted(found.seconds, found.seconds - part.seconds, 1 - small / case.data.batch, flops)
+        passes = max(number for number in range(1, SMALLER + 1) if case.data.batch % number == 0)
+        parts = msgspec.structs.replace(alone, accumulate=passes)
+        found, part, split = steps([alone, with_batch(alone, small), parts], side, here)
+        grown = (found.seconds - part.seconds) / (1 - small / case.data.batch)
+        further = (split.seconds - found.seconds) / (passes - 1) if passes > 1 else found.seconds
+        compute = fitted(found.seconds, grown, further, flops)
     tensors = sum(part.total for part in memory(baseline(case), model, side))
     return Single(compute, found.seconds, found.peak, found.peak - tensors)
 
 
-def fitted(step: float, growth: float, samples: float, flops: float) -> Compute:
+def fitted(step: float, grown: float, further: float, flops: float) -> Compute:
     """Return the computation of a step of so many seconds and operations.
 
-    `growth`: the seconds by which it is longer than one with fewer samples; `samples`: the part of the samples that
-    this one lacks. However the times vary, neither part is below 0.
+    `grown`: the seconds that grow with the samples; `further`: those by which another pass with the same samples
+    lengthens it. However the times vary, no part is below 0.
     """
-    grown = min(max(growth / samples, 0.0), step)
-    return Compute(step - grown, grown / flops)
+    grown = min(max(grown, 0.0), step)
+    fixed = min(max(further, 0.0), step - grown)
+    return Compute(step - grown - fixed, fixed, grown / flops)
 
 
 def measured_link(devices: int, here: Here) -> Link:
-    """Measure the link between PyTorch's processes on this machine, by all-reduces of small and of large tensors.
+    """Measure the link between PyTorch's processes on this machine, by messages and by all-reduces.
 
-    What a step of all_reduce takes more than one on a single device with as many samples is communication: of the
-    smallest model the latency of its operations, of the stack of linear layers the bytes as well.
+    What a step of send_recv takes more than one on a single device are two messages of the smallest model. What a step
+    of all_reduce takes more than one with as many samples is communication: of the smallest model the messages of a
+    ring for each weight and what a collective takes beside them, of the stack of linear layers the bytes as well.
     Raises UsageError, BackendError and MissingError.
     """
-    spent = []
-    for name in LINK_CASES:
-        case = cases.resolve(name, {"devices": devices})
-        alone = with_batch(baseline(case), case.data.batch // devices)
-        found, reduced = steps([alone, case], "torch", here)
-        crowd = max(devices / processors(), 1.0) if here.kind == "cpu" else 1.0
-        count = len(list(specify(case.model)))
-        spent.append((max(reduced.seconds - found.seconds * crowd, SHORTEST), count, FLOAT * _elements(case)))
-    (small, few, _), (large, many, size) = spent
+    sent = cases.resolve(SENT_CASE, {"devices": 2})
+    alone, passed_on = steps([baseline(sent), sent], "torch", here)
+    latency = max(passed_on.seconds - alone.seconds, SHORTEST) / MESSAGES
+    (small, few, _), (large, many, size) = (_reduced(name, devices, here) for name in REDUCED_CASES)
     hops = 2 * (devices - 1)
-    latency = small / few / hops
+    call = max(small / few, hops * latency)
     passed = size * hops / devices
-    bandwidth = passed / max(large - many * hops * latency, passed / (GIGA * FASTEST))
-    return Link(bandwidth=bandwidth / GIGA, latency=latency / MICRO, source="measured here, by all_reduce over gloo")
+    bandwidth = passed / max(large - many * call, passed / (GIGA * FASTEST))
+    return Link(
+        bandwidth=bandwidth / GIGA,
+        latency=latency / MICRO,
+        collective=(call - hops * latency) / MICRO,
+        source="measured here, by send, recv and all_reduce over gloo",
+    )
 
 
-def _elements(case: Case) -> int:
-    return sum(math.prod(weight.shape) for weight in specify(case.model))
+def _reduced(name: str, devices: int, here: Here) -> tuple[float, int, int]:
+    """Return the seconds of communication in a case's step, the number of weights that are reduced, and their bytes."""
+    case = cases.resolve(name, {"devices": devices})
+    found, reduced = steps([with_batch(baseline(case), case.data.batch // devices), case], "torch", here)
+    crowd = max(devices / processors(), 1.0) if here.kind == "cpu" else 1.0
+    weights = [math.prod(weight.shape) for weight in specify(case.model)]
+    return max(reduced.seconds - found.seconds * crowd, SHORTEST), len(weights), FLOAT * sum(weights)
 
 
 def with_batch(case: Case, batch: int) -> Case:

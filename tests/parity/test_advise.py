@@ -1,6 +1,7 @@
 """The advice: tables of devices, formulas by hand, and what the command refuses; nothing here starts a framework."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -44,7 +45,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def single(case: Case, model: Model, side: str, here: Here) -> Single:
         flops = model.cost.flops * case.data.batch
-        return Single(Compute(2 * MS, 8 * MS / flops), 10 * MS, 300_000_000, 3e8)
+        return Single(Compute(0, 2 * MS, 8 * MS / flops), 10 * MS, 300_000_000, 3e8)
 
     monkeypatch.setattr(advice, "single", single)
     monkeypatch.setattr(target, "rates", lambda: Rates(1e10, 1e10))
@@ -89,7 +90,7 @@ def test_the_time_of_all_reduce_by_hand() -> None:
     # Per device half of the samples; four tensors, for each of which a ring of two makes two hops.
     trained = case("two_linear/all_reduce")
     model = describe(trained)
-    compute = Compute(2 * MS, 8 * MS / (model.cost.flops * trained.data.batch))
+    compute = Compute(0, 2 * MS, 8 * MS / (model.cost.flops * trained.data.batch))
     found = duration(trained, model, "torch", Machine(compute, LINK))
     assert found.compute == pytest.approx(6 * MS)
     assert found.communication == pytest.approx(4 * 2 * 100e-6 + 964 / 1e9)
@@ -99,7 +100,7 @@ def test_the_time_of_all_reduce_by_hand() -> None:
 def test_devices_that_share_processors_do_not_shrink_the_computation() -> None:
     trained = case("two_linear/ddp", devices=4)
     model = describe(trained)
-    compute = Compute(0, 8 * MS / (model.cost.flops * trained.data.batch))
+    compute = Compute(0, 0, 8 * MS / (model.cost.flops * trained.data.batch))
     for slots, seconds in ((0, 2 * MS), (2, 4 * MS), (1, 8 * MS)):
         found = duration(trained, model, "torch", Machine(compute, LINK, slots))
         assert found.total - found.communication == pytest.approx(seconds)
@@ -109,32 +110,66 @@ def test_a_pipeline_has_bubbles_and_uneven_stages() -> None:
     # Three equal layers on two stages, two and one; four micro-batches.
     trained = case("linear_stack/pipeline", model={"layers": 3, "width": 64}, accumulate=4)
     model = describe(trained)
-    compute = Compute(0, 12 * MS / (model.cost.flops * trained.data.batch))
+    compute = Compute(0, 0, 12 * MS / (model.cost.flops * trained.data.batch))
     found = duration(trained, model, "torch", Machine(compute, LINK))
     assert found[:3] == pytest.approx((6 * MS, 2 * MS, 2 * MS))
 
 
-def test_a_function_is_called_once_and_a_loop_runs_every_micro_batch() -> None:
+def test_every_pass_has_its_cost_and_the_update_is_made_once() -> None:
     trained = case("two_linear/fsdp@accumulate", strategy="single", devices=1)  # three micro-batches
-    model = describe(trained)
-    for side, seconds in (("torch", 6 * MS), ("keras", 2 * MS)):
-        assert duration(trained, model, side, Machine(Compute(2 * MS, 0), LINK)).total == pytest.approx(seconds)
+    compute = Compute(5 * MS, 2 * MS, 0)
+    for side in ("torch", "keras"):
+        assert duration(trained, describe(trained), side, Machine(compute, LINK)).total == pytest.approx(11 * MS)
 
 
-def test_two_batches_tell_what_every_pass_costs() -> None:
-    # 10 ms with 8 samples, 4 ms with 2 of them: 1 ms for each sample, 2 ms for the pass.
-    assert fitted(10 * MS, 6 * MS, 6 / 8, 100.0) == pytest.approx(Compute(2 * MS, 8e-5))
-    assert fitted(10 * MS, -1 * MS, 6 / 8, 100.0) == Compute(10 * MS, 0)  # times that only vary
-    assert fitted(10 * MS, 9 * MS, 6 / 8, 100.0) == pytest.approx(Compute(0, 1e-4))
+def test_stages_share_the_update_and_replicas_each_make_it() -> None:
+    # Three equal layers: on two stages two and one, each with its parameters.
+    for strategy, seconds in (("ddp", 6 * MS), ("fsdp", 6 * MS), ("send_recv", 4 * MS)):
+        trained = case(f"linear_stack/{strategy}", model={"layers": 3, "width": 64})
+        found = duration(trained, describe(trained), "torch", Machine(Compute(6 * MS, 0, 0), LINK))
+        assert found.compute + found.imbalance == pytest.approx(seconds)
 
 
-def test_the_link_is_what_all_reduce_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two devices: 4 tensors of 2 hops of 100 µs, and 12 tensors whose 6303744 bytes pass at 1 GB/s.
-    taken = iter([4 * 2 * 100e-6, 12 * 2 * 100e-6 + 6303744e-9])
+def test_three_trainings_tell_what_a_step_and_a_pass_cost() -> None:
+    # 10 ms, of which 5 ms grow with the samples and 2 ms with the passes.
+    assert fitted(10 * MS, 5 * MS, 2 * MS, 100.0) == pytest.approx(Compute(3 * MS, 2 * MS, 5e-5))
+    assert fitted(10 * MS, -1 * MS, -1 * MS, 100.0) == Compute(10 * MS, 0, 0)  # times that only vary
+    assert fitted(10 * MS, 12 * MS, 9 * MS, 100.0) == pytest.approx(Compute(0, 0, 1e-4))
+
+
+@pytest.mark.parametrize(("batch", "parts"), [(8, 4), (6, 3), (7, 1)])
+def test_single_is_measured_whole_with_fewer_samples_and_in_parts(
+    monkeypatch: pytest.MonkeyPatch, batch: int, parts: int
+) -> None:
+    trained = cases.resolve("two_linear/single", {"data": {"batch": batch}})
+
+    def steps(trainings: Sequence[Case], side: str, here: Here) -> list[Step]:
+        return [Step((3 + 2 * each.accumulate + each.data.batch) * MS, 0) for each in trainings]
+
+    monkeypatch.setattr(measure, "steps", steps)
+    found = measure.single(trained, describe(trained), "torch", HERE).compute
+    grown = batch * MS
+    assert found.flop * describe(trained).cost.flops * batch == pytest.approx(grown)
+    assert (found.update, found.fixed) == pytest.approx((3 * MS, 2 * MS) if parts > 1 else (0, 5 * MS))
+
+
+def test_the_link_is_what_messages_and_reductions_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two devices: 2 messages of 100 µs; 4 tensors of 2 messages and 300 µs; 12 tensors, 6303744 bytes at 1 GB/s.
+    taken = iter([2 * 100e-6, 4 * 500e-6, 12 * 500e-6 + 6303744e-9])
     monkeypatch.setattr(measure, "steps", lambda *_: [Step(MS, 0), Step(MS + next(taken), 0)])
     monkeypatch.setattr(measure, "processors", lambda: 2)
     found = measure.measured_link(2, HERE)
-    assert (found.latency, found.bandwidth) == pytest.approx((100, 1))
+    assert (found.latency, found.collective, found.bandwidth) == pytest.approx((100, 300, 1))
+
+
+def test_a_collective_costs_more_than_its_messages() -> None:
+    trained = case("two_linear/all_reduce")
+    slower = Link(bandwidth=1.0, latency=100.0, source="a test", collective=50.0)
+    compute = Compute(0, 0, 0)
+    found = [
+        duration(trained, describe(trained), "torch", Machine(compute, link)).communication for link in (LINK, slower)
+    ]
+    assert found[1] - found[0] == pytest.approx(4 * 50e-6)
 
 
 def test_micro_batches_divide_the_samples_of_every_replica() -> None:
