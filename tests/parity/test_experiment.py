@@ -542,6 +542,21 @@ def test_a_setting_that_several_modules_have_alike_is_changed_in_all_of_them() -
     assert (both.changes[0][0].owner, both.changes[0][1]) == ("SimpleNamespace (2 of them)", 0.5)
 
 
+def test_a_change_of_one_module_is_widened_to_all_of_its_kind() -> None:
+    cells = [SimpleNamespace(slope=0.1), SimpleNamespace(slope=0.1), SimpleNamespace(slope=0.1)]
+    kinds = ["cell", "cell", "gate"]
+    found = [
+        each
+        for number, (cell, kind) in enumerate(zip(cells, kinds, strict=True))
+        for each in knobs.attributes(Owner(str(number), kind, cell), {"slope"}, object)
+    ]
+    knob, value = knobs.widened((found[1], 0.7), knobs.joint(found))
+    with knob.changed(value):
+        assert [cell.slope for cell in cells] == [0.7, 0.7, 0.1]
+    alone = (found[2], 0.7)
+    assert knobs.widened(alone, knobs.joint(found)) is alone
+
+
 def test_the_kind_of_the_place_names_a_setting_of_the_module_itself() -> None:
     keras = change(owner="Qwen3LayerNorm", of="Qwen3LayerNorm", path="blocks/norm", before=1e-5, after=1e-6)
     (cause,) = causes("norm", "rms_norm", outcome(), outcome(keras), ("norm", "blocks/norm"))

@@ -209,7 +209,6 @@ TUTORIALS = [
         'Keras\'s "same" pads a convolution of stride 2 at the end alone, the port both ends',
         "tests/public/tutorials_torch.py, VAE",
         "by hand: 1.1, padded at the end 2e-8",
-        unnamed="the padding of the transposed convolutions, behind that of the convolutions, is not asked about",
     ),
     PublicPair("vae_padded", truth="by hand: 2e-8"),
     normed("siamese_contrastive", "by hand: 3e-9"),

@@ -143,6 +143,15 @@ def joint(found: Iterable[Knob]) -> Iterator[Knob]:
             yield several[0]._replace(owner=f"{several[0].owner} ({len(several)} of them)", changed=_together(several))
 
 
+def widened(trial: tuple[Knob, Any], among: Iterable[Knob]) -> tuple[Knob, Any]:
+    """Return the change of one module's setting as that of all modules of its kind, as it is where there is none."""
+    knob, value = trial
+    all_of_them = re.compile(rf"{re.escape(knob.owner)} \(\d+ of them\)")
+    kind = knob.of, knob.name, knob.kind
+    alike = [each for each in among if (each.of, each.name, each.kind) == kind and all_of_them.fullmatch(each.owner)]
+    return (alike[-1], value) if alike else trial
+
+
 def _together(several: Sequence[Knob]) -> Changed:
     @contextlib.contextmanager
     def changed(value: Any) -> Iterator[None]:

@@ -89,8 +89,7 @@ class Search:
             least: how many calls are made in the first part, however long they take.
         """
         effective: list[tuple[float, Trial]] = []
-        left = self._missed(self._under(base)) if base else np.inf
-        if self._reproduces(left) or self._is_below_float32(left):
+        if base and self.reproduced(base):
             return []  # what is left then is no evidence for anything else
         for group in groups:
             self._begin(least if group is groups[0] and pairs else min(least, FEWER))
@@ -105,6 +104,11 @@ class Search:
             if found := [self._found(trials) for trials in self._singles(others, (first,), [])]:
                 return found
         return []
+
+    def reproduced(self, trials: tuple[Trial, ...]) -> bool:
+        """Return whether changes reproduce the other side, or leave only what float32 cannot see."""
+        left = self._missed(self._under(trials))
+        return self._reproduces(left) or self._is_below_float32(left)
 
     def _singles(
         self, knobs: Sequence[Knob], base: tuple[Trial, ...], effective: list[tuple[float, Trial]]

@@ -187,15 +187,28 @@ def _tried(question: Question, live: Live, known: _Known) -> Callable[[Knob], Se
 def _forward(question: Question, search: Search, known: _Known, operations: Sequence[Knob]) -> Outcome:
     """Answer a question about what the module returns; `operations`: other ways to carry out its operations."""
     together = list(knobs.joint(known.named))
-    base = _base(question.given, [*known.all, *together, *operations])
-    if base is None:
-        return Outcome(problem="what is given is not found again")
+    if question.given:
+        return _besides(question, search, known, [*operations, *together, *known.named])
     groups = [known.named, operations] if question.wider else [known.named, known.in_code, together, operations]
-    groups = [[*operations, *together, *known.named]] if base else groups
-    found = search.found(*groups, pairs=not (question.wider or base), base=base)
+    found = search.found(*groups, pairs=not question.wider)
     if found and all(knob.kind == "function" for each in found for knob, _ in each.changes):
         # Another function may do it as well as none: a clamp is nothing for small numbers.
-        found += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False, base=base)
+        found += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False)
+    return Outcome(settings=known.settings, found=[told(each) for each in found], tried=len(known.all))
+
+
+def _besides(question: Question, search: Search, known: _Known, further: Sequence[Knob]) -> Outcome:
+    """Answer the question what else has to be changed besides the changes that are given.
+
+    A change that was found at one module is tried at all modules of its kind as well: those behind it may need it too.
+    """
+    base = _base(question.given, [*known.in_code, *further])
+    if base is None:
+        return Outcome(problem="what is given is not found again")
+    found = search.found(further, pairs=False, base=base)
+    if not found and not search.reproduced(base):
+        base = tuple(knobs.widened(trial, further) for trial in base)
+        found = search.found(further, pairs=False, base=base)
     return Outcome(settings=known.settings, found=[told(each) for each in found], tried=len(known.all))
 
 
