@@ -89,13 +89,14 @@ def duration(case: Case, model: Model, side: str, machine: Machine) -> Duration:
 def _busy(load: Load, case: Case, model: Model, side: str, compute: Compute) -> float:
     """Return the seconds that a device computes in a step.
 
-    A stage has its part of what a pass costs, and a device that keeps some of the parameters its part of the update.
-    PyTorch's ranks each carry out all operations of a model whose layers are split.
+    A device that has some of the blocks, or some of the parameters, has its part of what passes and updates cost. But in
+    PyTorch a program of its own calls each operation, and one program calls those of all its devices in turn: unless
+    the model is cut into consecutive parts, nobody is spared any.
     """
     strategy = case.distribution
-    runs_all = strategy.shards_parameters or (strategy.is_sharded and side == "torch")
-    update = 1.0 if runs_all else load.weights / model.size()
-    passes = 1.0 if runs_all else min(load.flops * case.replicas / (model.cost.flops * case.data.batch), 1.0)
+    calls_all = side == "torch" and not strategy.is_staged and not isinstance(strategy, RoundRobin)
+    update = 1.0 if calls_all else load.weights / model.size()
+    passes = 1.0 if calls_all else min(load.flops * case.replicas / (model.cost.flops * case.data.batch), 1.0)
     return compute.update * update + compute.fixed * passes * case.accumulate + compute.flop * load.flops
 
 
