@@ -89,8 +89,8 @@ def duration(case: Case, model: Model, side: str, machine: Machine) -> Duration:
 def _busy(load: Load, case: Case, model: Model, side: str, compute: Compute) -> float:
     """Return the seconds that a device computes in a step.
 
-    A device that has some of the blocks, or some of the parameters, has its part of what passes and updates cost. But in
-    PyTorch a program of its own calls each operation, and one program calls those of all its devices in turn: unless
+    A device that has some of the blocks, or some of the parameters, has its part of what passes and updates cost. But
+    in PyTorch a program of its own calls each operation, and one program calls those of all its devices in turn: unless
     the model is cut into consecutive parts, nobody is spared any.
     """
     strategy = case.distribution
