@@ -76,6 +76,13 @@ def test_a_missing_shortcut_is_no_order_of_norms(judge):
     assert causes(result) == [("module.wiring", "second.part")]
 
 
+def test_a_layer_that_scales_for_its_model_is_not_where_a_later_fault_is_found(judge):
+    assert judge("Scaled", VECTORS).verdict == "match"
+    result = judge("Scaled", VECTORS, shift=0.1)
+    assert result.first_divergence.name != "scaled" and "scaled" not in [where for _, where in causes(result)]
+    assert "scaled" in result.matched.torch_alone
+
+
 def test_what_is_given_under_several_names_is_one_tensor(judge):
     """The second norm's input is wrong; the sum that the block returns is of the same tensors as in torch."""
     result = judge("Blocks", SEQUENCES, both={"gelu": False}, fault="input")

@@ -31,7 +31,7 @@ the given ones show nothing), and scored without anybody looking:
 - *placed*: the first place is the layer that the mutated line makes, calls next or stands within, or the one directly
   around it (in a flat model that is the whole model), or the attention that gets a mutated mask; or the report tells
   the line itself;
-- *named*: a cause other than `unknown` tells the setting, by its name, value, line, what the mutated function makes by
+- *named*: a cause other than `unknown` tells the setting, by its name, value, line, what the mutated function or class makes by
   its name (such as a mask), or the family of ids that belongs to this kind of mutation (where weights cannot be mapped:
   the report lists one of the mutated layers' weights);
 - *false*: a named cause that tells nothing of the mutation, and that the clean port does not have;

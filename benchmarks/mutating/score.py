@@ -10,7 +10,7 @@ layers they make, call, and stand within), and the setting with its old and new 
   of one that they call; for a mask also an attention in the layer that makes it; for what is first seen in a gradient
   also a layer that feeds one of these. Or the report tells the file and line itself.
 - named: a cause other than `unknown` tells the setting: by its name or that of what is assigned, or by what the mutated
-  function makes according to its name (a mask, a bias, positions, an embedding), by its values (or their ratio), an
+  function makes according to its name and class (a mask, a bias, positions, an embedding), by its values (or their ratio), an
   operand of the operator, the line in its evidence, or the family of ids that belongs to the kind of mutation. Where
   the weights cannot be mapped, the report has no causes: it is placed and named if it lists a weight of these layers,
   or of one that only the mutant has.
@@ -54,7 +54,8 @@ WORDS: Mapping[str, Sequence[str]] = {  # by a word that was mutated
     "same": ("*.padding*", "cropping.*"),
 }
 MEANINGLESS = ("use", "num", "is", "size", "kind", "form", "value", "number", "of", "the", "function", "constant")
-MADE = ("mask", "bias", "position", "embedding")  # what functions of their own make for a layer
+MADE = ("mask", "bias", "position", "embedding", "rotary")  # what functions of their own make for a layer
+SHORT: Mapping[str, str] = {"rope": "rotary"}  # embedding of positions
 CLOSE = 1e-3  # of a value that was found by a search
 
 Told = Mapping[str, Any]
@@ -164,8 +165,8 @@ def tells(cause: Told, mutant: Told) -> bool:
 
 
 def _made(mutant: Told) -> set[str]:
-    """Return what the name of the mutated function says that it makes, such as a mask."""
-    return _words(mutant["function"].rpartition(".")[2]) & set(MADE)
+    """Return what the names of the mutated function and its class say that it makes, such as a mask."""
+    return _words(mutant["function"]) & set(MADE)
 
 
 def _families(mutant: Told) -> Iterable[str]:
@@ -211,7 +212,7 @@ def _tells_line(text: str, mutant: Told) -> bool:
 def _words(text: str) -> set[str]:
     """Return the words of a name, without those that say nothing, and without an s at their ends."""
     parts = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text).lower())
-    return {part.rstrip("s") for part in parts if part not in MEANINGLESS and len(part) > 1}
+    return {SHORT.get(part, part.rstrip("s")) for part in parts if part not in MEANINGLESS and len(part) > 1}
 
 
 def _key(cause: Told) -> tuple[str, str]:

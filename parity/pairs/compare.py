@@ -9,7 +9,7 @@ import msgspec
 from parity.config.pair import Pair
 from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined, examined
-from parity.pairs import later, moved, one_sided, slots
+from parity.pairs import elsewhere, later, moved, one_sided, slots
 from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
 from parity.pairs.expect import apply_expected
@@ -74,8 +74,10 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
     candidate = moved.with_mapping(candidate, mapping)
     traces = one_sided.without_one_sided(reference, candidate, pair)
     examination = examined(traces.reference, traces.candidate)
-    if other_form := _slots_in_another_form(examination, pair):
-        traces = one_sided.without_one_sided(reference, candidate, pair, other_form)
+    other_form = _slots_in_another_form(examination, pair)
+    apart = elsewhere.counterparts(examination, reference, candidate)
+    if other_form or apart:
+        traces = one_sided.without_one_sided(reference, candidate, pair, other_form, apart)
         examination = examined(traces.reference, traces.candidate)
     result, matching = examination.result, candidate.manifest.matching
     result.mapping, result.assumptions = mapping, traces.notes

@@ -37,11 +37,16 @@ class ComparedTraces(NamedTuple):
 
 
 def without_one_sided(
-    reference: Trace, candidate: Trace, pair: Pair, other_form: Collection[str] = ()
+    reference: Trace,
+    candidate: Trace,
+    pair: Pair,
+    other_form: Collection[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> ComparedTraces:
     """Hide the modules' tensors, and the slots of the user's own optimizers, that only one of a pair's traces has.
 
-    `other_form` are slots that both have, in another form (parity.pairs.slots).
+    `other_form` are slots that both have, in another form (parity.pairs.slots); `elsewhere` are the keys of modules'
+    tensors that do not correspond (parity.pairs.elsewhere).
     """
     traces = reference, candidate
     is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
@@ -50,7 +55,8 @@ def without_one_sided(
     hidden: dict[str, set[str]] = {}
     alone: dict[str, dict[str, None]] = {trace.backend: {} for trace in traces}
     for stem in reference.stems(HIGH):
-        for side, key in _one_sided(reference, candidate, stem, is_comparable):
+        apart = ((trace.backend, key) for key in elsewhere for trace in traces)
+        for side, key in (*_one_sided(reference, candidate, stem, is_comparable), *apart):
             hidden.setdefault(stem, set()).add(key)
             alone[side].setdefault(keys.split(key)[1])
         one_sided_slots = {

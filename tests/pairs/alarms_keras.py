@@ -30,6 +30,17 @@ class Table(keras.Model):
         return self.b(self.a(x) * self.scale**self.power)
 
 
+class Scaled(keras.Model):
+    def __init__(self, shift=0.0):
+        super().__init__()
+        self.scaled, self.norm, self.shift = layers.Dense(8), layers.LayerNormalization(epsilon=1e-5), shift
+        self.a, self.b = layers.Dense(8), layers.Dense(8)
+
+    def call(self, x):
+        h = 4.0 * self.scaled(x)
+        return h + self.b(ops.tanh(self.a(self.norm(h)) + self.shift))
+
+
 class Unused(keras.Model):
     def __init__(self):
         super().__init__()

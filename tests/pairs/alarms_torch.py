@@ -29,6 +29,24 @@ class Table(nn.Module):
         return self.b(self.a(x) * self.scale)
 
 
+class Quadrupled(nn.Linear):
+    def forward(self, x):
+        return 4.0 * super().forward(x)
+
+
+class Scaled(nn.Module):
+    """A layer that scales what it returns, where the port's model scales it."""
+
+    def __init__(self):
+        super().__init__()
+        self.scaled, self.norm = Quadrupled(6, 8), nn.LayerNorm(8)
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        h = self.scaled(x)
+        return h + self.b(torch.tanh(self.a(self.norm(h))))
+
+
 class Unused(nn.Module):
     """Two outputs, of which the loss takes one."""
 

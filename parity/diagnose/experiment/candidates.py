@@ -48,7 +48,7 @@ FAMILIES: Final = (
     ("no_grad", "enable_grad"),
     ("stop_gradient", "convert_to_tensor"),
 )  # fmt: skip
-CURVES: Final = FAMILIES[0]  # activations
+ACTIVATIONS: Final = (*FAMILIES[0], *FAMILIES[1])
 STOPS: Final = ("detach", "data", "no_grad", "stop_gradient")  # what keeps a gradient from what is before
 FUNCTIONS: Final = tuple(dict.fromkeys(name for family in FAMILIES for name in family))
 
@@ -124,7 +124,8 @@ def _integers(value: int, theirs: Iterable[Any]) -> list[int]:
     numbers = [other for other in theirs if type(other) is int]
     near = [-value, value + 1, value - 1, 0, 1, -1, 2, 3, 2 * value, value // 2]
     large = sorted(LARGE, key=lambda other: abs(math.log(other / value))) if value >= min(LARGE) / 2 else []
-    return [*large, *list(dict.fromkeys(numbers))[:MOST_INTEGERS], *near]
+    switched = [1 - value] if value in (0, 1) else []
+    return [*switched, *large, *list(dict.fromkeys(numbers))[:MOST_INTEGERS], *near]
 
 
 def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
 from parity.diagnose.entries import Cause
-from parity.diagnose.experiment.candidates import CURVES
+from parity.diagnose.experiment import candidates
 from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.masks import OPPOSITE
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
@@ -220,7 +220,7 @@ def _id(change: Change, other: Change | None) -> str:
         if named.name in ACTIVATIONS:
             is_form = str(named.before).startswith(GELU) and str(named.after).startswith(GELU)
             return f"{GELU}.form" if is_form else FUNCTION
-        if named.after == LEFT_OUT and named.before in CURVES:
+        if named.after == LEFT_OUT and named.before in candidates.ACTIVATIONS:
             return FUNCTION
         name = NAMES.get(named.name, named.name)
         return IDS.get((kind, name), f"{kind}.{name}")
