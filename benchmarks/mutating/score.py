@@ -10,10 +10,10 @@ layers they make, call, and stand within), and the setting with its old and new 
   of one that they call; for a mask also an attention in the layer that makes it; for what is first seen in a gradient
   also a layer that feeds one of these. Or the report tells the file and line itself.
 - named: a cause other than `unknown` tells the setting: by its name or that of what is assigned, or by what the mutated
-  function makes according to its name and class (a mask, a bias, positions, an embedding), by its values (or their ratio), an
-  operand of the operator, the line in its evidence, or the family of ids that belongs to the kind of mutation. Where
-  the weights cannot be mapped, the report has no causes: it is placed and named if it lists a weight of these layers,
-  or of one that only the mutant has.
+  function makes according to its name and class (a mask, a bias, positions, an embedding), by its values (or their
+  ratio), an operand of the operator, the line in its evidence, or the family of ids that belongs to the kind of
+  mutation. Where the weights cannot be mapped, the report has no causes: it is placed and named if it lists a weight of
+  these layers, or of one that only the mutant has.
 - false: a cause other than `unknown`, which the clean port's report does not have, and which tells nothing of this.
 """
 
