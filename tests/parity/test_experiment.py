@@ -576,15 +576,25 @@ def test_numbers_by_which_a_module_was_built_are_settings_to_try() -> None:
     assert sorted(knobs.configured(Owner("", "attention", module))) == [1e-6, 4.0, 8.0]
 
 
-def test_masks_can_be_inverted_and_left_out_of_the_call() -> None:
-    mask = np.array([True, False])
+def typed(array: np.ndarray, like: np.ndarray) -> np.ndarray:
+    return array.astype(like.dtype)
+
+
+@pytest.mark.parametrize(
+    ("mask", "inverse"),
+    [
+        (np.array([True, False]), np.array([False, True])),
+        (np.array([[1, 0]]), np.array([[0, 1]])),
+        (np.array([[0.0, -1e9]]), np.array([[-1e30, 0.0]])),
+    ],
+)
+def test_masks_can_be_inverted_and_left_out_of_the_call(mask: np.ndarray, inverse: np.ndarray) -> None:
     given = {"x": X, "mask": mask, "scale": None}
-    found = {knob.name: knob for knob in knobs.arguments(given, Owner("attn", "attention", Module()))}
-    assert set(found) == {"mask", "scale"}
-    for how, expected in ((knobs.INVERTED, [False, True]), (knobs.AS_GIVEN, [True, False])):
-        with found["mask"].changed(how):
-            assert list(given["mask"]) == expected
-    with found["mask"].changed(knobs.LEFT_OUT):
+    (found,) = masks.knobs(given, Owner("attn", "attention", Module()), [], np.asarray, typed)
+    for how, expected in ((knobs.INVERTED, inverse), (knobs.AS_GIVEN, mask)):
+        with found.changed(how):
+            assert np.array_equal(given["mask"], expected) and given["mask"].dtype == mask.dtype
+    with found.changed(knobs.LEFT_OUT):
         assert given["mask"] is None
     assert given["mask"] is mask
     inverted = change(name="attn_mask", kind="argument", of="attention", before=knobs.AS_GIVEN, after=knobs.INVERTED)
@@ -608,7 +618,7 @@ def test_the_other_sides_mask_takes_the_place_of_ones_own(own: np.ndarray) -> No
     given = {"x": X, "ids": np.arange(6).reshape(2, 3), "attention_mask": own}
     (theirs,) = masks.told({"x": X, "mask": THEIRS}, np.asarray)
     owner = Owner("attn", "attention", Module())
-    (found,) = masks.knobs(given, owner, [theirs], np.asarray, lambda array, like: array.astype(like.dtype))
+    _, found = masks.knobs(given, owner, [theirs], np.asarray, typed)
     with found.changed(knobs.THEIRS):
         mask = given["attention_mask"]
         assert mask.dtype == own.dtype
@@ -627,7 +637,7 @@ def test_the_other_sides_mask_takes_the_place_of_ones_own(own: np.ndarray) -> No
 def test_an_equal_mask_and_one_of_other_lengths_are_not_tried(own: np.ndarray, words: list[tuple[str, ...]]) -> None:
     theirs = masks.told({"mask": THEIRS}, np.asarray)
     owner = Owner("attn", "attention", Module())
-    found = masks.knobs({"mask": own}, owner, theirs, np.asarray, lambda array, like: array)
+    _, *found = masks.knobs({"mask": own}, owner, theirs, np.asarray, typed)
     assert [knob.words for knob in found] == words
 
 

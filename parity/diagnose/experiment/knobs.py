@@ -106,7 +106,7 @@ def _entries(value: Any) -> dict[Any, Any]:
 
 
 def arguments(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
-    """Yield the arguments of the call that are settings, and masks, which can be inverted or left out.
+    """Yield the arguments of the call that are settings.
 
     Args:
         given: the arguments by name, which the next call takes from here.
@@ -117,19 +117,6 @@ def arguments(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
         if is_setting(value):
             change = assignment(given, name)
             yield Knob(name, of, "", value, "argument", change, (), owner.kind, owner.path)
-        elif "bool" in str(getattr(value, "dtype", "")):
-            ways = (INVERTED, LEFT_OUT)
-            yield Knob(name, of, "", AS_GIVEN, "argument", _mask(given, name), ways, owner.kind, owner.path)
-
-
-def _mask(given: dict[str, Any], name: str) -> Changed:
-    mask = given[name]
-
-    def changed(how: Any) -> AbstractContextManager[None]:
-        values = {AS_GIVEN: mask, INVERTED: ~mask, LEFT_OUT: None}
-        return assignment(given, name)(values[how])
-
-    return changed
 
 
 def joint(found: Iterable[Knob]) -> Iterator[Knob]:

@@ -1,4 +1,4 @@
-"""Masks among the arguments of a call, and the other side's masks in place of them.
+"""Masks among the arguments of a call: inverted, left out, and the other side's in place of them.
 
 A mask that a model makes in its own code, of the padding and of what is later, reaches a module as an argument. Both
 sides' masks may have other forms (booleans, zeros and ones, or what is added to scores) and other axes.
@@ -7,12 +7,13 @@ sides' masks may have other forms (booleans, zeros and ones, or what is added to
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS, Knob, Owner, assignment
+from parity.diagnose.experiment.knobs import AS_GIVEN, INVERTED, LEFT_OUT, THEIRS, Knob, Owner, assignment
 from parity.trace.experiment import Mask
 
 LARGEST: Final = 1 << 20  # elements
@@ -34,7 +35,9 @@ def knobs(
     array: Callable[[Any], Array],
     like: Callable[[Array, Any], Any],
 ) -> Iterator[Knob]:
-    """Yield the masks among the arguments of a call, each to be replaced by one of the other side's, or its opposite.
+    """Yield the masks among the arguments of a call.
+
+    Each can be inverted or left out, and replaced by one of the other side's or its opposite.
 
     Args:
         given: the arguments by name, which the next call takes from here.
@@ -47,20 +50,24 @@ def knobs(
         own = _counting(value, array)
         if own is None:
             continue
-        for mask in theirs:
-            other = fitted(_read(mask), own.shape)
-            if other is None:
-                continue
-            others = {
-                text: each for text, each in _both(other) if not np.array_equal(np.broadcast_to(own, each.shape), each)
+        wholes = (fitted(_read(mask), own.shape) for mask in theirs)
+        others: list[dict[str, Array | None]] = [dict(_both(mask)) for mask in wholes if mask is not None]
+        alone: dict[str, Array | None] = {INVERTED: ~own, LEFT_OUT: None}
+        for ways in (alone, *others):
+            made = {
+                text: None if each is None else like(_as(each, array(value)), value)
+                for text, each in ways.items()
+                if each is None or not np.array_equal(np.broadcast_to(own, each.shape), each)
             }
-            ways = {AS_GIVEN: value, **{text: like(_as(each, array(value)), value) for text, each in others.items()}}
+            yield _knob(given, name, {AS_GIVEN: value, **made}, tuple(made), owner)
 
-            def changed(how: Any, name: str = name, ways: dict[str, Any] = ways) -> Any:
-                return assignment(given, name)(ways[how])
 
-            of = type(owner.module).__name__
-            yield Knob(name, of, "", AS_GIVEN, "argument", changed, tuple(others), owner.kind, owner.path)
+def _knob(given: dict[str, Any], name: str, ways: Mapping[str, Any], words: tuple[str, ...], owner: Owner) -> Knob:
+    def changed(how: Any) -> AbstractContextManager[None]:
+        return assignment(given, name)(ways[how])
+
+    of = type(owner.module).__name__
+    return Knob(name, of, "", AS_GIVEN, "argument", changed, words, owner.kind, owner.path)
 
 
 def fitted(mask: Array, shape: tuple[int, ...]) -> Array | None:
@@ -87,7 +94,12 @@ def _both(mask: Array) -> list[tuple[str, Array]]:
 def _counting(value: Any, array: Callable[[Any], Array]) -> Array | None:
     """Return what counts according to a mask; None for anything that is no mask."""
     kind, shape = str(getattr(value, "dtype", "")), getattr(value, "shape", ())
-    if len(shape) < 2 or not any(name in kind for name in ("bool", "int", "float")) or np.prod(shape) > LARGEST:
+    if (
+        not shape
+        or (len(shape) < 2 and "bool" not in kind)
+        or not any(name in kind for name in ("bool", "int", "float"))
+        or np.prod(shape) > LARGEST
+    ):
         return None
     values = array(value)
     if values.dtype == np.bool_:
