@@ -62,9 +62,10 @@ class Copy(NamedTuple):
 
 
 class Partitions:
-    """The executed graphs, with their nodes by name."""
+    """The executed graphs, with their nodes by name; ops in the name scope `from_host` take the batch from the host."""
 
-    def __init__(self, graphs: Iterable[tf.compat.v1.GraphDef], traced: list[tf.Graph]):
+    def __init__(self, graphs: Iterable[tf.compat.v1.GraphDef], traced: list[tf.Graph], from_host: str):
+        self.apart = RECORDING, from_host
         self.traced = {operation.name: operation for graph in traced for operation in graph.get_operations()}
         # If another function calls the step (as in fit), both run as one graph, and the step's names have a prefix.
         self.prefix = recorded(graphs)[0].partition(RECORDING)[0]
@@ -108,10 +109,11 @@ class Partitions:
     def _copies(self) -> Iterator[Copy]:
         """Yield the tensors copied between devices.
 
-        Left out are scalars, what only the recording uses, and arguments of the step: they come from the host.
+        Left out are scalars, what only the recording uses, and the batch that a strategy takes from the host.
         """
         for node in self.nodes.values():
-            if node.op not in ("_Recv", "_HostRecv") or all(RECORDING in user for user in self.users[node.name]):
+            is_apart = all(any(scope in user for scope in self.apart) for user in self.users[node.name])
+            if node.op not in ("_Recv", "_HostRecv") or is_apart:
                 continue
             tensor = self.sends[_way(node)].input[0]
             source, target = (devices.number(node.attr[end].s.decode()) for end in ("send_device", "recv_device"))
@@ -120,9 +122,8 @@ class Partitions:
             between = None not in (source, target) and source != target
             if not between or "/ctrl/" in tensor or not tensor.startswith(self.prefix):
                 continue
-            made_by = self.nodes[_name(tensor)]
-            if made_by.op != "_Arg" and (size := self._bytes(tensor)):
-                yield Copy(source, target, size, made_by)
+            if size := self._bytes(tensor):
+                yield Copy(source, target, size, self.nodes[_name(tensor)])
 
     def _collectives(self, across: list[Copy], devices_per_replica: int) -> dict[str, int]:
         """Return the bytes of each collective, per replica.

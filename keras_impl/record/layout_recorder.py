@@ -11,6 +11,7 @@ from tensorflow.python.eager import context  # the run metadata of functions hav
 from keras_impl.instruments import devices, partitions
 from keras_impl.record import tree
 from keras_impl.record.canonical import Replica, module_path
+from keras_impl.strategies import send_recv
 from keras_impl.strategies.tensor_parallel import RowParallel, SplitDropout
 from parity.config import schema
 from parity.trace.layout import Held, Layout, shards
@@ -55,7 +56,8 @@ class LayoutRecorder:
         self.recording = False
         # Among the executed functions (tf.data has some as well), the training step is the one with the probe's ops.
         (step,) = (function.partition_graphs for function in ran if partitions.recorded(function.partition_graphs))
-        self.evidence = partitions.Partitions(step, list(self._traced.values())).evidence(self.devices_per_replica)
+        executed = partitions.Partitions(step, list(self._traced.values()), send_recv.FROM_HOST)
+        self.evidence = executed.evidence(self.devices_per_replica)
         self._traced.clear()
 
     def layout(self, case: schema.Case, replicas: Iterable[Replica]) -> Layout:

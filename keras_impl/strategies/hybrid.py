@@ -53,7 +53,9 @@ def train(
             replica_optimizer.apply([gradient for stage in gradients for gradient in stage], chain.variables)
 
     for parts in steps:
-        train_step(parts)
+        train_step(
+            [[chain.put(micro_batch) for micro_batch in part] for chain, part in zip(chains, parts, strict=True)]
+        )
         on_step()
 
 

@@ -45,7 +45,8 @@ def train(
 
     @tf.function(autograph=False)
     def train_step(micro_batches: list[MicroBatch]) -> None:
-        total = pipelined(chain, loss, micro_batches, model.schedule)
+        placed = [chain.put(micro_batch) for micro_batch in micro_batches]
+        total = pipelined(chain, loss, placed, model.schedule)
         optimizer.apply([gradient for stage in total for gradient in stage], chain.variables)
 
     for micro_batches in steps:
@@ -56,7 +57,6 @@ def train(
 def pipelined(chain: Chain, loss: Loss, micro_batches: list[MicroBatch], schedule: str) -> Gradients:
     """Return the summed gradients of all micro-batches, by stage."""
     last = len(chain.stages) - 1
-    micro_batches = [chain.put(micro_batch) for micro_batch in micro_batches]
     sent = {(0, i): inputs for i, (inputs, _, _) in enumerate(micro_batches)}  # by receiving stage and micro-batch
     returned, results, total = {}, {}, [None] * (last + 1)
     previous_pass = [[] for _ in chain.stages]

@@ -16,6 +16,7 @@ from keras_impl.models.block import as_tuple, stages
 from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
 Gradients = list[list[tf.Tensor]]  # by stage, then by variable
+FROM_HOST = "from_host"  # the name scope of the ops that copy a batch to the devices
 
 
 def place(
@@ -62,7 +63,8 @@ class Chain:
     def put(self, micro_batch: MicroBatch) -> MicroBatch:
         """Copy the inputs to the first stage's device, target and share to the last stage's."""
         inputs, target, share = micro_batch
-        return tuple(received(self.devices[0], inputs)), *received(self.devices[-1], (target, share))
+        with tf.name_scope(FROM_HOST):
+            return tuple(received(self.devices[0], inputs)), *received(self.devices[-1], (target, share))
 
     def forward(self, number: int, tensors: tuple[tf.Tensor, ...]) -> "Passed":
         """Run one stage's forward pass on the outputs of the previous stage."""
