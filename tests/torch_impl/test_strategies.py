@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 from small_cases import small
 
 from parity.config.devices import obstacle
 from parity.config.shards import distributed_sampler
+from torch_impl.strategies import send_recv
 
 STRATEGIES = {
     "linear_stack": ["round_robin", "send_recv", "pipeline", "hybrid"],
@@ -128,3 +131,24 @@ def test_each_replica_notes_its_own_samples(record, devices):
         trace = record("simple_block", strategy, devices)
         parts = [trace.open("high", "step-000001", replica)["sample/indices"] for replica in range(devices)]
         assert np.concatenate(parts).tolist() == np.asarray(whole).tolist()
+
+
+def test_shapes_are_announced_once_and_again_when_the_inputs_have_others(monkeypatch):
+    told, sent = [], []
+    monkeypatch.setattr(dist, "send_object_list", lambda objects, to: told.append((objects[0][0][0], to)))
+    monkeypatch.setattr(dist, "send", lambda tensor, to: sent.append((tensor.shape, to)))
+    announced = {}
+    for rows in (4, 4, 3, 4):
+        send_recv.send((torch.zeros(rows, 2),), 1, (torch.Size([rows]),), announced)
+    assert told == [((4, 2), 1), ((3, 2), 1)]
+    assert sent == [((rows, 2), 1) for rows in (4, 4, 3, 4)]
+
+
+def test_what_was_announced_is_received_in_that_shape(monkeypatch):
+    told = iter([[((4, 2), torch.float32, True)], [((3, 2), torch.float32, True)]])
+    monkeypatch.setattr(dist, "recv_object_list", lambda objects, source: objects.__setitem__(0, next(told)))
+    monkeypatch.setattr(dist, "recv", lambda tensor, source: tensor.fill_(1.0))
+    announced = {}
+    for rows in (4, 4, 3, 4):
+        (got,) = send_recv.receive(0, torch.device("cpu"), (torch.Size([rows]),), announced)
+        assert got.shape == (rows, 2) and got.requires_grad and bool((got == 1).all())
