@@ -1,8 +1,8 @@
 """A user's model that lives, of which one layer can be called again as it was called in the first forward pass."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import math_ops  # through which TensorFlow's own functions cast their constants
 
+from keras_impl.experiment import graph
 from keras_impl.experiment.behaviour import answered, exchanged_arguments, inputs, like
 from keras_impl.experiment.later import Later
 from keras_impl.experiment.operations import operations
@@ -30,7 +31,7 @@ from parity.doctor import ownership
 from parity.pairs.coverage import Observer
 from parity.pairs.vary.record import reproduced
 from parity.runtime.job import ExperimentJob
-from parity.trace.experiment import LATER, Question
+from parity.trace.experiment import LATER, Mask, Question
 
 
 class _Made(BaseException):
@@ -142,7 +143,8 @@ class Live:
 
     def recorded(self) -> Recording:
         """Return the ops that the layer executes when it is called again."""
-        return recorded(self.replay)
+        with self._located():
+            return recorded(self.replay)
 
     def inputs(self) -> list[Array]:
         """Return the tensors that the layer is called again with; none if only the whole model can be."""
@@ -173,7 +175,15 @@ class Live:
 
     def operations(self) -> list[Knob]:
         """Return the ops of the call that can be done in another way."""
-        return operations(self.replay, lambda: calls.innermost() or "", self.is_paused)
+        with self._located():
+            return operations(self.replay, lambda: calls.innermost() or "", self.is_paused)
+
+    def built(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
+        """Return the settings of the operations in functional models' graphs: the code that made them runs no more.
+
+        `read`: the names that the code which is run refers to. `theirs`: the masks of the other side's module.
+        """
+        return list(graph.settings((owner.module for owner in self.owners()), self._built.lines, read, theirs))
 
     def is_paused(self) -> bool:
         """Return whether a layer that returns the same on both sides is being called."""
@@ -182,6 +192,10 @@ class Live:
     def is_models(self, file: str) -> bool:
         """Return whether a file belongs to the code of models, rather than to a framework, Python or this project."""
         return ownership.is_models(file)
+
+    def _located(self) -> AbstractContextManager[None]:
+        """Take the line that made an operation of a graph for the line that is running."""
+        return graph.located(self._layers.values(), self._built.lines)
 
     def _takes_later(self, question: Question, evidence: Evidence) -> bool:
         """Keep the first way to compute what comes after the forward pass that gives what was recorded."""

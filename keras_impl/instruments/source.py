@@ -7,6 +7,7 @@ original one.
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -31,6 +32,7 @@ PASSING = (
 AUTOGRAPH = "__autograph_generated_file"
 
 USER, PASSED, LIBRARY = range(3)
+_standing: list[str] = []  # lines that stand for what runs now, the innermost last
 Spot = tuple[str, int]  # file and line number
 
 
@@ -45,7 +47,17 @@ def line(owner: object = None) -> str:
 
 def nearest() -> str:
     """Return the user's line that is running; if there is none, that of an installed package that is no framework."""
-    return line() or _library_line()
+    return line() or (_standing[-1] if _standing else "") or _library_line()
+
+
+@contextmanager
+def standing_for(line: str) -> Iterator[None]:
+    """Take a line for the user's that is running: of an operation in a graph, the line that has made it."""
+    _standing.append(line)
+    try:
+        yield
+    finally:
+        _standing.pop()
 
 
 def frame(owner: object = None) -> FrameType | None:

@@ -76,7 +76,9 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace) -> Exami
     first = keys.key(found.kind, found.name) if (found := result.first_divergence) else ""
     result.first_divergence = _first_divergence(result.first_divergence, layout, sides)
     answers = without_moved([(question, _answer(question)) for question in questions(sides)])
-    result.causes = list(_causes(answers, sides, layout, result.first_divergence))
+    # What float32 cannot see comes after what it can.
+    visible = [each for each in answers if not (each[1].hidden and result.verdict == "diverged")]
+    result.causes = list(_causes(visible, sides, layout, result.first_divergence))
     failed = (ask for ask, answer in answers if answer.known and not (answer.same or answer.changes))
     return Examined(
         result,

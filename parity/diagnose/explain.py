@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from parity.diagnose.formula import (
     NEEDED,
+    SUBPRECISION,
     UNSET,
     UNUSED,
     Formula,
@@ -64,6 +65,7 @@ class Explained(NamedTuple):
         known: whether the formula reproduces the reference.
         settings: the settings of the reference and of the candidate, if both are explained.
         error: what the formula raised because of a mistake in it; then nothing else is known.
+        hidden: whether what nothing explains is too small for float32 to see.
     """
 
     same: bool
@@ -72,6 +74,7 @@ class Explained(NamedTuple):
     known: bool = True
     settings: tuple[Settings, Settings] | None = None
     error: Exception | None = None
+    hidden: bool = False
 
 
 def compare(formula: Formula[Observed], reference: Observed, candidate: Observed) -> Explained:
@@ -86,7 +89,7 @@ def compare(formula: Formula[Observed], reference: Observed, candidate: Observed
         return Explained(True, (), tried, settings=(mine.settings, mine.settings))
     theirs = explain(formula, candidate, mine.settings, left)
     if theirs is None:
-        return Explained(False, (), tried)
+        return Explained(False, (), tried, hidden=before >= SUBPRECISION)
     left = residuals(formula, reference, theirs.settings) if formula.is_function else {}
     if formula.is_function and bits(reference.seen, left) >= NEEDED:
         # The reference's data could not tell these settings from its own: a ReLU of positive numbers is the identity.

@@ -14,6 +14,7 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.diagnose.observation import GRAIN, Observation, Seen
 
+SUBPRECISION: Final = 2.0  # bits of evidence at which what is left is smaller than float32 can see
 NEEDED: Final = 20  # bits of evidence, the same threshold as for a match at float32
 EXACT: Final = 53.0  # bits credited to integers that are equal
 UNSET: Final[Any] = object()  # the setting of a trait that has no value to try; no formula is asked with one

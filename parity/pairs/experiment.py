@@ -17,7 +17,7 @@ from parity.diagnose.experiment.questions import Asked, Guilty, guilty, is_forwa
 from parity.diagnose.place import around, plain
 from parity.pairs.consequences import diagnosis_key
 from parity.pairs.file import PairFile
-from parity.pairs.further import further
+from parity.pairs.further import following, further
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
 from parity.trace import experiment, survey
@@ -65,12 +65,23 @@ class Experiment(NamedTuple):
                 (found,) = filter(None, named.values())
                 known = {cause["id"] for cause in examined.result.causes}
                 examined.result.causes += further(asked, found, examined.unequal, known, self._answers)
-            left = {one.where: one for one in unknown if one.where not in named}
+            left = self._left(asked, unknown, named, examined)
             described = self._described(_asked(asked, left, plain))
             examined.result.causes = with_descriptions(examined.result.causes, described)
         except BackendError as error:
             reason = f"the modules whose cause is unknown could not be called again: {error}"
             examined.result.not_compared.append(reason)
+
+    def _left(
+        self, asked: Asked, unknown: list[Guilty], named: dict[str, list[Cause]], examined: Examined
+    ) -> dict[str, Guilty]:
+        """Return the modules that remain without a cause; what only follows from a cause elsewhere needs none."""
+        left = {one.where: one for one in unknown if one.where not in named}
+        found = [cause for causes_there in named.values() for cause in causes_there]
+        for where in following(asked, found, list(left.values()), self._answers) if found and left else ():
+            examined.result.causes = with_causes(examined.result.causes, where, [])
+            del left[where]
+        return left
 
     def _searched(self, asked: Asked, unknown: dict[str, Guilty]) -> dict[str, list[Cause]]:
         """Return the causes that are found by the places for which they are asked; none where it is not at fault.

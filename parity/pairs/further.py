@@ -1,8 +1,8 @@
-"""What else differs behind a difference that an experiment has explained.
+"""What follows from a difference that an experiment has explained, and what else differs behind it.
 
 What follows from a first difference differs as well, and hides what is done differently there. So the side that
-reproduced the other with a changed setting keeps it, and is asked what has to be changed besides, for each output of
-the model that differs.
+reproduced the other with a changed setting keeps it. With it, it reproduces what only follows; and for each output of
+the model that still differs, it is asked what has to be changed besides.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,22 +36,47 @@ def further(
         known: the ids of all causes; none of these is told again.
         answers: lets both sides answer questions.
     """
-    sides = {SIDES.index(cause["changes"][0]["side"]) for cause in named}
-    if len(sides) != 1 or any(cause["changes"][0]["kind"] == "callable" for cause in named):
+    if (kept := _kept(named)) is None:
         return []
-    (side,), changes = sides, [_change(cause["changes"][0]) for cause in named]
+    side, changes = kept
     outputs = [tensor for tensor in unequal if is_forward(tensor) and tensor.name.startswith(MODEL)][:MOST]
     made = {tensor.name: asked.questions(Guilty(MODEL, tensor)) for tensor in outputs}
     questions = {name: both_sides for name, both_sides in made.items() if both_sides}
-    outcomes = _besides(questions, side, changes, answers) if questions else []
-    behind = [cause for outcome in outcomes for cause in _causes(outcome, side, len(changes))]
+    outcomes = _besides(questions, side, changes, answers)
+    behind = [cause for outcome in outcomes.values() for cause in _causes(outcome, side, len(changes))]
     return list({cause["id"]: cause for cause in reversed(behind) if cause["id"] not in known}.values())
+
+
+def following(asked: Asked, named: Sequence[Cause], unknown: Sequence[Guilty], answers: Answers) -> set[str]:
+    """Return the places of differences that only follow from the causes that experiments have found elsewhere.
+
+    Args:
+        asked: makes questions.
+        named: the causes, which experiments have found.
+        unknown: modules whose difference nothing explains.
+        answers: lets both sides answer questions.
+    """
+    made = {one.where: asked.questions(one._replace(where=MODEL)) for one in unknown}
+    questions = {where: both_sides for where, both_sides in made.items() if both_sides}
+    by_side = [[cause for cause in named if cause["changes"][0]["side"] == side] for side in SIDES]
+    outcomes = [_besides(questions, *kept, answers) for found in by_side if (kept := _kept(found))]
+    return {where for outcome in outcomes for where in outcome if outcome[where].same}
+
+
+def _kept(named: Sequence[Cause]) -> tuple[int, list[Change]] | None:
+    """Return the side that reproduced the other, and its changes; None if both did, or if these cannot be kept."""
+    sides = {SIDES.index(cause["changes"][0]["side"]) for cause in named}
+    if len(sides) != 1 or any(cause["changes"][0]["kind"] == "callable" for cause in named):
+        return None
+    return sides.pop(), [_change(cause["changes"][0]) for cause in named]
 
 
 def _besides(
     questions: dict[str, tuple[Question, Question]], side: int, changes: list[Change], answers: Answers
-) -> list[Outcome]:
+) -> dict[str, Outcome]:
     """Return what a side finds that has to be changed besides these changes, for each question."""
+    if not questions:
+        return {}
     told = answers(questions)
     given: dict[str, tuple[Question, Question]] = {}
     for name, (torch, keras) in questions.items():
@@ -60,7 +85,7 @@ def _besides(
             given[name] = replace(torch, given=changes, settings=settings), keras
         else:
             given[name] = torch, replace(keras, given=changes, settings=settings)
-    return [outcome[side] for outcome in answers(given).values()]
+    return {name: outcome[side] for name, outcome in answers(given).items()}
 
 
 def _causes(outcome: Outcome, side: int, given: int) -> list[Cause]:

@@ -14,9 +14,10 @@ OPTIMIZERS = ("sgd.", "adam.", "adamw.", "weight_decay.", "clip.")  # the ids of
 def add_sources(result: CaseResult, keras: Survey, context: PairContext) -> None:
     """Add the line as `source` ("file:line") to each cause that has none, where it is known."""
     for cause in result.causes:
-        makers = (made for made, _ in makers_of(cause, keras, context))
-        if "source" not in cause and (made := next(makers, None)):
-            cause["source"] = shown(made.source)
+        makers = (made.source for made, _ in makers_of(cause, keras, context))
+        changed = (change["source"] for change in cause.get("changes", ()) if change["side"] == "keras")
+        if "source" not in cause and (source := next(filter(None, (*changed, *makers)), "")):
+            cause["source"] = shown(source)
 
 
 def makers_of(cause: Mapping[str, Any], keras: Survey, context: PairContext) -> Iterator[tuple[Made, list[Made]]]:

@@ -102,9 +102,16 @@ def _sought(cause: Cause, port: Port) -> Iterator[_Sought]:
     for change in cause.get("changes", ()):
         if change["side"] == "keras":
             made = made_at(change["path"], port.keras) if change["path"] else []
-            yield _Sought(changed(change), made, change["source"])
+            for setting in (changed(change), *_unwrapped(changed(change))):
+                yield _Sought(setting, made, change["source"])
     for setting in settings(cause):
         yield _Sought(setting, list(port.made(cause)))
+
+
+def _unwrapped(setting: Setting) -> Iterator[Setting]:
+    """Yield the setting of a single number for that of a list of one, as Keras keeps an axis."""
+    if all(isinstance(value, (list, tuple)) and len(value) == 1 for value in (setting.old, setting.new)):
+        yield setting._replace(old=setting.old[0], new=setting.new[0])
 
 
 def _places(sought: _Sought, port: Port) -> Iterator[Place]:

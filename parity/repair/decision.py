@@ -1,12 +1,13 @@
 """Whether a comparison with an edit is better than that without it."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from parity.config.pair import UNNAMED
 from parity.results import CaseResult
 
 Key = tuple[str, str]
 Outcome = Literal["accepted", "uncertain", "refused"]
+CLEAN: Final = ("match", "subprecision")
 
 
 class Decision(NamedTuple):
@@ -36,20 +37,27 @@ def decide(before: CaseResult, after: CaseResult, meant: set[Key]) -> Decision:
         return Decision("refused", f"the port no longer runs: {after.reason.splitlines()[0]}")
     if left := sorted(meant & keys(after)):
         return Decision("refused", f"{_said(left[0])} is still there")
+    if before.verdict == "diverged" and after.verdict in CLEAN:
+        return _varied(before, after) or Decision("accepted")  # what is left was there before, and float32 hides it
     new = sorted(keys(after) - keys(before))
     found_at_first = {key(cause) for cause in after.causes if cause["id"] in UNNAMED or "changes" in cause}
     if named := [each for each in new if each not in found_at_first]:
         return Decision("refused", f"it brings in {_said(named[0])}")
-    if new and (before.verdict in ("match", "subprecision") or {where for _, where in new} & {at for _, at in meant}):
+    if new and (before.verdict in CLEAN or {where for _, where in new} & {at for _, at in meant}):
         return Decision("refused", f"it brings in {_said(new[0])}")
-    failing = _failing(after) - _failing(before)
-    if before.variations and failing:
-        return Decision("refused", f"the pair now diverges on {min(failing)}")
+    if refused := _varied(before, after):
+        return refused
     return Decision("uncertain", f"behind it is {_said(new[0])}") if new else Decision("accepted")
 
 
+def _varied(before: CaseResult, after: CaseResult) -> Decision | None:
+    """Return the refusal of edits that make the pair diverge on a variation of its inputs; None if they do not."""
+    failing = _failing(after) - _failing(before)
+    return Decision("refused", f"the pair now diverges on {min(failing)}") if before.variations and failing else None
+
+
 def _failing(result: CaseResult) -> set[str]:
-    return {each.name for each in result.variations if each.verdict not in ("match", "subprecision", "skipped")}
+    return {each.name for each in result.variations if each.verdict not in (*CLEAN, "skipped")}
 
 
 def _said(cause: Key) -> str:

@@ -7,9 +7,10 @@ from typing import Any, Final
 import libcst as cst
 
 from parity.diagnose.experiment.candidates import STOPS
-from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
+from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, SECOND, SIGNS
 from parity.repair.origins import Place
-from parity.repair.source import Source, Span
+from parity.repair.literals import code
+from parity.repair.source import NOTHING, Source, Span, literal
 
 OPERAND: Final = {FIRST: "left", SECOND: "right"}  # of a binary operation, the one that stays
 GRADIENT: Final = "gradient.stopped"
@@ -30,12 +31,41 @@ def in_code(cause: Mapping[str, Any], change: Mapping[str, Any], path: Path) -> 
         span = source.span(node)
         if isinstance(node, cst.Call) and (kept := _kept(cause, change, node, source)):
             yield Place(path, span), kept
-        elif isinstance(node, cst.BinaryOperation) and change.get("kind") == "operator":
-            if source.text(node.operator).strip() == change["before"]:
-                yield _of_operator(node, change["after"], source)
-        elif isinstance(node, cst.Call) and change.get("kind") == "function" and _name(node) == change["before"]:
-            end = source.span(node.func).end
-            yield Place(path, Span(end - len(change["before"]), end)), change["after"]
+        elif isinstance(node, cst.BinaryOperation):
+            yield from _of_operation(node, change, source)
+        elif isinstance(node, cst.Call):
+            yield from _of_call(node, change, source)
+
+
+def _of_operation(node: cst.BinaryOperation, change: Mapping[str, Any], source: Source) -> Iterator[tuple[Place, str]]:
+    """Yield the places in a binary operation: its operator, or the operands where a computed constant may stand."""
+    sign = source.text(node.operator).strip()
+    if change.get("kind") == "operator" and sign == change["before"]:
+        yield _of_operator(node, change["after"], source)
+    elif change.get("kind") == "constant" and sign == SIGNS.get(change["owner"]):
+        computed = (each for each in (node.right, node.left) if literal(each) is NOTHING)
+        yield from ((Place(source.path, source.span(each)), code(change["after"])) for each in computed)
+
+
+def _of_call(call: cst.Call, change: Mapping[str, Any], source: Source) -> Iterator[tuple[Place, str]]:
+    """Yield the places of the name of a called function, or of a call that stands for an operator."""
+    if change.get("kind") == "function" and _name(call) == change["before"]:
+        yield _renamed(call, change["after"], source)
+    elif change.get("kind") == "operator" and SIGNS.get(_name(call)) == change["before"] and len(call.args) > 1:
+        yield _of_sign(call, change["after"], source)
+
+
+def _of_sign(call: cst.Call, after: str, source: Source) -> tuple[Place, str]:
+    """Return the place of a call that stands for an operator, with another one's, or with one of its operands."""
+    if after in OPERAND:
+        return Place(source.path, source.span(call)), source.text(call.args[after == SECOND].value)
+    return _renamed(call, BY_SIGN[after], source)
+
+
+def _renamed(call: cst.Call, name: str, source: Source) -> tuple[Place, str]:
+    """Return the place of the name of what is called, with another name."""
+    end = source.span(call.func).end
+    return Place(source.path, Span(end - len(_name(call)), end)), name
 
 
 def _of_operator(node: cst.BinaryOperation, after: str, source: Source) -> tuple[Place, str]:

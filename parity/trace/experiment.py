@@ -115,7 +115,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         found: the sets of changes that reproduce the other side.
         tried: how many settings were tried.
         problem: why the module could not be called again as it was, or "".
-        same: whether the module does what the other side's does when it is given what the other's was given.
+        same: whether the module does what the other side's does when it is given what the other's was given, with the
+            changes that the question gives.
     """
 
     settings: list[Any] = []

@@ -1,7 +1,7 @@
 """A user's model that lives, of which one module can be called again as it was called in the first forward pass."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -21,7 +21,7 @@ from parity.doctor import ownership
 from parity.pairs.coverage import Observer
 from parity.pairs.vary.record import reproduced
 from parity.runtime.job import ExperimentJob
-from parity.trace.experiment import LATER, Question
+from parity.trace.experiment import LATER, Mask, Question
 from torch_impl.experiment.behaviour import answered, exchanged_arguments, inputs, like
 from torch_impl.experiment.later import Later
 from torch_impl.experiment.operations import operations
@@ -166,6 +166,10 @@ class Live:
     def operations(self) -> list[Knob]:
         """Return the ops of the call that can be done in another way."""
         return operations(self.replay, lambda: calls.innermost(self._paths) or "", self.is_paused)
+
+    def built(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
+        """Return the settings of operations whose code runs no more: none, as a module's code runs in each call."""
+        return []
 
     def is_paused(self) -> bool:
         """Return whether a module that returns the same on both sides is being called."""

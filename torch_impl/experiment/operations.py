@@ -51,6 +51,7 @@ FUNCTIONS = (
     *("relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "softsign", "hardtanh"),
     *("hardswish", "hardsigmoid", "tanh", "sigmoid", "exp", "log", "sqrt", "square", "abs", "clamp"),
     *("softmax", "log_softmax", "layer_norm", "group_norm", "rms_norm", "normalize"),
+    *("clip", "masked_fill", "triu", "tril", "roll", "flip", "neg", "round", "reciprocal", "rsqrt"),
 )
 SUMS = ("add", "sub", "mul")
 

@@ -1,23 +1,24 @@
-"""The order in which a user's function creates its layers: Keras itself keeps only the order of calls."""
+"""What is noted of a user's layers and operations when they are created: Keras itself keeps only the order of calls."""
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 from keras.src.ops.operation import Operation
 
+Noted = TypeVar("Noted")
+
 
 @contextmanager
-def watched() -> Iterator[dict[int, int]]:
-    """Yield the number of each layer that is created within the context, by the layer's id()."""
-    numbers: dict[int, int] = {}
-    create, count = Operation.__init__, itertools.count()
+def watched(note: Callable[[], Noted]) -> Iterator[dict[int, Noted]]:
+    """Yield what `note` returns when a layer or an operation is created within the context, by its id()."""
+    noted: dict[int, Noted] = {}
+    create = Operation.__init__
 
-    def counting(operation: Operation, *args: Any, **kwargs: Any) -> None:
-        numbers[id(operation)] = next(count)  # the id may have been that of a layer that is gone
+    def noting(operation: Operation, *args: Any, **kwargs: Any) -> None:
+        noted[id(operation)] = note()  # the id may have been that of one that is gone
         create(operation, *args, **kwargs)
 
-    with mock.patch.object(Operation, "__init__", counting):
-        yield numbers
+    with mock.patch.object(Operation, "__init__", noting):
+        yield noted

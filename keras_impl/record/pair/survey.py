@@ -3,6 +3,7 @@
 Once a mapping is known, the pass runs with torch's weights in the mapped variables.
 """
 
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def survey(job: SurveyJob) -> None:
     keras.utils.set_random_seed(job.case.seed)
     sources = Sources()
     with precision.policy(HIGH), promoted(HIGH):
-        with sources.recorded(), creation.watched() as created:
+        with sources.recorded(), creation.watched(itertools.count().__next__) as created:
             model = build.build(pair, HIGH, halves.search)
             inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
             make_weights(model, pair, inputs)

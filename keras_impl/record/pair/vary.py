@@ -9,10 +9,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_impl.instruments import source
 from keras_impl.record import calls, precision, tree
 from keras_impl.record.calls import Call
 from keras_impl.record.masks import OrderedMasks
-from keras_impl.record.pair import build, values
+from keras_impl.record.pair import build, creation, values
 from keras_impl.record.pair.branches import embeddings, observed
 from keras_impl.record.pair.counterparts import usual
 from keras_impl.record.pair.first_call import make_weights
@@ -36,22 +37,26 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
     keras.utils.clear_session()
     keras.utils.set_random_seed(job.case.seed)
     with precision.policy(at), promoted(at):
-        model = build.build(pair, at, halves.search)
+        with creation.watched(source.nearest) as lines:
+            model = build.build(pair, at, halves.search)
         make_weights(model, pair, build.tensors(pair, given))
         torch = survey.read(Path(halves.survey))
         held = values.Weights(model, halves.mapping, torch, weights)
         held.check()
         held.load()
-        yield Instance(job, model, held, torch)
+        yield Instance(job, model, held, torch, lines)
 
 
 class Instance:
     """A built model, with the values that its untrained variables had before the first call.
 
-    `masks`: those of a training.
+    `masks`: those of a training. `lines`: "file:line" of the user's code that made each layer and operation, by id().
     """
 
-    def __init__(self, job: VaryJob, model: Any, weights: values.Weights, torch: survey.Survey) -> None:
+    def __init__(
+        self, job: VaryJob, model: Any, weights: values.Weights, torch: survey.Survey, lines: dict[int, str]
+    ) -> None:
+        self.lines = lines
         self.torch, self.case, self.pair, self.model = torch, job.case, job.case.model, model
         self.weights = weights
         matches = job.pair.matching.matches if job.pair.matching else []

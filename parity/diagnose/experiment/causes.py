@@ -115,9 +115,12 @@ def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[s
 def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) -> list[Cause]:
     """Return the report's causes with those of a module in place of the unknown one there.
 
-    A change that is a cause already, as it explains a module before this one, is not told again.
+    A change that is a cause already, as it explains a module before this one, is not told again; nor is what a formula
+    has found there.
     """
     told = [entry["changes"] for entry in entries if "changes" in entry]
+    by_formula = {(entry["id"], entry["where"]) for entry in entries if "changes" not in entry}
+    named = [cause for cause in named if (cause["id"], cause["where"]) not in by_formula]
     result: list[Cause] = []
     for entry in entries:
         if entry["id"] == UNKNOWN and entry["where"] == where:
@@ -224,6 +227,8 @@ def _id(change: Change, other: Change | None) -> str:
             return FUNCTION
         name = NAMES.get(named.name, named.name)
         return IDS.get((kind, name), f"{kind}.{name}")
+    if change.kind == "function" and {change.before, change.after} <= {*candidates.ACTIVATIONS, LEFT_OUT}:
+        return FUNCTION
     default = next((each for each in (change, other) if each and each.kind == "default"), None)
     if default:
         return f"{_snake(default.owner.rpartition('.')[2])}.{NAMES.get(default.name, default.name)}"

@@ -7,11 +7,13 @@ that is computed from it has, is another way to the same result; this walk never
 """
 
 import math
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from parity.diagnose.experiment import values
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.values import Table, Value
+
+FLOAT32: Final = 2.0**-20  # of a number's magnitude: what several roundings in float32 leave
 
 
 class Parting(NamedTuple):
@@ -107,9 +109,16 @@ class _Side:
 
 
 def first_difference(torch: Recording, keras: Recording) -> Difference | None:
-    """Return where the calls part first; None if all that both return has a counterpart."""
+    """Return where the calls part first; None if all that both return has a counterpart.
+
+    What float32 cannot see, such as a constant that a framework rounds, counts only where there is nothing else.
+    """
+    return _first_difference(torch, keras, FLOAT32) or _first_difference(torch, keras, values.RELATIVE)
+
+
+def _first_difference(torch: Recording, keras: Recording, grain: float) -> Difference | None:
     one, other = _Side(torch), _Side(keras)
-    _match(one, other)
+    _match(one, other, grain)
     here, there = one.partings(), other.partings()
     if not here and not there:
         return None
@@ -148,11 +157,11 @@ def _sources(side: str, parting: Parting) -> list[str]:
     return [f"{source} ({side})" for source in parting.sources if source != parting.line]
 
 
-def _match(one: _Side, other: _Side) -> None:
-    """Note which tensors have which counterparts."""
+def _match(one: _Side, other: _Side, grain: float) -> None:
+    """Note which tensors have which counterparts, equal to `grain` of their numbers' magnitude."""
     table = Table(other.values)
     for number, value in one.values.items():
-        for partner in table.equals(value):
+        for partner in table.equals(value, grain):
             if _tells(number in one.makers, partner in other.makers, value):
                 one.matched.setdefault(number, set()).add(partner)
                 other.matched.setdefault(partner, set()).add(number)

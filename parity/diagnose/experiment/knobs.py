@@ -127,7 +127,7 @@ def joint(found: Iterable[Knob]) -> Iterator[Knob]:
             alike.setdefault((knob.owner, knob.of, knob.name, knob.kind, repr(knob.value)), []).append(knob)
     for several in alike.values():
         if len(several) > 1:
-            yield several[0]._replace(owner=f"{several[0].owner} ({len(several)} of them)", changed=_together(several))
+            yield several[0]._replace(owner=f"{several[0].owner} ({len(several)} of them)", changed=together(several))
 
 
 def widened(trial: tuple[Knob, Any], among: Iterable[Knob]) -> tuple[Knob, Any]:
@@ -139,7 +139,9 @@ def widened(trial: tuple[Knob, Any], among: Iterable[Knob]) -> tuple[Knob, Any]:
     return (alike[-1], value) if alike else trial
 
 
-def _together(several: Sequence[Knob]) -> Changed:
+def together(several: Sequence[Knob]) -> Changed:
+    """Return the change of several settings to one value."""
+
     @contextlib.contextmanager
     def changed(value: Any) -> Iterator[None]:
         with contextlib.ExitStack() as stack:

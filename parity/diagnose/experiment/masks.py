@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.knobs import AS_GIVEN, INVERTED, LEFT_OUT, THEIRS, Knob, Owner, assignment
+from parity.diagnose.experiment.knobs import AS_GIVEN, INVERTED, LEFT_OUT, THEIRS, Changed, Knob, Owner, assignment
 from parity.trace.experiment import Mask
 
 LARGEST: Final = 1 << 20  # elements
@@ -47,27 +47,39 @@ def knobs(
         like: makes a tensor of an array, of the type of another tensor.
     """
     for name, value in given.items():
-        own = _counting(value, array)
-        if own is None:
-            continue
-        wholes = (fitted(_read(mask), own.shape) for mask in theirs)
-        others: list[dict[str, Array | None]] = [dict(_both(mask)) for mask in wholes if mask is not None]
-        alone: dict[str, Array | None] = {INVERTED: ~own, LEFT_OUT: None}
-        for ways in (alone, *others):
-            made = {
-                text: None if each is None else like(_as(each, array(value)), value)
-                for text, each in ways.items()
-                if each is None or not np.array_equal(np.broadcast_to(own, each.shape), each)
-            }
-            yield _knob(given, name, {AS_GIVEN: value, **made}, tuple(made), owner)
+        of, change = type(owner.module).__name__, assignment(given, name)
+        knob = Knob(name, of, "", AS_GIVEN, "argument", change, of=owner.kind, path=owner.path)
+        yield from of_value(value, knob, theirs, array, like)
 
 
-def _knob(given: dict[str, Any], name: str, ways: Mapping[str, Any], words: tuple[str, ...], owner: Owner) -> Knob:
+def of_value(
+    value: Any,
+    knob: Knob,
+    theirs: Iterable[Mask],
+    array: Callable[[Any], Array],
+    like: Callable[[Array, Any], Any],
+) -> Iterator[Knob]:
+    """Yield what a value can be changed to if it is a mask; `knob` changes it to any other. The rest as in `knobs`."""
+    own = _counting(value, array)
+    if own is None:
+        return
+    wholes = (fitted(_read(mask), own.shape) for mask in theirs)
+    others: list[dict[str, Array | None]] = [dict(_both(mask)) for mask in wholes if mask is not None]
+    alone: dict[str, Array | None] = {INVERTED: ~own, LEFT_OUT: None}
+    for ways in (alone, *others):
+        made = {
+            text: None if each is None else like(_as(each, array(value)), value)
+            for text, each in ways.items()
+            if each is None or not np.array_equal(np.broadcast_to(own, each.shape), each)
+        }
+        yield knob._replace(changed=_among(knob.changed, {AS_GIVEN: value, **made}), words=tuple(made))
+
+
+def _among(change: Changed, ways: Mapping[str, Any]) -> Changed:
     def changed(how: Any) -> AbstractContextManager[None]:
-        return assignment(given, name)(ways[how])
+        return change(ways[how])
 
-    of = type(owner.module).__name__
-    return Knob(name, of, "", AS_GIVEN, "argument", changed, words, owner.kind, owner.path)
+    return changed
 
 
 def fitted(mask: Array, shape: tuple[int, ...]) -> Array | None:

@@ -19,6 +19,19 @@ PADDING, ORDER, FUNCTION, SUM = "padding", "order", "function", "sum"  # what ca
 LEFT_OUT: Final = "left out"
 FIRST, SECOND = "the first alone", "the second alone"  # of two that are added or multiplied
 RESHAPE, TRANSPOSE = "reshape", "transpose"
+# The sign that is written for a function of two tensors, and the function that does what a sign means.
+SIGNS: Final = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "true_divide": "/",
+    "floor_divide": "//",
+    "power": "**",
+    "matmul": "@",
+    "mod": "%",
+}
+BY_SIGN: Final = {sign: name for name, sign in reversed(SIGNS.items())}
 MOST: Final = 16  # paddings that are tried for one op
 
 Margins = tuple[tuple[int, int], ...]  # for each axis of the image: before and after

@@ -48,7 +48,8 @@ def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, 
 def _moved(result: CaseResult, first: Sequence[Unequal]) -> Guilty | None:
     """Return the first difference if it is that of a tensor within the module that is taken to be responsible."""
     where = plain(result.first_divergence.name) if result.first_divergence else MODEL
-    return next((Guilty(where, tensor) for tensor in first if plain(tensor.name).startswith(f"{where}.")), None)
+    within = (tensor for tensor in first if where == MODEL or plain(tensor.name).startswith(f"{where}."))
+    return next((Guilty(where, tensor) for tensor in within), None)
 
 
 def is_forward(tensor: Unequal) -> bool:

@@ -15,7 +15,7 @@ from parity.diagnose.experiment.candidates import is_number
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.newton import added, multiplied, step_towards
 from parity.diagnose.experiment.tries import Tries
-from parity.diagnose.formula import NEEDED, UNSET, bits_of, is_conclusive
+from parity.diagnose.formula import NEEDED, SUBPRECISION, UNSET, bits_of, is_conclusive
 from parity.diagnose.observation import Seen
 
 DIGITS: Final = 17  # that identify a float64
@@ -23,10 +23,10 @@ DROPOUT: Final = "dropout"  # in the names of rates, and of the modules that hav
 HUGE: Final = 1e3  # times the present number, or 1
 ANOTHER: Final = "another"  # a text that is none of those that code compares with
 TEXTS: Final = ("argument", "attribute", "default", "variable", "constant")  # kinds of settings that may be any text
-# Bits to which a likely value has to reproduce the other side where no value does it to those of a match: what is left
-# is then smaller than float32 can see. It is another difference, such as a constant that a framework holds in float32.
-SUBPRECISION: Final = 2.0
-VANISHED: Final = 2.0**-12  # the part of the difference that may be left then; no wrong value comes so near by chance
+# The part of the difference that may be left where no value reproduces the other side to the bits of a match, but a
+# likely one does it as far as float32 can see. It is another difference, such as a constant that a framework holds in
+# float32; no wrong value comes so near by chance.
+VANISHED: Final = 2.0**-12
 SPARE: Final = NEEDED + 4  # bits that a number rounded to fewer digits must leave
 ITERATIONS: Final = 12  # of the search for a number, which doubles the exact digits with each
 STARTS: Final = 3  # candidates from which a number is searched for

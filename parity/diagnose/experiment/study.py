@@ -24,7 +24,7 @@ from parity.diagnose.experiment.told import plain, told, told_of
 from parity.diagnose.formula import NEEDED
 from parity.runtime.job import ExperimentJob
 from parity.trace import experiment, survey
-from parity.trace.experiment import LATER, Change, Outcome, Question
+from parity.trace.experiment import LATER, Change, Mask, Outcome, Question
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
 SECONDS: Final = 3.0
@@ -80,6 +80,12 @@ class Live(Protocol):
 
     def operations(self) -> list[Knob]:
         """Return the ops of the call that can be done in another way."""
+
+    def built(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
+        """Return the settings of operations in graphs: the code that made them runs no more when the module is called.
+
+        `read`: the names that the code which is run refers to. `theirs`: the masks that the other side's is given.
+        """
 
     def is_paused(self) -> bool:
         """Return whether a module that returns the same on both sides is being called."""
@@ -162,8 +168,10 @@ def _problem(question: Question, live: Live, recorded: Evidence) -> str:
 def _known(question: Question, live: Live) -> _Known:
     """Return what can be changed in the module, which is called for it."""
     run, read = executed(live.replay, live.is_models, live.is_paused)
-    named = [*_named(live, run, read), *masks.knobs(*live.arguments(), question.masks, live.array, live.like)]
-    in_code = list(_in_code(run))
+    built = live.built(read, question.masks)
+    named = [*_named(live, run, read), *(knob for knob in built if knob.kind == "attribute")]
+    named += masks.knobs(*live.arguments(), question.masks, live.array, live.like)
+    in_code = [*_in_code(run), *(knob for knob in built if knob.kind != "attribute")]
     values = [plain(knob.value) for knob in (*named, *in_code)]
     settings = [value for value in values if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
     settings += dict.fromkeys(value for owner in live.owners() for value in knobs.configured(owner))
@@ -198,16 +206,20 @@ def _forward(question: Question, search: Search, known: _Known, operations: Sequ
 
 
 def _besides(question: Question, search: Search, known: _Known, further: Sequence[Knob]) -> Outcome:
-    """Answer the question what else has to be changed besides the changes that are given.
+    """Answer the question what else has to be changed besides the changes that are given: nothing if they suffice.
 
     A change that was found at one module is tried at all modules of its kind as well: those behind it may need it too.
     """
     base = _base(question.given, [*known.in_code, *further])
     if base is None:
         return Outcome(problem="what is given is not found again")
+    if search.reproduced(base):
+        return Outcome(settings=known.settings, same=True)
     found = search.found(further, pairs=False, base=base)
-    if not found and not search.reproduced(base):
+    if not found:
         base = tuple(knobs.widened(trial, further) for trial in base)
+        if search.reproduced(base):
+            return Outcome(settings=known.settings, same=True)
         found = search.found(further, pairs=False, base=base)
     return Outcome(settings=known.settings, found=[told(each) for each in found], tried=len(known.all))
 
@@ -268,7 +280,7 @@ def _values(
     if knob.value == knobs.AS_GIVEN or knob.kind in ("precision", "operation"):
         return list(knob.words)
     if knob.kind == "function":
-        return alternatives(knob.name)
+        return [*alternatives(knob.name), *knob.words]
     if knob.kind == "operator":
         signs = (*code.ALONE, *code.BINARY) if knob.value in code.BINARY else code.COMPARED
         return [sign for sign in signs if sign != knob.value]

@@ -1,8 +1,8 @@
 """Whether two recorded tensors hold the same numbers, whatever the order of their axes and their shape.
 
-Two tensors are counterparts if their sorted numbers agree to rounding in float64. One of them may repeat each number
-equally often, as an expanded tensor does; of two masks one may be the other's opposite. Means and extremes are compared
-first, so that few tensors have to be sorted.
+Two tensors are counterparts if their sorted numbers agree to rounding in float64, or to what float32 can see. One of
+them may repeat each number equally often, as an expanded tensor does; of two masks one may be the other's opposite.
+Means and extremes are compared first, so that few tensors have to be sorted.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ import numpy as np
 from parity.core.arrays import Array, Floats
 
 RELATIVE: Final = 2.0**-40  # of a number's own magnitude
-ABSOLUTE: Final = 2.0**-42  # of the typical magnitude in its tensor: what a sum that cancels leaves
+CANCELLED: Final = 2.0**-2  # as much of the typical magnitude in its tensor: what a sum that cancels leaves
 FEW: Final = 2  # a tensor with no more different numbers than this may agree with another by chance
 LONGEST_SHAPE: Final = 8  # numbers; the shape of a tensor is itself a tensor in TensorFlow
 
@@ -54,18 +54,18 @@ class Value:
         return np.array([np.abs(finite).mean(), finite.mean(), finite.min(), finite.max()], np.float64)
 
 
-def equal(one: Value, other: Value) -> bool:
-    """Return whether two tensors hold the same numbers."""
+def equal(one: Value, other: Value, grain: float = RELATIVE) -> bool:
+    """Return whether two tensors hold the same numbers, to `grain` of a number's own magnitude."""
     if not one.size or not other.size or max(one.size, other.size) % min(one.size, other.size):
         return one.size == other.size
     if one.is_mask and other.is_mask:
-        return _alike(one, other) or opposite(one, other)
-    return _alike(one, other)
+        return _alike(one, other, grain) or opposite(one, other)
+    return _alike(one, other, grain)
 
 
 def opposite(one: Value, other: Value) -> bool:
     """Return whether one mask may be the other's opposite: as many are true here as are false there."""
-    if not (one.is_mask and other.is_mask) or _alike(one, other):
+    if not (one.is_mask and other.is_mask) or _alike(one, other, RELATIVE):
         return False
     return bool(np.isclose(one.array.mean(), 1.0 - other.array.mean(), rtol=0.0, atol=RELATIVE))
 
@@ -91,29 +91,29 @@ class Table:
         self._sizes = np.array([value.size for _, value in self._values])
         self._masks = np.array([value.is_mask for _, value in self._values], np.bool_)
 
-    def equals(self, value: Value) -> list[int]:
-        """Return the numbers of the tensors that hold the same numbers as this one."""
-        likely = _near_signs(self._signs, value.signs, np.maximum(self._typical, value.typical))
+    def equals(self, value: Value, grain: float = RELATIVE) -> list[int]:
+        """Return the numbers of the tensors that hold the same numbers as this one, to `grain` of their magnitude."""
+        likely = _near_signs(self._signs, value.signs, np.maximum(self._typical, value.typical), grain)
         sizes = np.maximum(self._sizes, 1)
         likely &= (sizes % max(value.size, 1) == 0) | (max(value.size, 1) % sizes == 0)
         likely |= self._masks & value.is_mask
         candidates = (self._values[index] for index in np.flatnonzero(likely))
-        return [number for number, candidate in candidates if equal(value, candidate)]
+        return [number for number, candidate in candidates if equal(value, candidate, grain)]
 
 
-def _near_signs(one: Floats, other: Floats, typical: Floats) -> Array:
+def _near_signs(one: Floats, other: Floats, typical: Floats, grain: float) -> Array:
     """Return for which rows the means and extremes agree to rounding."""
-    bound = 16 * RELATIVE * (one[..., :1] + typical[..., None] + np.abs(one))
+    bound = 16 * grain * (one[..., :1] + typical[..., None] + np.abs(one))
     return np.asarray(np.all(np.abs(one - other) <= bound, axis=-1))
 
 
-def _alike(one: Value, other: Value) -> bool:
+def _alike(one: Value, other: Value, grain: float) -> bool:
     typical = max(one.typical, other.typical)
-    if not _near_signs(one.signs, other.signs, np.array(typical)):
+    if not _near_signs(one.signs, other.signs, np.array(typical), grain):
         return False
     few, many = sorted((one, other), key=lambda value: value.size)
     here, there = few.sorted[:, None], many.sorted.reshape(few.size, -1)
-    bound = RELATIVE * np.abs(here) + ABSOLUTE * typical
+    bound = grain * (np.abs(here) + CANCELLED * typical)
     with np.errstate(invalid="ignore"):
         near = np.abs(here - there) <= bound
     return bool(np.all(near | (here == there) | (np.isnan(here) & np.isnan(there))))
