@@ -8,8 +8,8 @@ import libcst as cst
 
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, SECOND, SIGNS
-from parity.repair.origins import Place
 from parity.repair.literals import code
+from parity.repair.origins import Place
 from parity.repair.source import NOTHING, Source, Span, literal
 
 OPERAND: Final = {FIRST: "left", SECOND: "right"}  # of a binary operation, the one that stays
