@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.models.functional import Functional
 from keras.src.ops.node import Node
@@ -108,9 +109,9 @@ def _arguments(node: Node, name: str, theirs: Sequence[Mask]) -> Iterator[Knob]:
         change = _with_argument(node, place)
         if type(value) in (bool, int, float):
             yield Knob(repr(value), name, "", value, "constant", change)
-        elif tf.is_tensor(value):
+        elif tf.is_tensor(value) or isinstance(value, np.ndarray):
             mask = Knob("mask", name, "", AS_GIVEN, "argument", change, of="attention")
-            yield from masks.of_value(value, mask, theirs, weights.array, like)
+            yield from masks.of_value(tf.convert_to_tensor(value), mask, theirs, weights.array, like)
 
 
 def _with_argument(node: Node, place: int) -> knobs.Changed:

@@ -6,7 +6,7 @@ can be recorded on different machines.
 
 from concurrent.futures import wait
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,10 @@ from parity.trace.mapping import MappedError, Mapping, Matching, PairContext, Un
 from parity.trace.survey import Survey
 
 Surveyed = tuple[Survey, dict[str, Array]]
+OUTSIDE: Final = (
+    "keras: {} is made with the model and is no part of it: it was called on no tensor that comes from the model's "
+    "inputs, so that what it returned is a constant, and it is not trained"
+)
 
 
 class Prepared(NamedTuple):
@@ -145,7 +149,7 @@ def _prepared(file: PairFile, backend: Worker, folder: Path, keras: Survey, buil
         keras = msgspec.structs.replace(keras, unused=needless.unused, still=needless.still)
         proposal = chosen(read_as, reference, values, run)
     if proposal.mapping.unplaced:
-        raise _unmapped(file, proposal, list(unlike_axes(pair, reference, keras)))
+        raise _unmapped(file, proposal, [*unlike_axes(pair, reference, keras), *map(OUTSIDE.format, keras.outside)])
 
     def solve(proposal: Proposal) -> Resolved:
         return assume(resolve(proposal, reference, values, run), proposal.named, reference, values, run)

@@ -130,7 +130,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     drawn at random: another seed changes them. `returned`: what the whole model returned in inference; empty if the
     pair file has [outputs]. `optimizer`: where the user's own optimizer is made, on Keras's side. `unused`: weights
     that take part in nothing that is compared, and `still`: those of Keras's that are zeros which training cannot move;
-    of Keras's model only if it was asked for.
+    of Keras's model only if it was asked for. `outside`: Keras's layers with weights that were made with the model and
+    are no part of it, in words.
     """
 
     side: str
@@ -148,6 +149,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: Made | None = None
     unused: list[str] = []
     still: list[str] = []
+    outside: list[str] = []
 
     def keys(self, training: bool) -> list[Keys]:
         """Return the paths of the model's outputs in training or inference mode; empty if none of them is named."""

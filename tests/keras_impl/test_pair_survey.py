@@ -44,6 +44,13 @@ def build():
         L.RNN([L.GRUCell(3), L.LSTMCell(4)], return_sequences=True), L.RNN(L.GRUCell(3, reset_after=False)),
     ])
 """
+OUTSIDE = """
+def build():
+    x = keras.Input((4, 3), name="x")
+    places = keras.Sequential([L.Embedding(4, 3, name="places")], name="table")(ops.arange(4))
+    L.Dense(3, name="idle")
+    return keras.Model(x, L.Dense(3)(L.MultiHeadAttention(1, 3)(x, x) + places))
+"""
 ATTENTION = """
 def build():
     a = keras.Input((4, 3), name="a")
@@ -121,6 +128,12 @@ def test_weights_and_their_names(tmp_path):
     assert told.tied == {
         f"{block}/dense/{role}": f"dense/{role}" for block in ("inner", "inner_1") for role in ("kernel", "bias")
     }
+
+
+def test_layers_that_a_functional_model_has_only_the_results_of(tmp_path):
+    _, told = surveyed(tmp_path, OUTSIDE)
+    assert [each.partition(",")[0] for each in told.outside] == ["places (Embedding"]
+    assert surveyed(tmp_path, RECURRENT)[1].outside == surveyed(tmp_path, SHARED)[1].outside == []
 
 
 def test_a_recurrent_layer_has_the_weights_of_its_cell(tmp_path):

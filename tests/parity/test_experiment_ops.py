@@ -323,6 +323,14 @@ def test_a_computed_literal_is_no_place() -> None:
     assert names(parting(cast, double)) == ("mul", "double")
 
 
+def test_what_float32_cannot_see_counts_only_where_there_is_nothing_else() -> None:
+    def rounded(t: Tape, x: Array) -> Array:
+        return t("double", lambda n: 2.0000001 * n, x)
+
+    assert names(parting(chain(double, matmul), chain(rounded, matmul))) == ("double", "double")
+    assert names(parting(chain(double, matmul), chain(rounded, relu))) == ("matmul", "relu")
+
+
 def test_what_has_no_room_is_said() -> None:
     program = chain(matmul, double, matmul)
     short = record(program, room=2 * X.nbytes + 8)

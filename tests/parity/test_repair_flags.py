@@ -90,7 +90,7 @@ def test_edits_of_what_an_experiment_has_changed(port: Port, tmp_path: Path) -> 
     port = port._replace(keras=replace(port.keras, modules=[norm]))
     attribute = {"id": "x.epsilon", "where": "9", "changes": [change | {"path": "act/norm", "source": ""}, other]}
     assert [edit.source for edit in edits(attribute, port)] == [("Norm(0.25)", "Norm(0.5)")]
-    constant = {"name": "1.7", "kind": "constant", "before": 1.7, "after": 1.702, "path": ""}
+    constant = {"name": "1.7", "kind": "constant", "before": 1.7, "after": 1.702, "path": "", "owner": "act"}
     cause = {"id": "code.constant", "where": "9", "changes": [change | constant | {"source": f"{tmp_path}/port.py:7"}]}
     assert [edit.source for edit in edits(cause, port)] == [("return x * 1.7", "return x * 1.702")]
 

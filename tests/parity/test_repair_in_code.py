@@ -12,6 +12,10 @@ LINES = """from keras import ops
 def call(x, y):
     z = ops.stop_gradient(x + y)
     return ops.mean(ops.cast(ops.cast(z, "float16"), x.dtype) - 2 * y)
+
+def build(x, y):
+    z = ops.multiply(x, y)
+    return z / math.sqrt(8)
 """
 
 
@@ -43,6 +47,8 @@ def change(kind: str, before: str, after: str, owner: str = "call", line: int = 
         ),
         ("gradient.stopped", change("function", "stop_gradient", "convert_to_tensor", line=4), "    z = x + y"),
         ("gradient.stopped", {}, "    z = x + y"),
+        ("code.operator", change("operator", "*", "+", "multiply", 8), "    z = ops.add(x, y)"),
+        ("module.wiring", change("operator", "*", "the second alone", "multiply", 8), "    z = y"),
     ],
 )
 def test_the_line_is_changed(cause: str, made: dict[str, Any], expected: str, tmp_path: Path) -> None:
@@ -52,6 +58,15 @@ def test_the_line_is_changed(cause: str, made: dict[str, Any], expected: str, tm
     assert not others
     changed = LINES.encode()[: place.span.start] + text.encode() + LINES.encode()[place.span.end :]
     assert expected in changed.decode().splitlines()
+
+
+def test_a_constant_that_is_computed_may_stand_on_either_side(tmp_path: Path) -> None:
+    path = tmp_path / "port.py"
+    path.write_text(LINES)
+    made = {**change("constant", "2.8", "", "true_divide", 9), "after": 3.0}
+    places = list(in_code({"id": "code.constant", "source": ""}, made, path))
+    texts = [LINES.encode()[place.span.start : place.span.end].decode() for place, _ in places]
+    assert texts == ["math.sqrt(8)", "z"] and {new for _, new in places} == {"3.0"}
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 
 from parity.pairs.file import from_flags
 from parity.repair import candidates
-from parity.repair.decision import Decision
+from parity.repair.decision import Decision, decide, key
 from parity.repair.edit import Edit
 from parity.repair.search import MOST_TRIALS, Repairing
 from parity.repair.source import Span
-from parity.results import CaseResult
+from parity.results import CaseResult, Variation
 
 A = {"id": "layer_norm.epsilon", "where": "1", "torch": 1, "keras": 2}
 B = {"id": "relu.slope", "where": "2", "torch": 1, "keras": 2}
@@ -103,3 +103,20 @@ def test_the_search_ends(scripted) -> None:
     edits = [change(number) for number in range(1, MOST_TRIALS + 5)]
     it, repair = scripted({A["id"]: edits}, {(number,): BAD for number in range(1, MOST_TRIALS + 5)})
     assert len(it.order) == MOST_TRIALS and repair.left == [f"the search ended after {MOST_TRIALS} comparisons"]
+
+
+def judged(verdict: Any, *causes: dict[str, Any], **more: Any) -> CaseResult:
+    return CaseResult(case="pair/b", verdict=verdict, causes=list(causes), **more)
+
+
+def test_what_float32_hides_may_show_behind_a_repaired_cause() -> None:
+    hidden = {**A, "id": "constant.precision"}
+    assert decide(judged("diverged", A), judged("subprecision", hidden), {key(A)}) == GOOD
+    assert decide(judged("diverged", A), judged("diverged", hidden), {key(A)}).outcome == "refused"
+    assert decide(judged("subprecision", A), judged("subprecision", hidden), {key(A)}).outcome == "refused"
+
+
+def test_an_edit_that_harms_a_variation_is_refused() -> None:
+    match, diverged = (Variation(name="twice", verdict=verdict) for verdict in ("match", "diverged"))
+    before, after = judged("diverged", A, variations=[match]), judged("match", variations=[diverged])
+    assert decide(before, after, {key(A)}).why == "the pair now diverges on twice"

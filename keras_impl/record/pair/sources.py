@@ -24,6 +24,10 @@ class Sources:
         _, source = self._made.get(id(made), (None, None))
         return source
 
+    def layers(self) -> Iterator[tuple[keras.Layer, Made]]:
+        """Yield the layers that were made in the user's code, and where."""
+        yield from (entry for entry in self._made.values() if isinstance(entry[0], keras.Layer))
+
     @contextmanager
     def recorded(self) -> Iterator[None]:
         """Record every object that is made within the block."""

@@ -5,6 +5,7 @@ Once a mapping is known, the pass runs with torch's weights in the mapped variab
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from parity.core.names import MODEL
 from parity.core.precision import HIGH
 from parity.data.pairs import PairData
 from parity.doctor.program import load
+from parity.pairs.sources import shown
 from parity.runtime.job import SurveyJob
 from parity.trace import survey as surveys
 from parity.trace.returned import Path as Keys
@@ -73,9 +75,22 @@ def survey(job: SurveyJob) -> None:
             returned=describe_returned(pair, outputs),
             optimizer=_optimizer(pair, halves.search, sources),
             created=_in_order(model, created),
+            outside=list(_outside(model, sources)),
             **idle,
         ),
     )
+
+
+def _outside(model: Any, sources: Sources) -> Iterator[str]:
+    """Yield the layers with weights that the builder has made and left out of the model, each with its line.
+
+    Such a layer was called on a constant, while the model was built: the model keeps what it returned.
+    """
+    own = {id(variable) for layer in tree.named(model).values() for variable in getattr(layer, "variables", ())}
+    for layer, made in sources.layers():
+        is_container = any(layer._flatten_layers(include_self=False))
+        if layer.weights and not is_container and own.isdisjoint(map(id, layer.weights)):
+            yield f"{layer.name} ({type(layer).__name__}, {shown(made.source)})"
 
 
 def _in_order(model: Any, created: dict[int, int]) -> list[str]:
