@@ -155,7 +155,5 @@ def _called(operation: Operation, name: str, args: tuple[Any, ...], kwargs: dict
     if name == LEFT_OUT:
         return (*args, *kwargs.values())[0]
     function = getattr(keras.ops, name)
-    known = inspect.signature(function).parameters.keys() - kwargs.keys()
-    return function(
-        *args, **kwargs, **{key: value for key, value in vars(operation).items() if key in known - {"name"}}
-    )
+    known = inspect.signature(function).parameters.keys() - kwargs.keys() - {"name"}
+    return function(*args, **kwargs, **{key: value for key, value in vars(operation).items() if key in known})
