@@ -19,28 +19,36 @@ Compared = Callable[..., CaseResult]
 
 
 class Port(NamedTuple):
-    """A port that differs off its inputs alone. `by`: the variation that finds it; `says`: a part of the reason."""
+    """A port that differs off its inputs alone.
+
+    `by`: the variation that finds it; `says`: a part of the reason; `cause`, `where`: the cause and its place.
+    """
 
     name: str
     inputs: str
     by: str
     says: str = ""
+    cause: str = ""
+    where: str = "(model)"
 
 
 SMALL = "[inputs.x]\nshape = [4, 6]\nscale = 0.125"
+KEEP = SMALL + '\n[inputs.keep]\ndtype = "bool"\nnpz = "keep.npz"'
 IDS = '[inputs.ids]\nshape = [4, 8]\ndtype = "int32"\nrange = [1, 20]'
 PORTS = [
-    Port("clamped", SMALL, "scale 100"),
-    Port("shrunk", "[inputs.x]\nshape = [4, 6]\nscale = 4096.0", "scale 0.01"),
-    Port("normalized", SMALL, "zeros"),
-    Port("masked", SMALL + '\n[inputs.keep]\ndtype = "bool"\nnpz = "keep.npz"', "masks all false"),
-    Port("padded", IDS, "padding id 0"),
+    Port("clamped", SMALL, "scale 100", cause="relu.cap", where="1"),
+    Port("shrunk", "[inputs.x]\nshape = [4, 6]\nscale = 4096.0", "scale 0.01", "", "code.constant", "1"),
+    Port("normalized", SMALL, "zeros", cause="unknown"),
+    Port(
+        "masked", SMALL + '\n[inputs.keep]\ndtype = "bool"\nnpz = "keep.npz"', "masks all false", cause="code.function"
+    ),
+    Port("padded", IDS, "padding id 0", cause="pooled.masked"),
     Port("squeezed", SMALL, "batch size 1", "shape"),
     Port("fixed", SMALL, "batch size 1", "torch takes them, keras fails"),
     Port("counting", SMALL, "second call"),
-    Port("positions", IDS, "length 9 for 8"),
+    Port("positions", IDS, "length 9 for 8", cause="positions.most"),
     Port("dropping", SMALL, "training mode", "torch drops at the rates 0.25, keras 0.5"),
-    Port("last", IDS, "integers at their last"),
+    Port("last", IDS, "integers at their last", cause="last.most"),
 ]
 
 
@@ -67,6 +75,7 @@ def test_a_port_that_differs_off_its_inputs(port, judge):
     assert verdicts[port.by] == "diverged", result
     assert result.verdict == "diverged" and result.first_divergence.reason == result.reason
     assert result.reason.startswith(f"on inputs that nobody gave: {port.by}: ") and port.says in result.reason
+    assert port.cause in ("", *(cause["id"] for cause in result.causes if cause["where"] == port.where)), result.causes
 
 
 @pytest.mark.parametrize("name", ["clamped", "masked"])

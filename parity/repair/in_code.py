@@ -49,7 +49,7 @@ def _of_operation(node: cst.BinaryOperation, change: Mapping[str, Any], source: 
 
 def _of_call(call: cst.Call, change: Mapping[str, Any], source: Source) -> Iterator[tuple[Place, str]]:
     """Yield the places of the name of a called function, or of a call that stands for an operator."""
-    if change.get("kind") == "function" and _name(call) == change["before"]:
+    if change.get("kind") == "function" and _name(call) == change["before"] and change["after"] != LEFT_OUT:
         yield _renamed(call, change["after"], source)
     elif change.get("kind") == "operator" and SIGNS.get(_name(call)) == change["before"] and len(call.args) > 1:
         yield _of_sign(call, change["after"], source)
@@ -80,7 +80,10 @@ def _of_operator(node: cst.BinaryOperation, after: str, source: Source) -> tuple
 def _kept(cause: Mapping[str, Any], change: Mapping[str, Any], call: cst.Call, source: Source) -> str:
     """Return what is left of a call that is to be left out: its first argument; "" if the call is to stay."""
     stops = cause["id"] == GRADIENT and _name(call) in STOPS
-    is_left_out = change.get("after") == LEFT_OUT and _name(call) == change["owner"].partition(" ")[0]
+    is_left_out = change.get("after") == LEFT_OUT and _name(call) in (
+        change["owner"].partition(" ")[0],
+        change["before"],
+    )
     if not call.args or not (stops or (is_left_out and _is_meant(call, change, source))):
         return ""
     return source.text(call.args[0].value)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
+from numpy import tanh
 
 from parity.diagnose.experiment import code, knobs, masks
 from parity.diagnose.experiment import search as search_module
@@ -92,6 +93,18 @@ def test_what_runs_is_known_with_the_names_that_it_reads() -> None:
     assert {"slope", "form", "shift", "EPSILON"} <= read
     assert "unread" not in read
     assert sys.getprofile() is None
+
+
+def test_an_activation_is_left_out_of_the_code_wherever_its_name_comes_from() -> None:
+    def own(x: np.ndarray) -> np.ndarray:
+        return np.tanh(tanh(x)) + math.pi
+
+    run, _ = executed(lambda: own(X), lambda file: file == __file__, lambda: False)
+    (found,) = code.functions(next(each for each in run if each.name.endswith("own")))
+    before = own(X)
+    with found.changed(knobs.LEFT_OUT):
+        assert np.array_equal(own(X), X + math.pi)
+    assert np.array_equal(own(X), before) and not hasattr(np, "_parity_left_out")
 
 
 def test_what_a_paused_module_runs_is_left_out() -> None:

@@ -45,6 +45,11 @@ def change(kind: str, before: str, after: str, owner: str = "call", line: int = 
             change("operation", "cast to float16", "left out", "cast (2 of them)"),
             "    return ops.mean(ops.cast(z, x.dtype) - 2 * y)",
         ),
+        (
+            "activation.kind",
+            change("function", "mean", "left out"),
+            '    return ops.cast(ops.cast(z, "float16"), x.dtype) - 2 * y',
+        ),
         ("gradient.stopped", change("function", "stop_gradient", "convert_to_tensor", line=4), "    z = x + y"),
         ("gradient.stopped", {}, "    z = x + y"),
         ("code.operator", change("operator", "*", "+", "multiply", 8), "    z = ops.add(x, y)"),

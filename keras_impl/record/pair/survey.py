@@ -88,8 +88,8 @@ def _outside(model: Any, sources: Sources) -> Iterator[str]:
     """
     own = {id(variable) for layer in tree.named(model).values() for variable in getattr(layer, "variables", ())}
     for layer, made in sources.layers():
-        is_container = any(layer._flatten_layers(include_self=False))
-        if layer.weights and not is_container and own.isdisjoint(map(id, layer.weights)):
+        is_leaf = len(tree.named(layer)) == 1
+        if layer.weights and is_leaf and own.isdisjoint(map(id, layer.weights)):
             yield f"{layer.name} ({type(layer).__name__}, {shown(made.source)})"
 
 

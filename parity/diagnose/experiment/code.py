@@ -6,10 +6,10 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from parity.diagnose.experiment.candidates import FUNCTIONS
+from parity.diagnose.experiment.candidates import ACTIVATIONS, FUNCTIONS
 from parity.diagnose.experiment.executed import Executed
 from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, is_setting
-from parity.diagnose.experiment.operations import FIRST, SECOND
+from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 
 
 def constants(run: Executed) -> Iterator[Knob]:
@@ -49,12 +49,16 @@ def variables(run: Executed) -> Iterator[Knob]:
 
 
 def functions(run: Executed) -> Iterator[Knob]:
-    """Yield the names of those functions that a function calls for which there are alternatives."""
+    """Yield the names of those functions that a function calls for which there are alternatives.
+
+    An activation can also be left out.
+    """
     code = run.function.__code__
     lines = _lines(code, "LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL")
     for number, name in enumerate(code.co_names):
         if name in FUNCTIONS and number in lines:
-            yield Knob(name, run.name, f"{run.file}:{lines[number]}", name, "function", _name(run.function, number))
+            words, change = (LEFT_OUT,) if name in ACTIVATIONS else (), _name(run.function, number)
+            yield Knob(name, run.name, f"{run.file}:{lines[number]}", name, "function", change, words)
 
 
 def operators(run: Executed) -> Iterator[Knob]:
@@ -154,10 +158,41 @@ def _constant(function: types.FunctionType, instruction: dis.Instruction) -> Cha
 
 
 def _name(function: types.FunctionType, number: int) -> Changed:
-    def replaced(code: types.CodeType, value: Any) -> types.CodeType:
-        return code.replace(co_names=(*code.co_names[:number], str(value), *code.co_names[number + 1 :]))
+    """Return the change of the name of what is called; to leave it out, to that of a function that does nothing."""
 
-    return _recompiled(function, replaced)
+    def replaced(code: types.CodeType, value: Any) -> types.CodeType:
+        name = _parity_left_out.__name__ if value == LEFT_OUT else str(value)
+        return code.replace(co_names=(*code.co_names[:number], name, *code.co_names[number + 1 :]))
+
+    @contextlib.contextmanager
+    def changed(value: Any) -> Iterator[None]:
+        spaces = [function.__globals__, *map(vars, _modules(function))] if value == LEFT_OUT else []
+        for space in spaces:
+            space[_parity_left_out.__name__] = _parity_left_out
+        try:
+            with _recompiled(function, replaced)(value):
+                yield
+        finally:
+            for space in spaces:
+                space.pop(_parity_left_out.__name__, None)
+
+    return changed
+
+
+def _parity_left_out(x: Any, *args: Any, **kwargs: Any) -> Any:
+    return x
+
+
+def _modules(function: types.FunctionType) -> list[types.ModuleType]:
+    """Return the modules that a function's code may name, such as tf and tf.nn."""
+    found: dict[int, types.ModuleType] = {}
+    open_ = list(function.__globals__.values())
+    while open_:
+        value = open_.pop()
+        if isinstance(value, types.ModuleType) and id(value) not in found:
+            found[id(value)] = value
+            open_ += [vars(value)[name] for name in function.__code__.co_names if name in vars(value)]
+    return list(found.values())
 
 
 def _operator(function: types.FunctionType, place: int, group: Mapping[str, int]) -> Changed:

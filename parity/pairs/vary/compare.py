@@ -19,7 +19,7 @@ from parity.pairs.file import PairFile
 from parity.pairs.vary import masks
 from parity.pairs.vary.masks import Unshared
 from parity.pairs.vary.record import Facts, read, reproduced
-from parity.pairs.vary.variations import GIVEN, TRAINING, Variation, variations
+from parity.pairs.vary.variations import GIVEN, SECOND_CALL, TRAINING, Variation, variations
 from parity.results import CaseResult, Divergence, worst
 from parity.results import Variation as VariationResult
 from parity.runtime.job import RUNS, VaryJob, Work
@@ -41,21 +41,21 @@ def vary(
     folder: Path,
     context: PairContext,
     given_only: bool,
-) -> None:
+) -> Variation | None:
     """Run the variations of a pair that has passed, and add them and the coverage to its result.
 
     `folder` holds the pair's traces. With `given_only`, no variation is compared, and the coverage is that of the
-    inputs given.
+    inputs given. Returns the variation whose inputs alone show that the pair diverges, if there is one.
     """
     if result.verdict not in PASSED:
-        return
+        return None
     scratch = folder / "variations"
     shutil.rmtree(scratch, ignore_errors=True)  # an earlier run that was killed may have left it
     unshared: list[VariationResult] = []
     try:
         if failures := _recorded(file, backends, scratch, context, given_only):
             result.variations = [VariationResult(name="all", verdict="skipped", skipped="; ".join(failures))]
-            return
+            return None
         chosen = variations(file.case, file.search)[: 1 if given_only else None]
         comparisons = _Comparisons(scratch, chosen, survey.read(folder / "torch" / "survey"), bool(result.expected))
         result.variations = [] if given_only else list(comparisons.judged())
@@ -63,7 +63,13 @@ def vary(
         unshared = comparisons.unshared
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    _conclude(result, unshared)
+    decisive = _conclude(result, unshared)
+    return next((each for each in chosen if decisive and each.name == decisive.name and _can_be_given(each)), None)
+
+
+def _can_be_given(variation: Variation) -> bool:
+    """Return whether a variation is one of the inputs, rather than of how the models are called."""
+    return variation.name not in (GIVEN, SECOND_CALL, TRAINING)
 
 
 def _recorded(
@@ -80,10 +86,10 @@ def _recorded(
     return [f"{name}: {answer.message}" for name, answer in both(jobs).items() if answer.status != "done"]
 
 
-def _conclude(result: CaseResult, unshared: list[VariationResult]) -> None:
+def _conclude(result: CaseResult, unshared: list[VariationResult]) -> VariationResult | None:
     """Change the verdict of the pair if a variation diverged, or if one side alone draws random numbers.
 
-    The pair is then diverged or inconclusive.
+    The pair is then diverged or inconclusive. Returns the variation that decides.
     """
     decisive = next(
         (
@@ -94,12 +100,13 @@ def _conclude(result: CaseResult, unshared: list[VariationResult]) -> None:
         None,
     )
     if decisive is None:
-        return
+        return None
     where = "in inference, on" if decisive.name == GIVEN else "on inputs that nobody gave:"
     reason = f"{where} {decisive.name}: {decisive.reason}"
     result.verdict, result.reason = worst([result.verdict, decisive.verdict]), reason
     divergence = Divergence(step=0, kind="activation", name=MODEL, replica=0, bits=None, reason=reason)
     result.first_divergence = msgspec.structs.replace(decisive.first_divergence or divergence, reason=reason)
+    return decisive
 
 
 class _Comparisons:
