@@ -47,6 +47,7 @@ def pair(tmp_path: Path) -> Path:
     return tmp_path / "advised.toml"
 
 
+@pytest.mark.slow
 def test_a_pair_is_advised_on_by_its_trace(pair, tmp_path, capsys):
     file = tmp_path / "advice.json"
     assert main([f"--pair={pair}", "--devices=2xH200", "--seconds=0.1", f"--json={file}"]) == 0

@@ -179,6 +179,7 @@ def test_a_file_that_is_no_benchmark_is_refused(tmp_path):
         main([f"--case={SINGLE}", f"--against={path}"])
 
 
+@pytest.mark.slow
 def test_a_case_is_timed_on_both_sides_and_compared_with_before(tmp_path, capsys):
     """Times are real, the page and the file are whole; an earlier file with smaller times fails."""
     path, page = tmp_path / "times.json", tmp_path / "page.html"

@@ -32,7 +32,7 @@ SAMPLE = {
     "mask_off_by_one",
     "update_nesterov",
     "loss_shifted",
-    "noise_in_optimizer_momentum",
+    "noise_in_optimizer_last",
     "low_signs",
     "not_finite_nan_momentum",
     "exchanged_gated_unnamed",
