@@ -61,8 +61,8 @@ def _settings(operation: Operation, read: Collection[str], theirs: Sequence[Mask
         yield from _arguments(node, name, theirs)
     if name in SIGNS:
         yield Knob(SIGNS[name], name, "", SIGNS[name], "operator", _replaced(operation, _signed))
-    elif name in FUNCTIONS or _keeps_shape(operation):
-        words = (LEFT_OUT,) if _keeps_shape(operation) else ()
+    elif name in FUNCTIONS or _keeps_form(operation):
+        words = (LEFT_OUT,) if _keeps_form(operation) else ()
         yield Knob(name, name, "", name, "function", _replaced(operation, _called), words)
 
 
@@ -95,11 +95,11 @@ def _name(operation: Operation) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(operation).__name__).lower()
 
 
-def _keeps_shape(operation: Operation) -> bool:
-    """Return whether an operation makes of one tensor another of its shape, so that it can be left out."""
+def _keeps_form(operation: Operation) -> bool:
+    """Return whether an operation makes of one tensor another of its shape and type, so that it can be left out."""
     (node, *_) = operation._inbound_nodes
     given, made = node.arguments.keras_tensors, node.output_tensors
-    return len(given) == len(made) == 1 and given[0].shape == made[0].shape
+    return len(given) == len(made) == 1 and (given[0].shape, given[0].dtype) == (made[0].shape, made[0].dtype)
 
 
 def _arguments(node: Node, name: str, theirs: Sequence[Mask]) -> Iterator[Knob]:

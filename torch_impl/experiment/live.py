@@ -107,6 +107,8 @@ class Live:
         """Call the module again, and return the question's tensor in torch's axes."""
         self._paused = 0
         self._made.clear()
+        if not self._is_later:
+            self._built.restore()
         try:
             with torch.no_grad():
                 returned = self._call()

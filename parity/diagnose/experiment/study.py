@@ -199,8 +199,9 @@ def _forward(question: Question, search: Search, known: _Known, operations: Sequ
         return _besides(question, search, known, [*operations, *together, *known.named])
     groups = [known.named, operations] if question.wider else [known.named, known.in_code, together, operations]
     found = search.found(*groups, pairs=not question.wider)
-    if found and all(knob.kind == "function" for each in found for knob, _ in each.changes):
-        # Another function may do it as well as none: a clamp is nothing for small numbers.
+    if found and all(knob.kind in ("function", "constant") for each in found for knob, _ in each.changes):
+        # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
+        # equals 30 hides nothing.
         found += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False)
     return Outcome(settings=known.settings, found=[told(each) for each in found], tried=len(known.all))
 

@@ -1,7 +1,8 @@
 """A user's model that is built once and called many times, on varied inputs, in inference or training mode."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,17 +34,20 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
     device = devices.find(job.case).logical[0]
     with precision.policy(at), promoted(at):
         model = ready(job.case, at, job.pair.search, device, [])
-        values.load(model, weights, Path(job.pair.survey))
+        load = partial(values.load, model, weights, Path(job.pair.survey))
+        load()
         with without_fast_paths(model):
-            yield Instance(job.case, model, at, device)
+            yield Instance(job.case, model, at, device, load)
 
 
 class Instance:
-    """A built model, with the values that its buffers had before the first call."""
+    """A built model, with the values that its buffers had before the first call; `load` gives it its weights."""
 
-    def __init__(self, case: Case, model: nn.Module, at: str, device: torch.device) -> None:
+    def __init__(self, case: Case, model: nn.Module, at: str, device: torch.device, load: Callable[[], object]) -> None:
         self.case, self.model, self.at, self.device = case, model, at, device
         self._buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        self._load, self._parameters = load, list(model.parameters())
+        self._versions = self._written()
 
     def call(self, inputs: dict[str, np.ndarray], training: bool, observer: Observer) -> list[tuple[str, np.ndarray]]:
         """Return the model's outputs by name; in training mode its dropout draws shared masks.
@@ -59,6 +63,16 @@ class Instance:
             stack.enter_context(observed(self.model, observer))
             outputs = call(self.model, self.case.model, tensors(inputs, self.device))
         return [(name, array(tensor)) for name, tensor in named(self.case.model, outputs)]
+
+    def restore(self) -> None:
+        """Load the weights again if a call has written to them, as that of an nn.Embedding with max_norm does."""
+        if self._written() != self._versions:
+            self._load()
+            self._versions = self._written()
+
+    def _written(self) -> list[int]:
+        """Return how often each parameter has been written to."""
+        return [parameter._version for parameter in self._parameters]
 
     def reset(self) -> None:
         """Restore the buffers to their values before the first call."""
