@@ -30,11 +30,14 @@ def makers_of(cause: Mapping[str, Any], keras: Survey, context: PairContext) -> 
 
 
 def made_at(path: str, keras: Survey) -> list[tuple[Made, list[Made]]]:
-    """Return how the layer at a path was made, with the layers around it; [] if that is not known."""
+    """Return how the layer at a path was made, with the layers around it; [] if that is not known.
+
+    Of a layer that a layer of the framework has made, such as the cell of a GRU, it is how that layer was made.
+    """
     parents = [path.rsplit("/", number)[0] for number in range(1, path.count("/") + 1)]
-    around = [keras.made(each) for each in (*parents, "")]
-    made = keras.made(path)
-    return [(made, [each for each in around if each])] if made else []
+    made = [each for each in map(keras.made, (path, *parents)) if each]
+    model = keras.made("")
+    return [(made[0], [*made[1:], *([model] if model else [])])] if made else []
 
 
 def layers(where: str, keras: Survey, context: PairContext) -> list[str]:

@@ -119,9 +119,11 @@ def _places(sought: _Sought, port: Port) -> Iterator[Place]:
     setting, builder, kwargs = sought.setting, port.pair.keras, [*port.pair.kwargs, *port.pair.keras_kwargs]
     pair = (port.file.path or Path()).absolute()
     places = Places(setting, port.root, builder, kwargs, pair)
-    name, _, number = sought.line.rpartition(":")
-    if number.isdecimal():
-        yield from places.on_line(Path(name).absolute(), int(number))
+    # A framework may make the object itself, of what stands on the user's line: a Bidirectional copies its layer.
+    for line in (sought.line, *(made.source for made, _ in sought.made if not made.calls)):
+        name, _, number = line.rpartition(":")
+        if number.isdecimal():
+            yield from places.on_line(Path(name).absolute(), int(number))
     for made, owners in sought.made:
         yield from places.of_object(made, owners)
         for level, owner in enumerate(owners):  # a layer of a library, made of an argument of a similar name

@@ -95,6 +95,17 @@ def test_edits_of_what_an_experiment_has_changed(port: Port, tmp_path: Path) -> 
     assert [edit.source for edit in edits(cause, port)] == [("return x * 1.7", "return x * 1.702")]
 
 
+def test_what_a_framework_makes_of_the_user_s_line_is_set_on_that_line(port: Port, tmp_path: Path) -> None:
+    """A Bidirectional makes a copy of its GRU, and that makes its cell."""
+    (tmp_path / "port.py").write_text('Bidirectional(GRU(4, activation="relu"))\n')
+    copied = Module(path="both/gru", kind="gru", made=Made(source=f"{tmp_path}/port.py:1", positional=["units"]))
+    cell = Module(path="both/gru/cell", kind="gru", made=None)
+    port = port._replace(keras=replace(port.keras, modules=[copied, cell]))
+    change = {"side": "keras", "name": "activation", "kind": "callable", "before": "relu", "after": "tanh"}
+    cause = {"id": "gru.activation", "where": "9", "changes": [change | {"path": "both/gru/cell", "source": ""}]}
+    assert [edit.source[1] for edit in edits(cause, port)] == ["Bidirectional(GRU(4, activation='tanh'))"]
+
+
 def test_a_library_s_layer_is_set_by_the_argument_of_the_layer_around_it(port: Port, tmp_path: Path) -> None:
     (tmp_path / "port.py").write_text("Backbone(layers=2, layer_norm_epsilon=0.25)\n")
     frame = Frame(file=f"{tmp_path}/port.py", line=1, column=0, end_line=1, end_column=43)

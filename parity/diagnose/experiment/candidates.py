@@ -32,6 +32,7 @@ FAMILIES: Final = (
     ("sin", "cos"),
     ("maximum", "minimum"),
     ("ceil", "floor", "round"),
+    ("abs", "square"),
     ("sqrt", "rsqrt", "square"),
     ("log", "log1p", "log2", "log10"),
     ("exp", "expm1", "exp2"),
