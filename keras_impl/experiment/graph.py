@@ -5,7 +5,6 @@ that code is changed in the graph: an operation's settings, the constants that i
 """
 
 import inspect
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -18,6 +17,7 @@ from keras.src.models.functional import Functional
 from keras.src.ops.node import Node
 from keras.src.ops.operation import Operation
 from keras.src.ops.symbolic_arguments import SymbolicArguments
+from keras.src.utils.naming import to_snake_case
 
 from keras_impl.experiment.behaviour import like
 from keras_impl.instruments import source
@@ -92,7 +92,7 @@ def _operations(layers: Iterable[Any]) -> list[Operation]:
 
 def _name(operation: Operation) -> str:
     """Return the name of the function in keras.ops that makes such an operation."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(operation).__name__).lower()
+    return to_snake_case(type(operation).__name__)
 
 
 def _keeps_form(operation: Operation) -> bool:

@@ -178,7 +178,7 @@ class Live:
         with self._located():
             return operations(self.replay, lambda: calls.innermost() or "", self.is_paused)
 
-    def built(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
+    def graph_settings(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
         """Return the settings of the operations in functional models' graphs: the code that made them runs no more.
 
         `read`: the names that the code which is run refers to. `theirs`: the masks of the other side's module.

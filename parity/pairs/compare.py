@@ -21,7 +21,7 @@ from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey
 from parity.pairs.sources import add_sources
 from parity.pairs.suggest import layout, loading, order_of_axes, suggestions
 from parity.pairs.untested import constants, gradients, not_run, unnamed, unused
-from parity.pairs.vary import again
+from parity.pairs.vary.causes import pair_on, take_causes
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
 from parity.runtime import resources
@@ -58,10 +58,10 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         add_sources(result, survey.read(Path(place(folder, "keras"))), prepared.context)
         result.not_compared += unnamed(survey.read(Path(prepared.context.survey)))
         variation = vary(result, file, backends, folder, prepared.context, given_only=not varied)
-        if variation and result.verdict == "diverged":
+        if variation:
             of_its_own = folder / "varied"
-            given = again.on(variation, file, of_its_own)
-            again.take_causes(result, compared(given, backends, of_its_own, varied=False), variation)
+            again = compared(pair_on(variation, file, of_its_own), backends, of_its_own, varied=False)
+            take_causes(result, again, variation)
         note_batch_sizes(result, varied)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
     return result

@@ -80,10 +80,8 @@ def _of_operator(node: cst.BinaryOperation, after: str, source: Source) -> tuple
 def _kept(cause: Mapping[str, Any], change: Mapping[str, Any], call: cst.Call, source: Source) -> str:
     """Return what is left of a call that is to be left out: its first argument; "" if the call is to stay."""
     stops = cause["id"] == GRADIENT and _name(call) in STOPS
-    is_left_out = change.get("after") == LEFT_OUT and _name(call) in (
-        change["owner"].partition(" ")[0],
-        change["before"],
-    )
+    known = (change.get("before"), change.get("owner", "").partition(" ")[0])
+    is_left_out = change.get("after") == LEFT_OUT and _name(call) in known
     if not call.args or not (stops or (is_left_out and _is_meant(call, change, source))):
         return ""
     return source.text(call.args[0].value)

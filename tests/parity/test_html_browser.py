@@ -138,6 +138,7 @@ def test_a_cell_of_the_matrix_opens_its_case(browser: Any, page_file: Path) -> N
         assert not page.locator("#case-1 .body").is_visible()
         page.locator(".matrix a.match").click()
         page.locator("#case-1 .body").wait_for()  # the browser tells the page of its new address a little later
+        assert page.locator("#case-1 .body").is_visible()
 
 
 def test_everything_is_reached_by_keyboard(browser: Any, page_file: Path) -> None:

@@ -27,13 +27,13 @@ def test_weights_that_a_call_has_written_to_are_loaded_again():
     case = Case(name="pair/a", model=pair)
     instance = Instance(case, model, "float32", torch.device("cpu"), load)
     ((_, right),) = instance.call(IDS, False, Observer())
-    instance.restore()
+    instance.reload_written()
     assert loads == [None]
     model.max_norm = 0.5
     instance.call(IDS, False, Observer())
     model.max_norm = None
     assert not torch.equal(model.weight, given)
-    instance.restore()
-    instance.restore()
+    instance.reload_written()
+    instance.reload_written()
     ((_, again),) = instance.call(IDS, False, Observer())
     assert loads == [None, None] and np.array_equal(again, right)

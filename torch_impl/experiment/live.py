@@ -108,7 +108,7 @@ class Live:
         self._paused = 0
         self._made.clear()
         if not self._is_later:
-            self._built.restore()
+            self._built.reload_written()
         try:
             with torch.no_grad():
                 returned = self._call()
@@ -169,7 +169,7 @@ class Live:
         """Return the ops of the call that can be done in another way."""
         return operations(self.replay, lambda: calls.innermost(self._paths) or "", self.is_paused)
 
-    def built(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
+    def graph_settings(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
         """Return the settings of operations whose code runs no more: none, as a module's code runs in each call."""
         return []
 

@@ -81,7 +81,7 @@ class Live(Protocol):
     def operations(self) -> list[Knob]:
         """Return the ops of the call that can be done in another way."""
 
-    def built(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
+    def graph_settings(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
         """Return the settings of operations in graphs: the code that made them runs no more when the module is called.
 
         `read`: the names that the code which is run refers to. `theirs`: the masks that the other side's is given.
@@ -168,10 +168,10 @@ def _problem(question: Question, live: Live, recorded: Evidence) -> str:
 def _known(question: Question, live: Live) -> _Known:
     """Return what can be changed in the module, which is called for it."""
     run, read = executed(live.replay, live.is_models, live.is_paused)
-    built = live.built(read, question.masks)
-    named = [*_named(live, run, read), *(knob for knob in built if knob.kind == "attribute")]
+    in_graphs = live.graph_settings(read, question.masks)
+    named = [*_named(live, run, read), *(knob for knob in in_graphs if knob.kind == "attribute")]
     named += masks.knobs(*live.arguments(), question.masks, live.array, live.like)
-    in_code = [*_in_code(run), *(knob for knob in built if knob.kind != "attribute")]
+    in_code = [*_in_code(run), *(knob for knob in in_graphs if knob.kind != "attribute")]
     values = [plain(knob.value) for knob in (*named, *in_code)]
     settings = [value for value in values if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
     settings += dict.fromkeys(value for owner in live.owners() for value in knobs.configured(owner))

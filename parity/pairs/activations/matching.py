@@ -77,16 +77,19 @@ def match(
         keras_alone=[output.key for output in state.keras if output.number not in state.taken],
         layouts=layouts,
         fed=list(fed(state, torch.arguments, keras.arguments, told)),
-        equal=[
-            *(pair.torch.key for pair in state.matched.values() if pair.fit.distance <= EQUAL),
-            *(
-                match.torch
-                for match in output_matches
-                if _apart(torch_values[match.torch], keras_values[match.keras]) <= EQUAL
-            ),
-        ],
+        equal=[*_equal(state), *_equal_outputs(output_matches, torch_values, keras_values)],
         not_compared=[*sentences("torch", torch.returned), *sentences("Keras", keras.returned)],
     )
+
+
+def _equal(state: Counterparts) -> list[str]:
+    """Return torch's tensors within the models that Keras's equal."""
+    return [pair.torch.key for pair in state.matched.values() if pair.fit.distance <= EQUAL]
+
+
+def _equal_outputs(matches: list[Match], torch: dict[str, Array], keras: dict[str, Array]) -> list[str]:
+    """Return torch's outputs that Keras's equal."""
+    return [each.torch for each in matches if _apart(torch[each.torch], keras[each.keras]) <= EQUAL]
 
 
 def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Matched:

@@ -64,7 +64,8 @@ def vary(
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     decisive = _conclude(result, unshared)
-    return next((each for each in chosen if decisive and each.name == decisive.name and _can_be_given(each)), None)
+    diverged = [each for each in chosen if decisive and (each.name, "diverged") == (decisive.name, decisive.verdict)]
+    return next(filter(_can_be_given, diverged), None)
 
 
 def _can_be_given(variation: Variation) -> bool:

@@ -64,7 +64,7 @@ class Instance:
             outputs = call(self.model, self.case.model, tensors(inputs, self.device))
         return [(name, array(tensor)) for name, tensor in named(self.case.model, outputs)]
 
-    def restore(self) -> None:
+    def reload_written(self) -> None:
         """Load the weights again if a call has written to them, as that of an nn.Embedding with max_norm does."""
         if self._written() != self._versions:
             self._load()

@@ -13,7 +13,7 @@ from parity.results import CaseResult
 NPZ = "varied.npz"
 
 
-def on(variation: Variation, file: PairFile, folder: Path) -> PairFile:
+def pair_on(variation: Variation, file: PairFile, folder: Path) -> PairFile:
     """Return the pair with a variation's inputs, which are written into `folder`, and without training."""
     pair = file.case.model
     assert isinstance(pair, Pair)
