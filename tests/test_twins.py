@@ -83,7 +83,7 @@ EXCEPTIONS = {
     },
     "record/pair/vary.py": {
         "Instance.__init__": "Keras's inputs and outputs are converted by torch's survey",
-        "Instance.reload_written": "a call of an nn.Embedding with max_norm writes to its weights; no layer of Keras's does",
+        "Instance.reload_written": "a torch.nn.Embedding with max_norm writes to its weights; no Keras layer does",
     },
     "record/run.py": {"options": "a torch strategy is shown data by some options"},
     "record/data.py": {
