@@ -138,7 +138,7 @@ def observed(model: Any, pair: Pair, draw: str, by: str = "order", ports: Shapes
     inputs = drawn(pair, draw)
     seen = {"outputs": dict(_flat(build.call(model, pair, inputs)))}
     if draw == DRAWS[0]:
-        seen |= _trained(model, pair, inputs, orders)
+        seen |= _trained(model, pair, inputs, orders, by)
     return seen
 
 
@@ -150,8 +150,9 @@ def _differentiated(pair: Pair, outputs: Any) -> list[tf.Tensor]:
 
 
 def _trained(
-    model: Any, pair: Pair, inputs: dict[str, tf.Tensor], orders: dict[int, tuple[int, ...]]
+    model: Any, pair: Pair, inputs: dict[str, tf.Tensor], orders: dict[int, tuple[int, ...]], by: str
 ) -> dict[str, Arrays]:
+    """Return what training gives, the gradients that there are and the state, by the weights' numbers or paths."""
     floats = [each for each in inputs.values() if each.dtype.is_floating]
     with tf.GradientTape() as tape:
         tape.watch(floats)
@@ -159,17 +160,27 @@ def _trained(
         flat = _differentiated(pair, outputs)
         weighted = [tf.reduce_sum(each * _factors(each, number)) for number, each in enumerate(flat)]
         total = tf.add_n([*weighted, *(tf.reduce_sum(tf.cast(each, "float64")) for each in model.losses)])
-    trainable = [weight.value for weight in model.trainable_weights]
-    made = tape.gradient(total, [*trainable, *floats]) if pair.backward else []
-    back = [np.argsort(orders[id(weight)]) for weight in model.trainable_weights]
+    trainable = model.trainable_weights
+    sources = [*(weight.value for weight in trainable), *floats]
+    made = tape.gradient(total, sources) if pair.backward else [None] * len(sources)
+    back = [np.argsort(orders[id(weight)]) for weight in trainable] + [None] * len(floats)
+    names = [*_named(trainable, by), *(f"input {number}" for number in range(len(floats)))]
     gradients = {
-        str(number): tf.convert_to_tensor(each).numpy().transpose(back[number] if number < len(back) else None)
-        for number, each in enumerate(made)
+        name: tf.convert_to_tensor(each).numpy().transpose(order)
+        for name, each, order in zip(names, made, back, strict=True)
         if each is not None
     }
-    gradients["without"] = np.asarray([number for number, each in enumerate(made) if each is None])
-    state = {str(n): np.asarray(w.numpy()) for n, w in enumerate(model.non_trainable_weights) if "seed" not in w.path}
+    kept = [weight for weight in model.non_trainable_weights if "seed" not in weight.path]
+    state = dict(zip(_named(kept, by), (np.asarray(weight.numpy()) for weight in kept), strict=True))
     return {"training": dict(_flat(outputs)), "gradients": gradients, "state": state}
+
+
+def _named(weights: list[Any], by: str) -> list[str]:
+    """Return names of weights, each another: their numbers, or their paths and how often a path was there before."""
+    if by == "order":
+        return [str(number) for number in range(len(weights))]
+    paths = [weight.path for weight in weights]
+    return [f"{path} {paths[:number].count(path)}" for number, path in enumerate(paths)]
 
 
 def _factors(tensor: tf.Tensor, number: int) -> np.ndarray:

@@ -1,16 +1,20 @@
 """Causes in one gradient, found by comparing it with the other side's: stopped, scaled, negated."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from parity.config import schema, shards
+from parity.config.pair import UNNAMED
 from parity.core.arrays import Array
+from parity.core.names import MODEL
 from parity.diagnose import solve
+from parity.diagnose.entries import Cause
 from parity.diagnose.formula import Formula, Settings, Trait, choices, require
 from parity.diagnose.observation import Seen
+from parity.diagnose.place import plain
 from parity.diagnose.question import Question, most_informative
 from parity.diagnose.reductions import FACTORS, Values, times
 from parity.diagnose.reductions import observe as observe_reduction
@@ -28,6 +32,7 @@ NOTHING: Final = 1e-9  # a smaller factor is what rounding leaves of a gradient 
 FORWARD: Final = ("input", "activation")
 # Kinds of tensors that exist before the backward pass of their step.
 BEFORE_BACKWARD: Final = ("sample", "input", "activation", "loss")
+MISSING: Final = "gradient.missing"
 
 
 class Gradient(NamedTuple):
@@ -74,7 +79,7 @@ def observe(side: Side, tensor: Unequal, other: Side) -> Gradient | None:
 def missing(sides: Sides) -> Iterator[dict[str, Any]]:
     """Yield a cause for each gradient of the first step with a difference that exists on one side only."""
     differing = sides.of("gradient")
-    cause = "send_recv.gradient" if sides.reference.case.distribution.is_staged else "gradient.missing"
+    cause = "send_recv.gradient" if sides.reference.case.distribution.is_staged else MISSING
     for tensor in differing:
         lacking = [side.lacks(tensor) for side in sides.both]
         if any(
@@ -89,6 +94,22 @@ def missing(sides: Sides) -> Iterator[dict[str, Any]]:
                 **{side.name: WITHOUT if lacks else WITH for side, lacks in zip(sides.both, lacking, strict=True)},
                 "evidence": "only one side's backward pass reaches this parameter",
             }
+
+
+def without_followers(
+    causes: Sequence[Cause], unequal: Collection[Unequal], accepted: Collection[Cause]
+) -> list[Cause]:
+    """Return causes without the missing gradients of parameters where the forward pass differs for a known reason.
+
+    A pair's gradient of zeros counts as missing, and what a layer is given decides whether its gradient is zero: a mask
+    that leaves one key to see, a result that is used no more. Whether such a gradient has a fault of its own shows once
+    the forward pass is mended, or the cause of its difference accepted.
+    """
+    forward = [plain(tensor.name) for tensor in unequal if tensor.step == 0 and tensor.kind in FORWARD]
+    known = {(cause["id"], plain(str(cause["where"]))) for cause in causes if cause["id"] not in (*UNNAMED, MISSING)}
+    known -= {(cause.get("id"), plain(str(cause["where"]))) for cause in accepted}
+    is_known = any(where == MODEL or f"{name}.".startswith(f"{where}.") for _, where in known for name in forward)
+    return [cause for cause in causes if cause["id"] != MISSING or not is_known]
 
 
 def _vanishes(side: Side, other: Side, gradient: Unequal) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from parity.config.pair import Pair
 from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined, examined
+from parity.diagnose.gradients import without_followers
 from parity.pairs import elsewhere, later, moved, one_sided, slots
 from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
@@ -99,6 +100,8 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
         later.name_causes(experiment, examination)
     result.not_compared += gradients(evidence.outputs())
     apply_expected(examination, pair.expect, evidence)
+    if result.verdict == "diverged":
+        result.causes = without_followers(result.causes, examination.unequal, result.expected)
     question_unfilled(result, mapping)
     result.suggestions = [*suggestions(result, list(reference.manifest.modules)), *loading(result, mapping)]
     if result.verdict == "diverged" and not _has_layout(pair, result) and len(outputs := evidence.outputs()) == 1:

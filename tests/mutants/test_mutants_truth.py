@@ -27,11 +27,13 @@ class Block(layers.Layer):
 class Model(keras.Model):
     def __init__(self):
         super().__init__()
+        self.spare = layers.Dense(3, name="spare")
         self.embed, self.block = layers.Embedding(11, 4), Block(4)
         self.heads = layers.EinsumDense("btm,mvh->btvh", output_shape=(None, 2, 3))
 
     def call(self, ids, mask):
         x = self.embed(ids) * ops.expand_dims(ops.cast(mask, "float32"), -1)
+        self.spare(x)
         return self.block(ops.max(self.heads(x), axis=-1))
 
 
@@ -104,6 +106,7 @@ def test_a_port_tells_what_its_lines_have_to_do_with_layers(small):
         ('ops.cast(mask, "float32")', 'ops.cast(ops.cast(mask, "float16"), "float32")', set()),
         ("self.scale * y", 'ops.cast(ops.cast(self.scale * y, "float16"), y.dtype)', {"outputs"}),
         ("btm,mvh->btvh", "btm,mvh->bthv", set()),  # another order of the kernel's axes, and nothing else
+        ("        self.spare(x)\n", "", set()),  # weights that nothing depends on, though they come first
         ("axis=-1)", "axis=-2)[..., :2]", EVERYWHERE),
         ("layers.Embedding(11, 4)", "layers.Embedding(12, 4)", EVERYWHERE),
         (
