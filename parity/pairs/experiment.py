@@ -87,9 +87,11 @@ class Experiment(NamedTuple):
         """Return the causes that are found by the places for which they are asked; none where it is not at fault.
 
         What makes a difference may lie around a module, where its inputs cannot be compared: so where nothing is found,
-        the module around it is asked, and at last the whole model.
+        the module around it is asked, and at last the whole model. So it is where only several changes together do it,
+        as a single one around it explains more.
         """
         named: dict[str, list[Cause]] = {}
+        several: dict[str, list[Cause]] = {}
         told: dict[str, tuple[Question, Question]] = {}
         for place in (plain, self._around, lambda where: MODEL):
             questions = _asked(asked, {where: one for where, one in unknown.items() if where not in named}, place)
@@ -100,9 +102,12 @@ class Experiment(NamedTuple):
             }
             if place != plain:
                 questions = {where: _wider(both_sides) for where, both_sides in questions.items()}
-            named |= self._named({where: new for where, new in questions.items() if _wider(new) != told.get(where)})
+            found = self._named({where: new for where, new in questions.items() if _wider(new) != told.get(where)})
+            several = {where: each for where, each in found.items() if len(each) > 1} | several
+            named |= {where: each for where, each in found.items() if len(each) == 1 or where not in several}
             told |= {where: _wider(both_sides) for where, both_sides in questions.items()}
-        return named
+        either = several | named
+        return {where: either[where] for where in unknown if where in either}
 
     def _alike(self, asked: Asked, places: set[str], examined: Examined) -> list[Cause]:
         """Return the causes at further modules of the kinds for which one was found, and which no formula explains.

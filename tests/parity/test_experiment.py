@@ -213,6 +213,15 @@ def test_a_dropout_of_everything_explains_nothing(name: str, of: str, expected: 
     assert len(left.found([dropout], pairs=False)) == expected
 
 
+@pytest.mark.parametrize(("name", "expected"), [("max_norm", 0), ("length", 1)])
+def test_vectors_of_no_length_explain_nothing(name: str, expected: int) -> None:
+    """A summand that is not added is as good as vectors that are cut to nothing."""
+    most: dict[str, float | None] = {"norm": None}
+    norm = Knob(name, "Embedding", "", None, "attribute", lambda value: knobs.assignment(most, "norm")(value))
+    cut = Search(lambda: X * (most["norm"] is None) + 3.0, seen(X * 0.0 + 3.0), lambda _: [0], seconds=10.0)
+    assert len(cut.found([norm], pairs=False)) == expected
+
+
 def left_out(name: str) -> Outcome:
     change = Change(
         name="function", owner=name, source="", kind="operation", path="", of="code", before=name, after="left out"
@@ -464,6 +473,12 @@ def test_one_setting_found_on_both_sides_is_one_cause() -> None:
     assert (cause["id"], cause["torch"], cause["keras"]) == ("rms_norm.epsilon", 1e-6, 1e-5)
     assert "Norm.epsilon 1e-05 -> 1e-06, keras returns what torch does to 30 bits" in cause["evidence"]
     assert len(cause["changes"]) == 2
+
+
+def test_a_setting_that_is_a_list_is_one_cause_as_well() -> None:
+    torch, keras = change(before=[1.0], after=[1024]), change(before=[1024], after=[1])
+    (cause,) = causes("norm", "rms_norm", outcome(torch), outcome(keras))
+    assert (cause["torch"], cause["keras"]) == ([1.0], [1024])
 
 
 def test_what_one_side_alone_can_tell_is_told_for_both() -> None:

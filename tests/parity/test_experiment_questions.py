@@ -8,10 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from parity.core.names import MODEL
+from parity.diagnose.entries import Cause
 from parity.diagnose.experiment.questions import Asked, Guilty, guilty
+from parity.pairs.experiment import Experiment
 from parity.pairs.further import further
 from parity.results import CaseResult, Divergence
-from parity.trace.experiment import Change, Found, Outcome, Question
+from parity.trace.experiment import Change, Found, Outcome, Question, Tensor
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Matching
 from parity.trace.survey import Survey
@@ -112,3 +114,46 @@ def test_a_function_cannot_be_kept_and_nothing_is_asked() -> None:
     sides, output = Sides(change("conv2"), MODEL), [activation(MODEL)]
     assert further(asked(*output), named(change("act", kind="callable")), output, set(), sides.answer) == []
     assert sides.given == []
+
+
+class Answered(Experiment):
+    """An experiment of which it is known what is found at each place, by the module that is asked."""
+
+    def found_by(self, answers: dict[str, list[str]]) -> "Answered":
+        self.answers = answers
+        return self
+
+    def _named(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, list[Cause]]:
+        asked_there = {where: self.answers.get(torch.module) for where, (torch, _) in questions.items()}
+        return {where: [{"id": name} for name in names] for where, names in asked_there.items() if names is not None}
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ({"block.attention": ["mask"], "block": ["padding"]}, ["mask"]),
+        ({"block.attention": ["operator", "scale"], "block": ["padding"]}, ["padding"]),
+        ({"block.attention": ["operator", "scale"], "block": ["norm", "window"], "": ["ids"]}, ["ids"]),
+        ({"block.attention": ["operator", "scale"], "block": ["norm", "window"]}, ["operator", "scale"]),
+        ({"block.attention": ["operator", "scale"], "block": []}, ["operator", "scale"]),
+        ({"block.attention": [], "block": ["padding"]}, []),
+        ({"block": ["padding"]}, ["padding"]),
+        ({}, None),
+    ],
+)
+def test_a_single_change_around_a_module_explains_more_than_several_in_it(
+    answers: dict[str, list[str]], expected: list[str] | None
+) -> None:
+    where = "block.attention"
+    modules = SimpleNamespace(manifest=SimpleNamespace(modules={where: "attention", "block": "block"}))
+    traces = cast(tuple[Trace, Trace], (modules, modules))
+    experiment = Answered(None, (), Path(), None, traces).found_by(answers)  # type: ignore[arg-type]
+    question = Question(module="", tensor=Tensor(key="", module="", kind="returned"), innocent=[], own="", other="")
+
+    def questions(one: Guilty) -> tuple[Question, Question]:
+        module = "" if one.where == MODEL else one.where
+        return replace(question, module=module), replace(question, module=module)
+
+    place = cast(Asked, SimpleNamespace(questions=questions, is_behind=lambda first, module: False))
+    found = experiment._searched(place, {where: Guilty(where, activation(where))})
+    assert [cause["id"] for cause in found[where]] == expected if expected is not None else where not in found

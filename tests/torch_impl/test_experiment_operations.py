@@ -126,13 +126,18 @@ def test_a_function_can_be_left_out() -> None:
 
 
 def test_of_a_sum_one_summand_can_be_left_out() -> None:
-    def residual() -> torch.Tensor:
-        return X + 2.0 * X[:1]
+    def bias() -> torch.Tensor:
+        return X + 2.0 * X[0]
+
+    def positions() -> torch.Tensor:
+        return X + X[:1].sinh()
 
     def same_shape() -> torch.Tensor:
         return X + X.sinh()
 
-    assert found(residual) == []  # what is broadcast is no summand that can stand alone
+    assert found(bias) == []  # what has fewer axes is no summand that can stand alone
+    (knob,) = found(positions)
+    assert torch.equal(under(positions, knob, "the second alone"), X[:1].sinh().expand(X.shape))
     (knob,) = found(same_shape)
     assert (knob.name, knob.of, knob.value) == ("sum", "module", "add")
     assert torch.equal(under(same_shape, knob, "the first alone"), X)

@@ -128,19 +128,22 @@ def _operation(name: str, number: int, args: tuple, kwargs: Given, result: Any) 
         return Operation(name, number, FUNCTION, CODE, name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]})
     if name in SUMS:
         both = zip((ways.FIRST, ways.SECOND), range(len(args)), strict=False)
-        whole = {text: partial(_alone, at) for text, at in both if _is_like(args[at], result)}
+        whole = {text: partial(_alone, at, result.shape) for text, at in both if _may_fill(args[at], result.shape)}
         return Operation(name, number, SUM, "module", name, whole) if len(whole) > 1 else None
     turned = {order.text: partial(_turned, order) for order in ways.orders(result.shape, result.shape)}
     others = {RESHAPE: lambda function, args, kwargs: args[0].reshape(result.shape), **turned}
     return Operation(name, number, ORDER, RESHAPE, TRANSPOSE, others)
 
 
-def _is_like(value: Any, result: torch.Tensor) -> bool:
-    return isinstance(value, torch.Tensor) and value.shape == result.shape
+def _may_fill(value: Any, shape: torch.Size) -> bool:
+    """Return whether a value has as many axes as a shape, each as long or of length 1, as positions for a batch are."""
+    is_tensor = isinstance(value, torch.Tensor) and value.ndim == len(shape)
+    return is_tensor and all(own in (1, whole) for own, whole in zip(value.shape, shape, strict=True))
 
 
-def _alone(at: int, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    return args[at]
+def _alone(at: int, shape: torch.Size, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    alone: torch.Tensor = args[at]
+    return alone.expand(shape)
 
 
 def _turned(order: Order, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:

@@ -63,7 +63,7 @@ MOST_TIES: Final = 3  # other explanations that the evidence lists
 ACTIVATIONS: Final = ("activation", "act", "act_fn", "activation_fn", "activation_function", "intermediate_act_fn")
 GELU: Final = "gelu"
 FUNCTION: Final = "activation.kind"
-LINEAR: Final = {LEFT_OUT: "linear"}  # an activation that is left out, by its name
+LINEAR: Final = "linear"  # an activation that is left out, by its name
 PRECISION: Final = "constant.precision"
 # The kinds of settings, those first that users know by a name.
 KNOWN: Final = (
@@ -179,7 +179,8 @@ def _unlikely(change: Change) -> tuple[bool, int]:
 
 def _are_one(torch: Change, keras: Change) -> bool:
     """Return whether changes on both sides are of one setting: each takes the value that the other has."""
-    return bool(torch.before == keras.after and LINEAR.get(torch.after, torch.after) == keras.before)
+    after = LINEAR if torch.after == LEFT_OUT else torch.after
+    return bool(torch.before == keras.after and after == keras.before)
 
 
 def _entry(where: str, side: str, change: Change, other: Change | None, found: Found, ties: Sequence[Found]) -> Cause:

@@ -20,6 +20,7 @@ from parity.diagnose.observation import Seen
 
 DIGITS: Final = 17  # that identify a float64
 DROPOUT: Final = "dropout"  # in the names of rates, and of the modules that have them
+MAX_NORM: Final = "max_norm"  # the length that vectors may have at most
 HUGE: Final = 1e3  # times the present number, or 1
 ANOTHER: Final = "another"  # a text that is none of those that code compares with
 TEXTS: Final = ("argument", "attribute", "default", "variable", "constant")  # kinds of settings that may be any text
@@ -236,9 +237,9 @@ class Search:
     def _under(self, trials: Sequence[Trial]) -> Array | None:
         """Return what the module computes under changes; None if it fails, or gives no float where one is expected.
 
-        A dropout of everything is not tried: what it leaves explains whatever is not added.
+        A dropout of everything is not tried, nor vectors of no length: what they leave explains whatever is not added.
         """
-        if any(DROPOUT in f"{knob.of} {knob.name}" and is_number(value) and value >= 1 for knob, value in trials):
+        if any(is_number(value) and _leaves_nothing(knob, value) for knob, value in trials):
             return None
         try:
             with ExitStack() as stack, np.errstate(all="ignore"):
@@ -271,6 +272,10 @@ class Search:
         values: Mapping[str, Seen] = {"value": self._target}
         is_match = bits_of(self._target, left) >= needed
         return is_match and is_conclusive(values, {"value": left}, {"value": self._left})
+
+
+def _leaves_nothing(knob: Knob, value: float) -> bool:
+    return value >= 1 if DROPOUT in f"{knob.of} {knob.name}" else value <= 0 and knob.name == MAX_NORM
 
 
 def _are_equal(one: Array, other: Array) -> bool:
