@@ -87,8 +87,9 @@ class Live:
             return self._takes_later(question, evidence)
         if question.module and (taken := self._taken(question)):
             self._call, self._number = taken
-            if self._is_again(expected):
-                return True
+            with suppress(Exception):  # a layer that cannot be called alone
+                if self._is_again(expected):
+                    return True
         # The layer keeps a state, or draws random numbers: only the whole model can be called again as it was.
         self._call, self._number = self._whole, question.tensor.number
         return self._is_again(expected)

@@ -13,6 +13,7 @@ from parity.diagnose.diagnosis import Examined
 from parity.diagnose.entries import Cause
 from parity.diagnose.experiment.causes import causes, with_causes, with_descriptions
 from parity.diagnose.experiment.description import description
+from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, guilty, is_forward
 from parity.diagnose.place import around, plain
 from parity.pairs.consequences import diagnosis_key
@@ -26,6 +27,7 @@ from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 
 MOST_ALIKE: Final = 4  # further modules of a kind that are asked
+MOST_ENDS: Final = 4  # processes of a side that may end by what they try
 
 
 class Experiment(NamedTuple):
@@ -88,10 +90,10 @@ class Experiment(NamedTuple):
 
         What makes a difference may lie around a module, where its inputs cannot be compared: so where nothing is found,
         the module around it is asked, and at last the whole model. So it is where only several changes together do it,
-        as a single one around it explains more.
+        or the other side's mask: a setting around it explains more.
         """
         named: dict[str, list[Cause]] = {}
-        several: dict[str, list[Cause]] = {}
+        partly: dict[str, list[Cause]] = {}
         told: dict[str, tuple[Question, Question]] = {}
         for place in (plain, self._around, lambda where: MODEL):
             questions = _asked(asked, {where: one for where, one in unknown.items() if where not in named}, place)
@@ -103,10 +105,10 @@ class Experiment(NamedTuple):
             if place != plain:
                 questions = {where: _wider(both_sides) for where, both_sides in questions.items()}
             found = self._named({where: new for where, new in questions.items() if _wider(new) != told.get(where)})
-            several = {where: each for where, each in found.items() if len(each) > 1} | several
-            named |= {where: each for where, each in found.items() if len(each) == 1 or where not in several}
+            partly = {where: each for where, each in found.items() if each and not _explains(each)} | partly
+            named |= {where: each for where, each in found.items() if _explains(each) or where not in partly}
             told |= {where: _wider(both_sides) for where, both_sides in questions.items()}
-        either = several | named
+        either = partly | named
         return {where: either[where] for where in unknown if where in either}
 
     def _alike(self, asked: Asked, places: set[str], examined: Examined) -> list[Cause]:
@@ -178,7 +180,10 @@ class Experiment(NamedTuple):
         return dict(zip(questions, words, strict=True))
 
     def _ask(self, questions: Sequence[Sequence[Question]]) -> None:
-        """Let the sides answer their questions; a side without any is not asked. Raises BackendError if one fails."""
+        """Let the sides answer their questions; a side without any is not asked. Raises BackendError if one fails.
+
+        A process that ends by what it tries is followed by one that does not try it.
+        """
         contexts = replace(self.context, mapping=None, matching=None), self.context
         jobs = {
             backend: ExperimentJob(
@@ -190,9 +195,13 @@ class Experiment(NamedTuple):
             for side, backend in enumerate(self.backends)
             if questions[side]
         }
-        for answer in both(jobs).values():
-            if answer.status != "done":
-                raise BackendError(answer.message)
+        for again in range(MOST_ENDS, -1, -1):
+            answers = both(jobs)
+            jobs = {backend: job for backend, job in jobs.items() if answers[backend.name].status != "done"}
+            if not jobs:
+                break
+            if not (again and all(experiment.blame(Path(job.folder)) for job in jobs.values())):
+                raise BackendError(answers[next(iter(jobs)).name].message)
 
     def _folder(self, side: int) -> Path:
         return (self.folder / "experiments" / self.backends[side].name).absolute()
@@ -204,6 +213,11 @@ def _asked(
     """Return the questions about modules, each asked of the place that `place` returns for it."""
     questions = {where: asked.questions(one._replace(where=place(where))) for where, one in unknown.items()}
     return {where: both_sides for where, both_sides in questions.items() if both_sides}
+
+
+def _explains(found: Sequence[Cause]) -> bool:
+    """Return whether what is found is one change, and not that the other side is given another mask."""
+    return len(found) == 1 and all(change["after"] != THEIRS for change in found[0]["changes"])
 
 
 def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:

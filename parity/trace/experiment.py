@@ -5,7 +5,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-FILE = "outcomes.json"  # in the folder of the job
+# In the folder of the job: the answers, the changes that are being tried, and those under which a process has ended.
+FILE, NOTE, DEADLY = "outcomes.json", "attempt.json", "deadly.json"
 LATER: Final = ("loss", "gradient", "buffer", "update")  # kinds of tensors that come after a forward pass
 
 
@@ -135,3 +136,29 @@ def write(folder: Path, outcomes: list[Outcome]) -> None:
 def read(folder: Path) -> list[Outcome]:
     """Read the answers to all questions of a job."""
     return msgspec.json.decode((folder / FILE).read_bytes(), type=list[Outcome])
+
+
+def note(folder: Path, changes: list[Change]) -> None:
+    """Note the changes that are tried next, which may end the process."""
+    (folder / NOTE).write_bytes(msgspec.json.encode(changes))
+
+
+def forget(folder: Path) -> None:
+    """Remove the note of changes that did not end the process."""
+    (folder / NOTE).unlink()
+
+
+def deadly(folder: Path) -> list[list[Change]]:
+    """Return the sets of changes under each of which a process has ended."""
+    file = folder / DEADLY
+    return msgspec.json.decode(file.read_bytes(), type=list[list[Change]]) if file.exists() else []
+
+
+def blame(folder: Path) -> bool:
+    """Add the changes under which the process ended to the deadly ones; return False if it was trying none."""
+    if not (folder / NOTE).exists():
+        return False
+    if changes := msgspec.json.decode((folder / NOTE).read_bytes(), type=list[Change]):
+        (folder / DEADLY).write_bytes(msgspec.json.encode([*deadly(folder), changes]))
+    forget(folder)
+    return bool(changes)

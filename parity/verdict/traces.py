@@ -33,6 +33,7 @@ class Unequal(NamedTuple):
     replica: int
     kind: str
     name: str
+    verdict: Verdict = "diverged"
 
 
 class Comparison(NamedTuple):
@@ -231,7 +232,7 @@ class _Comparison:
         self.evidence.judged(kind, verdict)
         if verdict.verdict == "match":
             return
-        self.unequal.append(Unequal(step, self._replica, kind, name))
+        self.unequal.append(Unequal(step, self._replica, kind, name, verdict.verdict))
         if verdict.verdict not in self.first:
             place = Divergence(step=step, kind=kind, name=name, replica=self._replica, bits=bits, reason=reason)
             self.first[verdict.verdict] = self._described(place, files, verdict.largest)

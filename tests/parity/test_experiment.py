@@ -3,6 +3,9 @@
 import enum
 import math
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import msgspec
@@ -12,16 +15,19 @@ from numpy import tanh
 
 from parity.diagnose.experiment import code, knobs, masks
 from parity.diagnose.experiment import search as search_module
+from parity.diagnose.experiment.attempts import Attempts
 from parity.diagnose.experiment.candidates import alternatives, candidates
 from parity.diagnose.experiment.causes import causes, with_causes, with_descriptions
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.search import Search
-from parity.diagnose.observation import seen
+from parity.diagnose.observation import Seen, seen
+from parity.trace import experiment
 from parity.trace.experiment import Change, Found, Outcome
 
 X = np.linspace(-3.0, 3.0, 41)
 EPSILON = 1e-3
+FOLDER = TemporaryDirectory()  # for what is being tried
 
 
 class Form(enum.Enum):
@@ -65,9 +71,13 @@ def all_knobs(module: Module) -> list[Knob]:
     return found
 
 
+def searching(call: Callable, target: Seen, values: Callable, seconds: float) -> Search:
+    return Search(call, target, values, seconds, Attempts(Path(FOLDER.name)))
+
+
 def search(module: Module, target: np.ndarray, theirs: tuple = ()) -> Search:
     words = ("exact", "tanh")
-    return Search(
+    return searching(
         lambda: module.call(X),
         seen(target),
         lambda knob: (
@@ -100,10 +110,14 @@ def test_an_activation_is_left_out_of_the_code_wherever_its_name_comes_from() ->
         return np.tanh(tanh(x)) + math.pi
 
     run, _ = executed(lambda: own(X), lambda file: file == __file__, lambda: False)
-    (found,) = code.functions(next(each for each in run if each.name.endswith("own")))
+    both, outer, inner = code.functions(next(each for each in run if each.name.endswith("own")))
     before = own(X)
-    with found.changed(knobs.LEFT_OUT):
+    with both.changed(knobs.LEFT_OUT):
         assert np.array_equal(own(X), X + math.pi)
+    with outer.changed("exp"):
+        assert np.array_equal(own(X), np.exp(np.tanh(X)) + math.pi)
+    with inner.changed(knobs.LEFT_OUT):
+        assert np.array_equal(own(X), np.tanh(X) + math.pi)
     assert np.array_equal(own(X), before) and not hasattr(np, "_parity_left_out")
 
 
@@ -209,7 +223,7 @@ def test_a_dropout_of_everything_explains_nothing(name: str, of: str, expected: 
     """A branch that is not added is as good as one of which all is dropped."""
     rate = {"p": 0.0}
     dropout = Knob(name, "Dropout", "", 0.0, "attribute", lambda value: knobs.assignment(rate, "p")(value), of=of)
-    left = Search(lambda: X * (1.0 - rate["p"]) + 3.0, seen(X * 0.0 + 3.0), lambda _: [1.0], seconds=10.0)
+    left = searching(lambda: X * (1.0 - rate["p"]) + 3.0, seen(X * 0.0 + 3.0), lambda _: [1.0], seconds=10.0)
     assert len(left.found([dropout], pairs=False)) == expected
 
 
@@ -218,7 +232,7 @@ def test_vectors_of_no_length_explain_nothing(name: str, expected: int) -> None:
     """A summand that is not added is as good as vectors that are cut to nothing."""
     most: dict[str, float | None] = {"norm": None}
     norm = Knob(name, "Embedding", "", None, "attribute", lambda value: knobs.assignment(most, "norm")(value))
-    cut = Search(lambda: X * (most["norm"] is None) + 3.0, seen(X * 0.0 + 3.0), lambda _: [0], seconds=10.0)
+    cut = searching(lambda: X * (most["norm"] is None) + 3.0, seen(X * 0.0 + 3.0), lambda _: [0], seconds=10.0)
     assert len(cut.found([norm], pairs=False)) == expected
 
 
@@ -234,7 +248,7 @@ def test_behind_a_change_what_float32_cannot_see_is_no_evidence(rest: float, exp
     shift, slope = {"a": 0.0}, {"a": 1.0}
     base = Knob("shift", "M", "", 0.0, "attribute", lambda value: knobs.assignment(shift, "a")(value))
     other = Knob("slope", "M", "", 1.0, "attribute", lambda value: knobs.assignment(slope, "a")(value))
-    behind = Search(
+    behind = searching(
         lambda: slope["a"] * X + shift["a"],
         seen((1.0 + rest) * X + 1.0),
         lambda knob: [1.0 + rest] if knob is other else [1.0],
@@ -294,7 +308,7 @@ def test_a_number_is_found_to_its_last_digit_and_told_with_few() -> None:
 def test_a_large_integer_is_searched_for_as_well(value: float, expected: type) -> None:
     wave = SimpleNamespace(length=10_000)
     target = seen(np.cos(X / value ** np.linspace(0, 1, X.size)))
-    search = Search(
+    search = searching(
         lambda: np.cos(X / wave.length ** np.linspace(0, 1, X.size)),
         target,
         lambda knob: candidates(knob.value, (), (), {}),
@@ -316,7 +330,7 @@ def test_a_text_is_found_behind_many_that_are_not_taken() -> None:
         return module.call(X)
 
     words = ["a", "b", "c", "d", "e", "f", "tanh"]
-    search = Search(call, seen(target), lambda each: candidates(each.value, (), words, {}), 60.0)
+    search = searching(call, seen(target), lambda each: candidates(each.value, (), words, {}), 60.0)
     found = search.found([knob(module, "form")])
     assert [each.changes[0][1] for each in found] == ["tanh"]
 
@@ -331,9 +345,28 @@ def test_a_value_with_which_the_code_never_ends_is_passed_over(monkeypatch: pyte
             reached += loop.step
         return np.full(3, float(loop.step))
 
-    search = Search(call, seen(np.full(3, 5.0)), lambda each: [0, -1, 3, 5], 60.0)
+    search = searching(call, seen(np.full(3, 5.0)), lambda each: [0, -1, 3, 5], 60.0)
     (found,) = search.found(list(knobs.attributes(Owner("", "loop", loop), {"step"}, object)))
     assert found.changes[0][1] == 5
+
+
+def test_a_setting_by_which_a_process_has_ended_is_tried_no_more(tmp_path: Path) -> None:
+    """The note of a change remains if the process ends within it; here the next search finds it."""
+    loop = SimpleNamespace(step=2, shift=2)
+    (step,) = knobs.attributes(Owner("", "loop", loop), {"step"}, object)
+    (shift,) = knobs.attributes(Owner("", "loop", loop), {"shift"}, object)
+
+    def tried(*settings: Knob) -> list[object]:
+        target = seen(np.full(3, 5.0))
+        search = Search(lambda: np.full(3, float(loop.step)), target, lambda _: [0, 5], 60.0, Attempts(tmp_path))
+        return [value for found in search.found(list(settings), pairs=False) for _, value in found.changes]
+
+    assert tried(step) == [5]
+    assert not experiment.blame(tmp_path)  # a change that did not end the process leaves no note
+    with pytest.raises(FileNotFoundError), Attempts(tmp_path).noted([(step, 0)]):
+        assert experiment.blame(tmp_path)  # takes the note away
+    assert tried(step) == []
+    assert Attempts(tmp_path).are_deadly([(shift, 1), (step, 1)]) and not Attempts(tmp_path).are_deadly([(shift, 0)])
 
 
 def test_two_changes_are_found_where_one_does_not_do() -> None:
@@ -369,7 +402,7 @@ def test_values_that_matter_are_tried_before_further_ones_that_do_not(monkeypatc
 
     target = seen(X[:3])
     values = [30, 20, 5, 4, 3, 2, 1]
-    (one,) = Search(attend, target, lambda knob: values, seconds=0.0).found(found)
+    (one,) = searching(attend, target, lambda knob: values, seconds=0.0).found(found)
     assert (one.changes[0][0].name, one.changes[0][1]) == ("window", 3)
 
 
@@ -379,7 +412,7 @@ def test_a_text_that_only_has_to_be_another_is_told_so() -> None:
     (form,) = knobs.attributes(Owner("", "attention", module), {"form"}, object)
 
     def search_for(target: np.ndarray, call) -> tuple:
-        (found,) = Search(call, seen(target), lambda knob: ["float32", "absolute"], seconds=60.0).found([form])
+        (found,) = searching(call, seen(target), lambda knob: ["float32", "absolute"], seconds=60.0).found([form])
         return found.changes[0][1], found.bits >= 20
 
     assert search_for(X, lambda: -X if module.form == "rotary" else X) == ("another", True)
@@ -391,7 +424,7 @@ def test_a_number_so_huge_that_a_branch_vanishes_is_no_explanation() -> None:
     (epsilon,) = knobs.attributes(Owner("", "norm", module), {"epsilon"}, object)
 
     def search_for(target: np.ndarray, call) -> list:
-        return Search(call, seen(target), lambda knob: [1e-5, 1e30], seconds=60.0).found([epsilon])
+        return searching(call, seen(target), lambda knob: [1e-5, 1e30], seconds=60.0).found([epsilon])
 
     assert search_for(X, lambda: X + X / module.epsilon) == []  # as if the second summand were left out
     assert search_for(X + X / 1e-5, lambda: X + X / module.epsilon)
@@ -560,7 +593,7 @@ def test_a_setting_that_several_modules_have_alike_is_changed_in_all_of_them() -
         assert [cell.slope for cell in cells] == [0.7, 0.7, 0.2]
     assert [cell.slope for cell in cells] == [0.1, 0.1, 0.2]
     target = seen(np.array([0.5, 0.5, 0.2]))
-    search = Search(
+    search = searching(
         lambda: np.array([cell.slope for cell in cells], float),
         target,
         lambda knob: candidates(knob.value, (), (), {}),
@@ -699,7 +732,7 @@ def test_none_is_found_as_a_value() -> None:
         return X if row.padding is None else np.where(np.arange(X.size) == row.padding, 0.0, X)
 
     setting = Knob("padding", "row", "", 3, "attribute", knobs.assignment(vars(row), "padding"))
-    (found,) = Search(call, seen(X), lambda _: [None, 5], 2.0).found([setting])
+    (found,) = searching(call, seen(X), lambda _: [None, 5], 2.0).found([setting])
     assert [(each.name, value) for each, value in found.changes] == [("padding", None)]
 
 

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from parity.core.names import MODEL
 from parity.diagnose.entries import Cause
+from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, guilty
 from parity.pairs.experiment import Experiment
 from parity.pairs.further import further
-from parity.results import CaseResult, Divergence
+from parity.results import CaseResult, Divergence, Verdict
 from parity.trace.experiment import Change, Found, Outcome, Question, Tensor
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Matching
@@ -62,14 +63,19 @@ def test_a_place_that_is_taken_to_be_responsible_is_asked_about_what_differed_fi
 
 
 @pytest.mark.parametrize(
-    ("earlier", "layer", "expected"),
-    [("stages.0", "", True), ("stages.0", "block_1", False), ("text.0", "", False)],
+    ("earlier", "verdict", "layer", "expected"),
+    [
+        ("stages.0", "diverged", "", True),
+        ("stages.0", "diverged", "block_1", False),
+        ("text.0", "diverged", "", False),
+        ("stages.0", "subprecision", "", False),  # far too small to make this one
+    ],
 )
 def test_what_the_whole_model_keeps_from_an_earlier_difference_is_not_asked(
-    earlier: str, layer: str, expected: bool
+    earlier: str, verdict: Verdict, layer: str, expected: bool
 ) -> None:
-    first = activation("stages.1")
-    assert asked(activation(earlier), first, activation("stages.2")).is_behind(first, layer) is expected
+    first, before = activation("stages.1"), activation(earlier)._replace(verdict=verdict)
+    assert asked(before, first, activation("stages.2")).is_behind(first, layer) is expected
 
 
 class Sides:
@@ -116,6 +122,10 @@ def test_a_function_cannot_be_kept_and_nothing_is_asked() -> None:
     assert sides.given == []
 
 
+def cause(name: str) -> Cause:
+    return {"id": name, "changes": [{"name": "mask", "after": name}]}
+
+
 class Answered(Experiment):
     """An experiment of which it is known what is found at each place, by the module that is asked."""
 
@@ -125,7 +135,7 @@ class Answered(Experiment):
 
     def _named(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, list[Cause]]:
         asked_there = {where: self.answers.get(torch.module) for where, (torch, _) in questions.items()}
-        return {where: [{"id": name} for name in names] for where, names in asked_there.items() if names is not None}
+        return {where: list(map(cause, names)) for where, names in asked_there.items() if names is not None}
 
 
 @pytest.mark.parametrize(
@@ -136,12 +146,14 @@ class Answered(Experiment):
         ({"block.attention": ["operator", "scale"], "block": ["norm", "window"], "": ["ids"]}, ["ids"]),
         ({"block.attention": ["operator", "scale"], "block": ["norm", "window"]}, ["operator", "scale"]),
         ({"block.attention": ["operator", "scale"], "block": []}, ["operator", "scale"]),
+        ({"block.attention": [THEIRS], "block": [THEIRS], "": ["window"]}, ["window"]),
+        ({"block.attention": [THEIRS], "block": []}, [THEIRS]),
         ({"block.attention": [], "block": ["padding"]}, []),
         ({"block": ["padding"]}, ["padding"]),
         ({}, None),
     ],
 )
-def test_a_single_change_around_a_module_explains_more_than_several_in_it(
+def test_a_single_change_around_a_module_explains_more_than_several_in_it_or_another_mask(
     answers: dict[str, list[str]], expected: list[str] | None
 ) -> None:
     where = "block.attention"

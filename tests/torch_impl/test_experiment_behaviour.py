@@ -1,5 +1,7 @@
 """Answers of torch modules to probes, and how differences between two modules are described."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch.nn import functional
 from parity.diagnose.experiment import probes
 from parity.diagnose.experiment.behaviour import describe
 from parity.diagnose.experiment.probes import Responses
-from torch_impl.experiment.behaviour import answered, inputs
+from torch_impl.experiment.behaviour import answered, copied, inputs
 
 X = torch.linspace(-2.0, 3.0, 48, dtype=torch.float64).reshape(2, 3, 8).sin()
 IMAGES = torch.linspace(-2.0, 3.0, 150, dtype=torch.float64).reshape(2, 3, 5, 5).sin()
@@ -89,3 +91,28 @@ def test_integers_of_any_size_and_complex_numbers_are_no_obstacle(tmp_path):
     probes.write(answers(rows, *args), tmp_path)
     words = describe(probes.read(tmp_path), answers(lambda *given: rows(*given) * 2.0, *args))
     assert words == "both act on each element alone; torch x, keras 2 x"
+
+
+class Cache:
+    """What a module may be given, and change: the keys of the tokens before."""
+
+    def __init__(self, *keys: torch.Tensor) -> None:
+        self.keys = list(keys)
+
+
+def test_what_a_module_may_change_is_copied() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    computed, module = 2.0 * weight, nn.Linear(3, 3)
+    cache, given, same = copied((Cache(computed), {"x": computed}, module))
+    assert same is module
+    assert torch.equal(cache.keys[0], computed) and cache.keys[0] is not computed and cache.keys[0].is_leaf
+    assert given["x"] is not computed and given["x"].is_leaf and given["x"].requires_grad
+    cache.keys.append(weight)
+    with torch.no_grad():
+        cache.keys[0].zero_()
+    assert torch.equal(computed, torch.full((3,), 2.0))
+
+
+def test_what_cannot_be_copied_is_shared() -> None:
+    lock = threading.Lock()
+    assert copied([lock])[0] is lock

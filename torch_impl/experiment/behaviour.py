@@ -1,13 +1,17 @@
-"""A module's answers to chosen inputs, in canonical axes.
+"""The arguments of a module's call, and its answers to chosen inputs, in canonical axes.
 
 PyTorch's axes are the canonical ones, unless the module's own inputs have them in another order than those given.
 """
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as tree  # PyTorch's public functions for nests of containers are not complete
 
 from parity.core.arrays import Array
@@ -21,6 +25,15 @@ from torch_impl.instruments.origins import tensors
 def inputs(args: tuple, kwargs: dict[str, Any]) -> list[Array]:
     """Return the tensors that a call takes, in the order of its arguments."""
     return [_array(tensor) for tensor in tensors((args, kwargs)) if not tensor.is_complex()]
+
+
+def copied(value: Any) -> Any:
+    """Return arguments with copies of their tensors, without what they were computed from.
+
+    Objects that hold tensors, as a cache of keys and values does, are copied too: a module may change them.
+    """
+    with _Detached():
+        return tree.tree_map(_copied, value)
 
 
 def exchanged_arguments(arguments: dict[str, Any], known: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
@@ -87,3 +100,24 @@ def _array(tensor: torch.Tensor) -> Array:
 def like(array: Array, tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor of an array's numbers, of the dtype and on the device of another tensor."""
     return torch.tensor(np.ascontiguousarray(array), dtype=tensor.dtype, device=tensor.device)
+
+
+class _Detached(TorchFunctionMode):
+    """Lets `copy.deepcopy` copy tensors that were computed, which it refuses otherwise."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if function is torch.Tensor.__deepcopy__:
+            tensor, known = args
+            return known.setdefault(id(tensor), _copied(tensor))
+        return function(*args, **(kwargs or {}))
+
+
+def _copied(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+    if not isinstance(leaf, nn.Module):
+        with suppress(Exception):  # what cannot be copied is shared
+            return copy.deepcopy(leaf)
+    return leaf

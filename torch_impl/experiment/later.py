@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from parity.core.arrays import Array
 from parity.core.names import INPUT
@@ -19,6 +18,7 @@ from parity.diagnose.experiment.pieces import Evidence, steps, updated_names
 from parity.doctor.program import load
 from parity.pairs.vary.record import reproduced
 from parity.trace.experiment import Question
+from torch_impl.experiment.behaviour import copied
 from torch_impl.experiment.training import Again, Pass, Training, Way
 from torch_impl.record import calls, kinds, tree
 from torch_impl.record.pair.outputs import flat
@@ -104,7 +104,7 @@ class Later(Training):
             return None
         with calls.observed(
             {path: module},
-            lambda call: given.append((_copied(call.args), _copied(call.kwargs))),
+            lambda call: given.append((copied(call.args), copied(call.kwargs))),
             lambda call, outputs: returned.append(_floats(outputs)),
         ):
             loss = self._again().loss
@@ -116,7 +116,7 @@ class Later(Training):
         @torch.enable_grad()
         def again() -> list[tuple[str, Array]]:
             self._restore()
-            outputs = _floats(module(*_copied(given[0][0]), **_copied(given[0][1])))
+            outputs = _floats(module(*copied(given[0][0]), **copied(given[0][1])))
             self._keep("module's outputs", outputs)
             known = [
                 pair for pair in zip(outputs, upstream, strict=True) if pair[0].requires_grad and pair[1] is not None
@@ -141,12 +141,3 @@ def _gradient(tensor: torch.Tensor, found: torch.Tensor | None) -> Array:
 
 def _floats(outputs: Any) -> list[torch.Tensor]:
     return [tensor for tensor in flat(outputs) if tensor.is_floating_point()]
-
-
-def _copied(value: Any) -> Any:
-    """Return arguments with copies of their tensors, without what they were computed from."""
-
-    def copied(leaf: Any) -> Any:
-        return leaf.detach().clone().requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf
-
-    return pytree.tree_map(copied, value)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils import _pytree as pytree
 
 from parity.core.arrays import Array, Floats
 from parity.diagnose.experiment.candidates import FUNCTIONS
@@ -22,7 +21,7 @@ from parity.pairs.coverage import Observer
 from parity.pairs.vary.record import reproduced
 from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import LATER, Mask, Question
-from torch_impl.experiment.behaviour import answered, exchanged_arguments, inputs, like
+from torch_impl.experiment.behaviour import answered, copied, exchanged_arguments, inputs, like
 from torch_impl.experiment.later import Later
 from torch_impl.experiment.operations import operations
 from torch_impl.experiment.ops import recorded
@@ -86,8 +85,9 @@ class Live:
             return self._takes_later(question, evidence)
         if question.module and (taken := self._taken(question)):
             self._call, self._number = taken
-            if self._is_again(expected):
-                return True
+            with suppress(Exception):  # a module that cannot be called alone
+                if self._is_again(expected):
+                    return True
         # The module keeps a state, or draws random numbers: only the whole model can be called again as it was.
         self._call, self._number = self._whole, question.tensor.number
         return self._is_again(expected)
@@ -214,7 +214,7 @@ class Live:
             bound = inspect.signature(call.module.forward).bind(*call.args, **call.kwargs)
             bound.apply_defaults()
             self._arguments = bound.arguments
-            return lambda: call.module(*_copied(bound.args), **_copied(bound.kwargs)), self._number - before
+            return lambda: call.module(*copied(bound.args), **copied(bound.kwargs)), self._number - before
         return None
 
     def _on_call(self, call: Call) -> None:
@@ -222,7 +222,7 @@ class Live:
         self._called[call.path] = None
         self._paused += call.path in self._innocent
         if call.path == self._scope:
-            self._calls.append((call._replace(args=_copied(call.args), kwargs=_copied(call.kwargs)), len(self._made)))
+            self._calls.append((call._replace(args=copied(call.args), kwargs=copied(call.kwargs)), len(self._made)))
         if (call.path, "given") == (self._tensor.module, self._tensor.kind):
             self._add(kinds.passed(call.module, call.args, call.kwargs))
 
@@ -236,8 +236,3 @@ class Live:
         self._made.extend(tensor.detach().clone() for tensor in tensors)
         if len(self._made) > self._number:
             raise _Made
-
-
-def _copied(value: Any) -> Any:
-    """Return arguments with copies of their tensors, which the module may change in place."""
-    return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, value)

@@ -65,12 +65,14 @@ GELU: Final = "gelu"
 FUNCTION: Final = "activation.kind"
 LINEAR: Final = "linear"  # an activation that is left out, by its name
 PRECISION: Final = "constant.precision"
+OTHER_MASK: Final = "another mask"
 # The kinds of settings, those first that users know by a name.
 KNOWN: Final = (
     "argument",
     "attribute",
     "precision",
     "operation",
+    OTHER_MASK,
     "default",
     "callable",
     "variable",
@@ -172,9 +174,12 @@ def _both(where: str, mine: list[Found], theirs: list[Found]) -> Cause:
 
 
 def _unlikely(change: Change) -> tuple[bool, int]:
-    """Return a sort key of changes: last come numbers that switch something off, as an ELU with alpha 0 is a ReLU."""
+    """Return a sort key of changes: last come numbers that switch something off, as an ELU with alpha 0 is a ReLU.
+
+    What makes a mask, as a window does, comes before another mask.
+    """
     switches_off = isinstance(change.after, float) and change.after in SWITCHES
-    return switches_off, KNOWN.index(change.kind)
+    return switches_off, KNOWN.index(OTHER_MASK if change.after in (THEIRS, OPPOSITE) else change.kind)
 
 
 def _are_one(torch: Change, keras: Change) -> bool:

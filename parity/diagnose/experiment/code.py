@@ -4,12 +4,42 @@ import contextlib
 import dis
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from parity.diagnose.experiment.candidates import ACTIVATIONS, FUNCTIONS
 from parity.diagnose.experiment.executed import Executed
 from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, is_setting
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
+
+Replaced = Callable[[types.CodeType, Any], types.CodeType]
+
+
+class _Lookup(NamedTuple):
+    """An instruction that looks up a name.
+
+    Attributes:
+        offset: its place in the code.
+        arg: its argument, which holds the number of the name, shifted by `shift` bits.
+        line: its line in the source.
+        further: the number of a name that is added to the code's.
+    """
+
+    offset: int
+    arg: int
+    shift: int
+    line: int
+    further: int
+
+    @property
+    def argument(self) -> int:
+        """Return the argument with the number of the added name in place of its own."""
+        flags = self.arg & ((1 << self.shift) - 1)
+        return (self.further << self.shift) | flags
+
+    @property
+    def can_change(self) -> bool:
+        """Return whether both arguments fit the byte that they have."""
+        return max(self.arg, self.argument) < 1 << 8
 
 
 def constants(run: Executed) -> Iterator[Knob]:
@@ -51,14 +81,17 @@ def variables(run: Executed) -> Iterator[Knob]:
 def functions(run: Executed) -> Iterator[Knob]:
     """Yield the names of those functions that a function calls for which there are alternatives.
 
-    An activation can also be left out.
+    An activation can also be left out. A name that stands at several places is changed at all of them, and at each.
     """
     code = run.function.__code__
-    lines = _lines(code, "LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL")
     for number, name in enumerate(code.co_names):
-        if name in FUNCTIONS and number in lines:
-            words, change = (LEFT_OUT,) if name in ACTIVATIONS else (), _name(run.function, number)
-            yield Knob(name, run.name, f"{run.file}:{lines[number]}", name, "function", change, words)
+        if name in FUNCTIONS and (lookups := _lookups(code, name)):
+            words = (LEFT_OUT,) if name in ACTIVATIONS else ()
+            alone = [(each.line, _renamed_at(each)) for each in lookups if each.can_change]
+            changes = [(lookups[0].line, _renamed(number)), *(alone if len(lookups) > 1 else [])]
+            for line, replaced in changes:
+                change = _name(run.function, replaced)
+                yield Knob(name, run.name, f"{run.file}:{line}", name, "function", change, words)
 
 
 def operators(run: Executed) -> Iterator[Knob]:
@@ -76,25 +109,14 @@ def operators(run: Executed) -> Iterator[Knob]:
             yield Knob(sign, run.name, f"{run.file}:{line}", sign, "operator", change)
 
 
-def _lines(code: types.CodeType, *names: str) -> dict[int, int]:
-    """Return the line of the first instruction of these names that uses each name, by its number."""
-    lines: dict[int, int] = {}
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in names and instruction.arg is not None and instruction.positions:
-            number = _number(instruction, code.co_names)
-            if number is not None and instruction.positions.lineno:
-                lines.setdefault(number, instruction.positions.lineno)
-    return lines
-
-
-def _number(instruction: dis.Instruction, values: tuple[Any, ...]) -> int | None:
-    """Return the number of an instruction's name: its argument may hold flags in the lowest bits."""
-    assert instruction.arg is not None
-    for shift in (0, 1, 2):
-        number = instruction.arg >> shift
-        if number < len(values) and values[number] is instruction.argval:
-            return number
-    return None
+def _lookups(code: types.CodeType, name: str) -> list[_Lookup]:
+    """Return the instructions that look up a name."""
+    return [
+        _Lookup(each.offset, each.arg, SHIFTS[each.opname], each.positions.lineno, len(code.co_names))
+        for each in dis.get_instructions(code)
+        if each.opname in SHIFTS and each.argval == name and each.arg is not None
+        if each.positions and each.positions.lineno
+    ]
 
 
 def _arguments(template: str, signs: tuple[str, ...]) -> dict[str, int]:
@@ -115,6 +137,20 @@ ALONE: Mapping[str, bytes] = {
     SECOND: bytes([dis.opmap["SWAP"], 2, dis.opmap["POP_TOP"], 0]),
 }
 COMPARED: Mapping[str, int] = _arguments("a {} b", ("<", "<=", ">", ">=", "==", "!="))
+
+
+def _shifts() -> dict[str, int]:
+    """Return by how many bits each instruction that looks up a name shifts its number, in this Python."""
+    (code,) = [each for each in compile("lambda: (a.b, a.c(), d())", "", "eval").co_consts if hasattr(each, "co_names")]
+    found = {}
+    for each in dis.get_instructions(code):
+        number = code.co_names.index(each.argval) if each.argval in code.co_names else 0
+        if number and each.arg is not None:
+            found[each.opname] = next(shift for shift in range(3) if each.arg >> shift == number)
+    return found
+
+
+SHIFTS: Mapping[str, int] = _shifts()
 
 
 def _cell(cell: types.CellType) -> Changed:
@@ -157,16 +193,36 @@ def _constant(function: types.FunctionType, instruction: dis.Instruction) -> Cha
     return _recompiled(function, replaced)
 
 
-def _name(function: types.FunctionType, number: int) -> Changed:
+def _renamed(number: int) -> Replaced:
+    """Return the change of a name, wherever it stands."""
+
+    def replaced(code: types.CodeType, name: str) -> types.CodeType:
+        return code.replace(co_names=(*code.co_names[:number], name, *code.co_names[number + 1 :]))
+
+    return replaced
+
+
+def _renamed_at(lookup: _Lookup) -> Replaced:
+    """Return the change of a name where one instruction looks it up."""
+
+    def replaced(code: types.CodeType, name: str) -> types.CodeType:
+        place = lookup.offset + 1
+        instructions = code.co_code[:place] + bytes([lookup.argument]) + code.co_code[place + 1 :]
+        return code.replace(co_names=(*code.co_names, name), co_code=instructions)
+
+    return replaced
+
+
+def _name(function: types.FunctionType, renamed: Replaced) -> Changed:
     """Return the change of the name of what is called; to leave it out, to that of a function that does nothing."""
 
     def replaced(code: types.CodeType, value: Any) -> types.CodeType:
-        name = _parity_left_out.__name__ if value == LEFT_OUT else str(value)
-        return code.replace(co_names=(*code.co_names[:number], name, *code.co_names[number + 1 :]))
+        return renamed(code, _parity_left_out.__name__ if value == LEFT_OUT else str(value))
 
     @contextlib.contextmanager
     def changed(value: Any) -> Iterator[None]:
-        spaces = [function.__globals__, *map(vars, _modules(function))] if value == LEFT_OUT else []
+        named = [function.__globals__, *map(vars, _modules(function))] if value == LEFT_OUT else []
+        spaces = [space for space in named if _parity_left_out.__name__ not in space]
         for space in spaces:
             space[_parity_left_out.__name__] = _parity_left_out
         try:
@@ -213,7 +269,7 @@ def _unused(instructions: bytes, start: int) -> bytes:
     return bytes([dis.opmap["NOP"], 0]) * ((end - start) // 2) + instructions[end:]
 
 
-def _recompiled(function: types.FunctionType, replaced: Callable[[types.CodeType, Any], types.CodeType]) -> Changed:
+def _recompiled(function: types.FunctionType, replaced: Replaced) -> Changed:
     """Return the change that gives a function another code object."""
 
     @contextlib.contextmanager

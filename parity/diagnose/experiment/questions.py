@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from parity.config.pair import UNKNOWN
 from parity.core.names import MODEL
 from parity.diagnose.place import around, number, plain
-from parity.results import CaseResult
+from parity.results import CaseResult, worst
 from parity.trace import keys
 from parity.trace.experiment import Question, Tensor
 from parity.trace.manifest import Trace
@@ -104,11 +104,12 @@ class Asked:
     def is_behind(self, first: Unequal, keras: str) -> bool:
         """Return whether a difference may follow from an earlier one that calling a layer of Keras's keeps.
 
-        That is so if the whole model is called, and what stands before in the same part of it differs as well.
+        That is so if the whole model is called, and what stands before in the same part of it differs as much.
         """
         part = first.name.partition(".")[0]
-        earlier = itertools.takewhile(lambda tensor: tensor != first, self._forward)
-        return not keras and any(tensor.name.partition(".")[0] == part for tensor in earlier)
+        before = itertools.takewhile(lambda tensor: tensor != first, self._forward)
+        earlier = (tensor for tensor in before if tensor.name.partition(".")[0] == part)
+        return not keras and any(worst([tensor.verdict, first.verdict]) == tensor.verdict for tensor in earlier)
 
     def _returned(self, name: str) -> tuple[Tensor, Tensor | None]:
         """Return where both sides find a tensor that a module returns."""

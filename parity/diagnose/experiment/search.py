@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array
+from parity.diagnose.experiment.attempts import Attempts
 from parity.diagnose.experiment.candidates import is_number
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.newton import added, multiplied, step_towards
@@ -65,12 +66,18 @@ class Search:
         target: the other side's value, and its noise.
         values: gives the values to try for a setting.
         seconds: how much time of a processor each part of the search may take.
+        attempts: where what is tried is noted.
     """
 
     def __init__(
-        self, call: Callable[[], Array], target: Seen, values: Callable[[Knob], Sequence[Any]], seconds: float
+        self,
+        call: Callable[[], Array],
+        target: Seen,
+        values: Callable[[Knob], Sequence[Any]],
+        seconds: float,
+        attempts: Attempts,
     ) -> None:
-        self._call, self._target, self._values = call, target, values
+        self._call, self._target, self._values, self._attempts = call, target, values, attempts
         self._seconds, self._end, self._calls = seconds, 0.0, 0
         self._longest = math.inf
         start = time.monotonic()
@@ -239,12 +246,14 @@ class Search:
 
         A dropout of everything is not tried, nor vectors of no length: what they leave explains whatever is not added.
         """
-        if any(is_number(value) and _leaves_nothing(knob, value) for knob, value in trials):
+        leaves_nothing = any(is_number(value) and _leaves_nothing(knob, value) for knob, value in trials)
+        if leaves_nothing or self._attempts.are_deadly(trials):
             return None
         try:
             with ExitStack() as stack, np.errstate(all="ignore"):
                 for knob, value in trials:
                     stack.enter_context(knob.changed(value))
+                stack.enter_context(self._attempts.noted(trials))
                 stack.enter_context(_limited(self._longest))
                 self._calls += 1
                 return self._call()

@@ -12,6 +12,7 @@ from parity.core.arrays import Array, Floats
 from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
 from parity.diagnose.experiment import code, knobs, masks, ops, probes
+from parity.diagnose.experiment.attempts import Attempts
 from parity.diagnose.experiment.candidates import STOPS, alternatives, candidates
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import SLICES, Knob, Owner
@@ -19,8 +20,8 @@ from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence, evidence
 from parity.diagnose.experiment.probes import Responses
-from parity.diagnose.experiment.search import Search, Trial
-from parity.diagnose.experiment.told import plain, told, told_of
+from parity.diagnose.experiment.search import Found, Search, Trial
+from parity.diagnose.experiment.told import plain, told_of
 from parity.diagnose.formula import NEEDED
 from parity.runtime.job import ExperimentJob
 from parity.trace import experiment, survey
@@ -103,10 +104,10 @@ def study(job: ExperimentJob, open_: Open) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     initial = survey.Initial(Path(job.pair.survey))
     given = PairData(job.case, job.pair.search).step(0)
-    outcomes = []
+    outcomes, attempts = [], Attempts(folder)
     for question in job.questions:
         with open_(job, precision.HIGH, initial, given) as live:
-            outcomes.append(_answer(question, live))
+            outcomes.append(_answer(question, live, attempts))
     experiment.write(folder, outcomes)
 
 
@@ -127,7 +128,7 @@ class _Known(NamedTuple):
         return [*self.named, *self.in_code]
 
 
-def _answer(question: Question, live: Live) -> Outcome:
+def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     recorded = evidence(question)
     if problem := _problem(question, live, recorded):
         return Outcome(problem=problem)
@@ -145,7 +146,7 @@ def _answer(question: Question, live: Live) -> Outcome:
         # A dropout of everything, an epsilon without end, a factor of 0: whatever makes an output vanish would do.
         problem = "the other side returns one number everywhere, as many settings do"
         return Outcome(settings=known.settings, problem=problem)
-    search = Search(live.replay, recorded.other, _tried(question, live, known), SECONDS)
+    search = Search(live.replay, recorded.other, _tried(question, live, known), SECONDS, attempts)
     if is_exchanged and search.before >= NEEDED:
         return Outcome(settings=known.settings, same=True)
     if question.tensor.kind in LATER:
@@ -197,13 +198,16 @@ def _forward(question: Question, search: Search, known: _Known, operations: Sequ
     together = list(knobs.joint(known.named))
     if question.given:
         return _besides(question, search, known, [*operations, *together, *known.named])
-    groups = [known.named, operations] if question.wider else [known.named, known.in_code, together, operations]
+    # What makes another mask explains more than that it is another.
+    masks_ = [knob for knob in (*known.named, *known.in_code) if knobs.THEIRS in knob.words]
+    named, in_code = ([knob for knob in each if knob not in masks_] for each in (known.named, known.in_code))
+    groups = [named, masks_, operations] if question.wider else [named, masks_, in_code, together, operations]
     found = search.found(*groups, pairs=not question.wider)
     if found and all(knob.kind in ("function", "constant") for each in found for knob, _ in each.changes):
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
         # equals 30 hides nothing.
         found += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False)
-    return Outcome(settings=known.settings, found=[told(each) for each in found], tried=len(known.all))
+    return Outcome(settings=known.settings, found=list(map(_told, found)), tried=len(known.all))
 
 
 def _besides(question: Question, search: Search, known: _Known, further: Sequence[Knob]) -> Outcome:
@@ -222,7 +226,7 @@ def _besides(question: Question, search: Search, known: _Known, further: Sequenc
         if search.reproduced(base):
             return Outcome(settings=known.settings, same=True)
         found = search.found(further, pairs=False, base=base)
-    return Outcome(settings=known.settings, found=[told(each) for each in found], tried=len(known.all))
+    return Outcome(settings=known.settings, found=list(map(_told, found)), tried=len(known.all))
 
 
 def _later(question: Question, search: Search, known: _Known) -> Outcome:
@@ -234,7 +238,13 @@ def _later(question: Question, search: Search, known: _Known) -> Outcome:
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
     found = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
-    return Outcome(settings=settings, found=[told(each) for each in found], tried=len(named) + len(in_code))
+    return Outcome(settings=settings, found=list(map(_told, found)), tried=len(named) + len(in_code))
+
+
+def _told(found: Found) -> experiment.Found:
+    """Return changes that reproduce the other side as the parent process reads them."""
+    changes = [told_of(knob, value) for knob, value in found.changes]
+    return experiment.Found(changes=changes, bits=found.bits, before=found.before)
 
 
 def _base(given: Sequence[Change], found: Sequence[Knob]) -> tuple[Trial, ...] | None:

@@ -1,4 +1,4 @@
-"""What an experiment has found, in the form that the parent process reads."""
+"""Settings and their changes in the form that the parent process reads."""
 
 import enum
 import math
@@ -7,15 +7,7 @@ from typing import Any
 import numpy as np
 
 from parity.diagnose.experiment.knobs import Knob
-from parity.diagnose.experiment.search import Found
-from parity.trace import experiment
 from parity.trace.experiment import Change
-
-
-def told(found: Found) -> experiment.Found:
-    """Return changes that reproduce the other side as the report has them."""
-    changes = [told_of(knob, value) for knob, value in found.changes]
-    return experiment.Found(changes=changes, bits=found.bits, before=found.before)
 
 
 def told_of(knob: Knob, value: Any) -> Change:
