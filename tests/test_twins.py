@@ -51,6 +51,7 @@ EXCEPTIONS = {
     "strategies/hybrid.py": {
         "place": "PipelineStage is told shapes and the axis of the samples",
     },
+    "experiment/behaviour.py": {"copied": "TensorFlow's tensors never change"},
     "doctor/pretend.py": {"on_cpu": "TensorFlow's logical devices are as fast as the CPU"},
     "record/pair/branches.py": {
         "observed": "a torch mode is told the module by hooks; Keras's layers are wrapped by the caller",

@@ -749,3 +749,14 @@ def test_each_place_of_a_constant_is_changed_by_itself() -> None:
     with term.changed(0.0):
         assert np.array_equal(scaled_and_moved(X), 2.5 * X)
     assert np.array_equal(scaled_and_moved(X), 2.5 * X + 2.5)
+
+
+@pytest.mark.parametrize("mask", [knobs.LEFT_OUT, knobs.INVERTED, knobs.THEIRS])
+def test_what_makes_a_mask_is_likelier_than_another_mask(mask: str) -> None:
+    given = change(name="attention_mask", kind="argument", of="attention", before=knobs.AS_GIVEN, after=mask)
+    window = change(name="sliding_window", of="attention", before=None, after=3)
+    (cause,) = causes("attention", "attention", outcome(given), outcome(window))
+    assert cause["id"] == "attention.window"
+    operator = change(name=">", owner="made", kind="operator", of="", path="", before=">", after="<")
+    (cause,) = causes("attention", "attention", outcome(operator), outcome(given))
+    assert cause["id"] == "attention.mask"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from parity.config.pair import UNKNOWN
 from parity.diagnose.entries import Cause
 from parity.diagnose.experiment import candidates
-from parity.diagnose.experiment.knobs import THEIRS
+from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS
 from parity.diagnose.experiment.masks import OPPOSITE
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 from parity.diagnose.formula import NEEDED
@@ -179,7 +179,7 @@ def _unlikely(change: Change) -> tuple[bool, int]:
     What makes a mask, as a window does, comes before another mask.
     """
     switches_off = isinstance(change.after, float) and change.after in SWITCHES
-    return switches_off, KNOWN.index(OTHER_MASK if change.after in (THEIRS, OPPOSITE) else change.kind)
+    return switches_off, KNOWN.index(OTHER_MASK if change.before == AS_GIVEN else change.kind)
 
 
 def _are_one(torch: Change, keras: Change) -> bool:
