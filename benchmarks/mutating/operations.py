@@ -31,6 +31,7 @@ FUNCTIONS = (
 LAYERS = ("ReLU", "Activation", "LeakyReLU", "Softmax", "ELU", "GELU", "PReLU")
 REDUCTIONS = {"mean": "sum", "sum": "mean", "max": "mean", "logsumexp": "max", "maximum": "minimum", "std": "var"}
 SUMS = ("Add", "add")
+OPERATIONS = (cst.BinaryOperation, cst.UnaryOperation, cst.BooleanOperation, cst.Comparison, cst.IfExp)
 HALVES = ("float16", "bfloat16", "int32")
 
 
@@ -81,9 +82,9 @@ def _calls(code: Code, node: cst.Call) -> Iterator[Change]:
     if name in SUMS:
         items = values[0].elements if len(values) == 1 and isinstance(values[0], (cst.List, cst.Tuple)) else []
         summands = [item.value for item in items] if items else values
-        yield from (Change(RESIDUAL, name, node, each) for each in summands if len(summands) == 2)
+        yield from (Change(RESIDUAL, name, node, _bracketed(each)) for each in summands if len(summands) == 2)
     if values and ((name in LAYERS and isinstance(node.func, cst.Call)) or _activates(node, name)):
-        yield Change(ACTIVATION, name, node, values[0])
+        yield Change(ACTIVATION, name, node, _bracketed(values[0]))
     if name in REDUCTIONS and isinstance(node.func, cst.Attribute):
         other = node.func.with_changes(attr=cst.Name(REDUCTIONS[name]))
         yield Change(REDUCTION, name, node, node.with_changes(func=other), name, REDUCTIONS[name])
@@ -153,5 +154,8 @@ def _assigned(statement: cst.CSTNode) -> str:
     return target.value if isinstance(target, cst.Name) and isinstance(value, cst.Call) else ""
 
 
-def _bracketed(node: cst.BinaryOperation) -> cst.BinaryOperation:
-    return node if node.lpar else node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+def _bracketed(node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return an expression that can stand anywhere: one with operators gets parentheses."""
+    if not isinstance(node, OPERATIONS) or node.lpar:
+        return node
+    return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])

@@ -33,6 +33,7 @@ EDITS = [  # kind, a source, one line of the mutant
     ("stopped gradient", "y = block(x)", "y = (keras.ops.stop_gradient(block(x)))"),
     ("dropped activation", "y = ops.relu(x)", "y = x"),
     ("dropped activation", "y = self.activation(x)", "y = x"),
+    ("dropped activation", "y = x * ops.rsqrt(v + e)", "y = x * (v + e)"),
     ("reduction", "y = ops.mean(x, -1)", "y = ops.sum(x, -1)"),
 ]
 

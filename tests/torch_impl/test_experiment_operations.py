@@ -58,7 +58,8 @@ def test_zeros_can_count_in_a_maximum() -> None:
     def pool() -> torch.Tensor:
         return functional.max_pool2d(X - 2.0, 3, 2, 1)
 
-    (knob,) = found(pool)
+    knob, without = found(pool)
+    assert torch.equal(under(pool, without, "left out"), X - 2.0)
     assert torch.equal(
         under(pool, knob, "1, of zeros that count"), functional.max_pool2d(functional.pad(X - 2.0, [1] * 4), 3, 2)
     )
@@ -69,8 +70,8 @@ def test_an_average_at_the_edge_counts_what_is_in_the_image() -> None:
     def pool() -> torch.Tensor:
         return functional.avg_pool1d(torch.ones(1, 1, 8, dtype=torch.float64), 3, 2, 1)
 
-    (knob,) = found(pool)
-    assert knob.of == "average_pool1d"
+    knob, without = found(pool)
+    assert (knob.of, without.of, without.value) == ("average_pool1d", "code", "avg_pool1d")
     assert (pool() < 1.0).any() and (under(pool, knob, "same") == 1.0).all()
 
 
@@ -123,6 +124,17 @@ def test_a_function_can_be_left_out() -> None:
     assert (relu.name, relu.of, relu.value) == ("function", "code", "relu")
     assert torch.equal(under(act, relu, "left out"), X.exp())
     assert torch.equal(under(act, exp, "left out"), X.relu())
+
+
+def test_a_function_can_be_left_out_wherever_it_is_called() -> None:
+    def act() -> torch.Tensor:
+        first = X.relu()
+        return (first - 0.5).relu()
+
+    first, second, both = found(act)
+    assert torch.equal(under(act, first, "left out"), (X - 0.5).relu())
+    assert torch.equal(under(act, second, "left out"), X.relu() - 0.5)
+    assert torch.equal(under(act, both, "left out"), X - 0.5) and both.owner == "relu (2 of them)"
 
 
 def test_of_a_sum_one_summand_can_be_left_out() -> None:

@@ -7,7 +7,7 @@ them.
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,12 +41,13 @@ ARGUMENTS = {
     MAXIMUM: ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"),
     AVERAGE: ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
 }
+POOLS = (MAXIMUM, AVERAGE)
 CODE = "code"  # the kind of what stands in no layer
 PAD = "pad"  # of nn.functional
 RESHAPES = ("reshape", "view", "flatten", "unflatten")
 TRANSPOSES = ("permute", "transpose", "swapaxes", "movedim", "moveaxis")
 
-# Functions that keep the shape of what they are given, so that they can be left out.
+# Functions that keep the shape of what they are given, so that they can be left out, as pools can be too.
 FUNCTIONS = (
     *("relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "softsign", "hardtanh"),
     *("hardswish", "hardsigmoid", "tanh", "sigmoid", "exp", "log", "sqrt", "square", "abs", "clamp"),
@@ -71,8 +72,9 @@ def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: C
 
     def note(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
         result = function(*args, **kwargs)
-        if not is_paused() and (operation := _operation(name, number, args, kwargs, result)):
-            found.append(operation._replace(source=source.nearest(), path=place()))
+        if not is_paused():
+            made = _operations(name, number, args, kwargs, result)
+            found.extend(each._replace(source=source.nearest(), path=place()) for each in made)
         return result
 
     with calls.tracked(), _Mode(note):
@@ -112,27 +114,30 @@ def _given(kind: str, args: tuple, kwargs: Given) -> Given:
     return dict(zip(ARGUMENTS[kind], args, strict=False)) | kwargs
 
 
-def _operation(name: str, number: int, args: tuple, kwargs: Given, result: Any) -> Operation | None:
-    """Return a call with the other ways to do it; None if there are none."""
+def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any) -> Iterator[Operation]:
+    """Yield a call with the other ways to do it."""
     x = args[0] if args else None
     if not isinstance(x, torch.Tensor) or not isinstance(result, torch.Tensor):
-        return None
+        return
     if _kind(name) in ARGUMENTS:
-        return _of_windows(name, number, _given(_kind(name), args, kwargs), result)
-    if name == PAD:
-        return _of_pad(number, args, kwargs)
-    if name in RESHAPES:
+        yield from _of_windows(name, number, _given(_kind(name), args, kwargs), result)
+    elif name == PAD:
+        yield from _of_pad(number, args, kwargs)
+    elif name in RESHAPES:
         others = {order.text: partial(_reordered, order, result.shape) for order in ways.orders(x.shape, result.shape)}
-        return Operation(name, number, ORDER, RESHAPE, RESHAPE, others) if others else None
-    if name in FUNCTIONS:
-        return Operation(name, number, FUNCTION, CODE, name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]})
-    if name in SUMS:
+        if others:
+            yield Operation(name, number, ORDER, RESHAPE, RESHAPE, others)
+    elif name in SUMS:
         both = zip((ways.FIRST, ways.SECOND), range(len(args)), strict=False)
         whole = {text: partial(_alone, at, result.shape) for text, at in both if _may_fill(args[at], result.shape)}
-        return Operation(name, number, SUM, "module", name, whole) if len(whole) > 1 else None
-    turned = {order.text: partial(_turned, order) for order in ways.orders(result.shape, result.shape)}
-    others = {RESHAPE: lambda function, args, kwargs: args[0].reshape(result.shape), **turned}
-    return Operation(name, number, ORDER, RESHAPE, TRANSPOSE, others)
+        if len(whole) > 1:
+            yield Operation(name, number, SUM, "module", name, whole)
+    elif name in TRANSPOSES:
+        turned = {order.text: partial(_turned, order) for order in ways.orders(result.shape, result.shape)}
+        others = {RESHAPE: lambda function, args, kwargs: args[0].reshape(result.shape), **turned}
+        yield Operation(name, number, ORDER, RESHAPE, TRANSPOSE, others)
+    if name in FUNCTIONS or _kind(name) in POOLS:
+        yield Operation(name, number, FUNCTION, CODE, name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]})
 
 
 def _may_fill(value: Any, shape: torch.Size) -> bool:
@@ -150,11 +155,11 @@ def _turned(order: Order, function: Function, args: tuple, kwargs: Given) -> tor
     return function(*args, **kwargs).swapdims(order.first, order.second)
 
 
-def _of_windows(name: str, number: int, given: Given, result: torch.Tensor) -> Operation | None:
-    """Return a call that lays windows, with the other paddings; None for one sample, and for a padding by a word."""
+def _of_windows(name: str, number: int, given: Given, result: torch.Tensor) -> Iterator[Operation]:
+    """Yield a call that lays windows, with the other paddings; none for one sample, and for a padding by a word."""
     kind, count = _kind(name), int(name[-2])
     if given["input"].ndim != count + 2 or isinstance(given.get("padding"), str):
-        return None
+        return
     axes = _axes(kind, given, result.shape[2:])
     present = ways.told(ways.padding(axes))
     margins = ways.paddings(axes, kind == TRANSPOSED)
@@ -162,18 +167,18 @@ def _of_windows(name: str, number: int, given: Given, result: torch.Tensor) -> O
     if kind == MAXIMUM:
         counted = {present: ways.padding(axes), ways.SAME: ways.same(axes)}
         others |= {f"{text}{COUNTED}": partial(_maximum, 0.0, ends) for text, ends in counted.items()}
-    return Operation(name, number, PADDING, name.replace(AVERAGE, "average_pool"), present, others)
+    yield Operation(name, number, PADDING, name.replace(AVERAGE, "average_pool"), present, others)
 
 
-def _of_pad(number: int, args: tuple, kwargs: Given) -> Operation | None:
-    """Return a call that pads with a constant, with other widths before and after."""
+def _of_pad(number: int, args: tuple, kwargs: Given) -> Iterator[Operation]:
+    """Yield a call that pads with a constant, with other widths before and after."""
     given = dict(zip(("input", "pad", "mode"), args, strict=False)) | kwargs
     widths, mode = given["pad"], given.get("mode", "constant")
     if mode != "constant" or len(widths) % 2:
-        return None
+        return
     present = tuple(zip(widths[-2::-2], widths[::-2], strict=True))
     others = {text: partial(_padded, ends) for text, ends in ways.widths(present).items()}
-    return Operation(PAD, number, PADDING, "zero_padding", ways.told(present), others)
+    yield Operation(PAD, number, PADDING, "zero_padding", ways.told(present), others)
 
 
 def _axes(kind: str, given: Given, made: Sequence[int]) -> list[Axis]:

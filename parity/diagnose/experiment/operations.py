@@ -65,9 +65,10 @@ Calls = Mapping[tuple[str, int], Any]  # ways, by the names and numbers of calls
 
 
 def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextManager[Any]]) -> Iterator[Knob]:
-    """Yield the change of each call, of all calls on one line, and that of all windows of one kind to the same rule.
+    """Yield the change of each call, of all calls on one line, and of all that are alike in the module.
 
-    A line is run several times where its function is, as for queries and keys.
+    These are all windows of one kind, to the same rule, and all calls of one function. A line is run several times
+    where its function is, as for queries and keys.
 
     Args:
         found: the calls.
@@ -83,6 +84,10 @@ def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextMa
         alike = [operation for operation in found if operation.kind == kind]
         if len(alike) > 1:
             yield _knob(alike, RULES, doing)
+    for name in dict.fromkeys(operation.name for operation in found if operation.what == FUNCTION):
+        alike = [operation for operation in found if (operation.name, operation.what) == (name, FUNCTION)]
+        if len(alike) > 1 and {operation.source for operation in alike} != {alike[0].source or None}:
+            yield _knob(alike, (LEFT_OUT,), doing)
 
 
 def _knob(
