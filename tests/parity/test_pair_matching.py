@@ -310,6 +310,31 @@ def test_a_transposed_square_weight_is_found_where_it_is() -> None:
     assert all(one.axes == [0, 1] for one in found.matches)
 
 
+@pytest.mark.parametrize("second", ["sine", "cosine"])
+def test_what_one_module_returns_is_matched_in_order(second: str) -> None:
+    """As the cosines and sines of a rotary embedding, whose angles are others: by value nothing tells which is which.
+
+    Where another module returns one of them, nothing does.
+    """
+
+    def model(half: Half) -> Half:
+        x, torch = normal(0, 4, 8), half.side == "torch"
+        for name in ("a", "b"):
+            half.owns(name, weight=(8, 8))
+        y = half.returns("a", "linear", x @ normal(1, 8, 8), given=(x,))
+        angles = normal(2, 4, 8) * (1.0 if torch else 9.0)  # the fault
+        kind, name = ("rotary", "rope") if torch else ("position", "rotary")
+        cosine = half.returns(name, kind, np.cos(angles), given=(y,))
+        sine = half.returns(name if second == "sine" else second, kind, np.sin(angles), given=(y,))
+        z = y * cosine + y[:, ::-1] * sine
+        half.ends(half.returns("b", "linear", z @ normal(3, 8, 8), given=(z,)))
+        return half
+
+    found = matching(model(Half("torch")), model(Half("keras")), mapped(a__weight="a__weight", b__weight="b__weight"))
+    inner = {torch: keras for torch, keras in pairs(found).items() if torch not in ("a", "b", "(model)")}
+    assert inner == ({"rope": "rotary", "rope#1": "rotary#1"} if second == "sine" else {})
+
+
 def test_what_differs_without_any_effect_is_not_matched() -> None:
     """torch scales its query in the projection, Keras behind it: both are right."""
 

@@ -196,7 +196,12 @@ def _clear(state: Counterparts, group_of: Callable[[ModuleOutput], str]) -> list
 def _unique(
     state: Counterparts, torch_outputs: list[ModuleOutput], keras_outputs: list[ModuleOutput]
 ) -> Iterator[_Candidate]:
-    """Yield the candidates without a serious rival."""
+    """Yield the candidates without a serious rival; those of one module on each side that returns several, in order."""
+    modules = {output.module for output in torch_outputs}, {output.module for output in keras_outputs}
+    if len(torch_outputs) == len(keras_outputs) > 1 and (len(modules[0]), len(modules[1])) == (1, 1):
+        for torch, keras in zip(torch_outputs, keras_outputs, strict=True):
+            yield from _candidate(state, torch, keras, "order")
+        return
     pairs = [
         (torch, keras)
         for torch in torch_outputs
