@@ -647,6 +647,7 @@ def typed(array: np.ndarray, like: np.ndarray) -> np.ndarray:
         (np.array([True, False]), np.array([False, True])),
         (np.array([[1, 0]]), np.array([[0, 1]])),
         (np.array([[0.0, -1e9]]), np.array([[-1e30, 0.0]])),
+        (np.array([[0.0, -100.0]]), np.array([[-1e30, 0.0]])),
     ],
 )
 def test_masks_can_be_inverted_and_left_out_of_the_call(mask: np.ndarray, inverse: np.ndarray) -> None:
@@ -661,6 +662,15 @@ def test_masks_can_be_inverted_and_left_out_of_the_call(mask: np.ndarray, invers
     inverted = change(name="attn_mask", kind="argument", of="attention", before=knobs.AS_GIVEN, after=knobs.INVERTED)
     (cause,) = causes("attn", "attention", outcome(inverted), outcome())
     assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.mask", "as given", "inverted")
+
+
+def test_zeros_and_ones_with_a_point_may_be_factors_or_summands() -> None:
+    given = {"x": X, "mask": np.array([[1.0, 0.0]])}
+    factors, summands = masks.knobs(given, Owner("attn", "attention", Module()), [], np.asarray, typed)
+    with factors.changed(knobs.INVERTED):
+        assert np.array_equal(given["mask"], [[0.0, 1.0]])
+    with summands.changed(knobs.INVERTED):
+        assert np.array_equal(given["mask"], [[-1e30, 0.0]])
 
 
 THEIRS = np.tril(np.ones((2, 5, 5), np.bool_))

@@ -17,7 +17,8 @@ from parity.diagnose.experiment.knobs import AS_GIVEN, INVERTED, LEFT_OUT, THEIR
 from parity.trace.experiment import Mask
 
 LARGEST: Final = 1 << 20  # elements
-HIDDEN: Final = -1e4  # what is added to scores that do not count is no larger
+# What is added to scores that do not count is no larger: float64 keeps nothing of the exponential of it beside 1.
+HIDDEN: Final = -40.0
 OPPOSITE: Final = "the opposite of the other side's"  # where one side's mask says what counts, and the other's what not
 
 
@@ -66,9 +67,9 @@ def of_value(
     wholes = (fitted(_read(mask), own.shape) for mask in theirs)
     others: list[dict[str, Array | None]] = [dict(_both(mask)) for mask in wholes if mask is not None]
     alone: dict[str, Array | None] = {INVERTED: ~own, LEFT_OUT: None}
-    for ways in (alone, *others):
+    for ways, form in itertools.product((alone, *others), _forms(array(value))):
         made = {
-            text: None if each is None else like(_as(each, array(value)), value)
+            text: None if each is None else like(form(each), value)
             for text, each in ways.items()
             if each is None or not np.array_equal(np.broadcast_to(own, each.shape), each)
         }
@@ -116,14 +117,20 @@ def _counting(value: Any, array: Callable[[Any], Array]) -> Array | None:
     values = array(value)
     if values.dtype == np.bool_:
         return values
-    if values.dtype.kind in "iu":
-        return values == 1 if bool(np.isin(values, (0, 1)).all()) else None
-    return values == 0 if bool(((values == 0) | (values <= HIDDEN)).all()) else None
+    if values.dtype.kind == "f" and bool(((values == 0) | (values <= HIDDEN)).all()):
+        return np.asarray(values == 0)
+    return np.asarray(values == 1) if bool(np.isin(values, (0, 1)).all()) else None
 
 
-def _as(mask: Array, like: Array) -> Array:
-    """Return what counts in the form of another mask: booleans, zeros and ones, or what is added to scores."""
-    return np.where(mask, 0.0, min(like.min(), -1e30)) if like.dtype.kind == "f" else mask.astype(like.dtype)
+def _forms(like: Array) -> list[Callable[[Array], Array]]:
+    """Return the forms that a mask like another one may have, which are made of what counts.
+
+    They are booleans or zeros and ones, or what is added to scores. Zeros and ones with a point may be either.
+    """
+    lowest = min(like.min(), -1e30) if like.dtype.kind == "f" else 0
+    numbers = [lambda mask: mask.astype(like.dtype)] if like.min() >= 0 else []
+    added = [lambda mask: np.where(mask, 0.0, lowest)] if like.dtype.kind == "f" else []
+    return [*numbers, *added]
 
 
 def _read(mask: Mask) -> Array:
