@@ -81,7 +81,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         settings: the values of the other side's settings; None to be told this side's settings only.
         masks: the masks that the other side's module is given.
         given: changes that are made throughout; asked for is what has to be changed as well.
-        wider: whether the module is one around the place, in which only settings that have a name are tried.
+        wider: whether the module is one around the place, in which settings that have a name are tried first, and of
+            which the code is not changed if it is the whole model.
         description: a folder in which to describe what the module does instead, or "".
         inputs: the folder of the other side's description, if the module is to be given the same inputs, or "".
     """

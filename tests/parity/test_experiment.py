@@ -206,6 +206,23 @@ def test_an_operator_or_a_function_is_found(name: str, value: str) -> None:
     assert (name, value) in [(each.changes[0][0].name, each.changes[0][1]) for each in found]
 
 
+def test_local_functions_and_comprehensions_are_changed_though_each_call_makes_them() -> None:
+    def slopes(count: int) -> list[float]:
+        def powers(base: float) -> list[float]:
+            return [base**number for number in range(count)]
+
+        return powers(0.5)
+
+    run, _ = executed(lambda: slopes(3), lambda file: file == __file__, lambda: False)
+    found = {each.value: each for one in run for each in (*code.operators(one), *code.constants(one))}
+    with found["**"].changed("*"):
+        assert slopes(3) == [0.0, 0.5, 1.0]
+    with found[0.5].changed(2.0), found["**"].changed("+"):
+        assert slopes(3) == [2.0, 3.0, 4.0]
+    assert slopes(3) == [1.0, 0.5, 0.25]
+    assert found["**"].owner.endswith("slopes.powers.<listcomp>") or sys.version_info >= (3, 12)
+
+
 @pytest.mark.parametrize(("value", "expected"), [("the first alone", X), ("the second alone", 2.0 * np.ones_like(X))])
 def test_an_operand_is_left_out_of_a_sum(value: str, expected: np.ndarray) -> None:
     def total(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The values that are tried for a setting: the other side's, the frameworks' defaults, published alternatives."""
 
 import enum
+import itertools
 import math
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -126,10 +127,11 @@ def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
 
 def _integers(value: int, theirs: Iterable[Any]) -> list[int]:
     numbers = [other for other in theirs if type(other) is int]
-    near = [-value, value + 1, value - 1, 0, 1, -1, 2, 3, 2 * value, value // 2]
+    near = [value + 1, value - 1, -value, 2 * value, value // 2, 0, 1, -1, 2, 3]
     large = sorted(LARGE, key=lambda other: abs(math.log(other / value))) if value >= min(LARGE) / 2 else []
     switched = [1 - value] if value in (0, 1) else []
-    return [*switched, *large, *list(dict.fromkeys(numbers))[:MOST_INTEGERS], *near]
+    both = itertools.zip_longest(list(dict.fromkeys(numbers))[:MOST_INTEGERS], near)
+    return [*switched, *large, *(other for pair in both for other in pair if other is not None)]
 
 
 def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:

@@ -72,7 +72,7 @@ def variables(run: Executed) -> Iterator[Knob]:
         value = function.__globals__.get(name)
         if value is not None and is_setting(value):
             yield Knob(name, run.name, run.source, value, "variable", assignment(function.__globals__, name))
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):  # a local one has no cells yet
         with contextlib.suppress(ValueError):  # an empty cell
             if cell.cell_contents is not None and is_setting(cell.cell_contents):
                 yield Knob(name, run.name, run.source, cell.cell_contents, "variable", _cell(cell))
@@ -109,6 +109,12 @@ def operators(run: Executed) -> Iterator[Knob]:
             yield Knob(sign, run.name, f"{run.file}:{line}", sign, "operator", change)
 
 
+def signs(sign: str) -> list[str]:
+    """Return what can stand in place of a binary operator or a comparison, the likeliest first."""
+    others = [*MISTAKEN.get(sign, ()), *ALONE, *BINARY] if sign in BINARY else COMPARED
+    return [other for other in dict.fromkeys(others) if other != sign]
+
+
 def _lookups(code: types.CodeType, name: str) -> list[_Lookup]:
     """Return the instructions that look up a name."""
     return [
@@ -135,6 +141,16 @@ BINARY: Mapping[str, int] = _arguments("a {} b", ("+", "-", "*", "/", "//", "**"
 ALONE: Mapping[str, bytes] = {
     FIRST: bytes([dis.opmap["POP_TOP"], 0, dis.opmap["NOP"], 0]),
     SECOND: bytes([dis.opmap["SWAP"], 2, dis.opmap["POP_TOP"], 0]),
+}
+# What is written by mistake in place of an operator, the likeliest first.
+MISTAKEN: Mapping[str, tuple[str, ...]] = {
+    "+": ("-", "*"),
+    "-": ("+",),
+    "*": ("/", "+", "**"),
+    "/": ("*", "//"),
+    "//": ("/",),
+    "**": ("*",),
+    "@": ("*",),
 }
 COMPARED: Mapping[str, int] = _arguments("a {} b", ("<", "<=", ">", ">=", "==", "!="))
 

@@ -3,7 +3,7 @@
 import gc
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -11,7 +11,7 @@ class Executed(NamedTuple):
     """A function that was run.
 
     Attributes:
-        function: the function.
+        function: the function, or the code of a local one.
         file: its file.
         source: "file:line" of the model's code that called it first.
         is_models: whether it belongs to the model's code, rather than to a framework that this code calls.
@@ -26,6 +26,33 @@ class Executed(NamedTuple):
     def name(self) -> str:
         """Return the function's name, with that of its class."""
         return str(self.function.__qualname__).replace("<locals>.", "")
+
+
+class Local:
+    """The code of a function that another one makes whenever it is called: a local function, or a comprehension.
+
+    It has the attributes by which a function's code is changed. What is changed is the constant in the other one's
+    code, and the functions that were made of it and still exist.
+    """
+
+    __defaults__ = __kwdefaults__ = __closure__ = None
+
+    def __init__(self, outer: Any, number: int, made: Sequence[types.FunctionType]) -> None:
+        self._outer, self._number, self._made = outer, number, made
+        self.__globals__, self.__qualname__ = outer.__globals__, self.__code__.co_qualname
+
+    @property
+    def __code__(self) -> types.CodeType:
+        code: types.CodeType = self._outer.__code__.co_consts[self._number]
+        return code
+
+    @__code__.setter
+    def __code__(self, code: types.CodeType) -> None:
+        consts = self._outer.__code__.co_consts
+        changed = (*consts[: self._number], code, *consts[self._number + 1 :])
+        self._outer.__code__ = self._outer.__code__.replace(co_consts=changed)
+        for function in self._made:
+            function.__code__ = code
 
 
 def executed(
@@ -63,13 +90,27 @@ def executed(
 
 
 def _functions(calls: dict[types.CodeType, str], is_models: Callable[[str], bool]) -> list[Executed]:
-    """Return the functions of code objects; a function that no longer exists is left out."""
-    found: dict[types.CodeType, types.FunctionType] = {}
+    """Return the functions of code objects; one that no longer exists is left out, unless another one makes it."""
+    existing: dict[types.CodeType, list[types.FunctionType]] = {code: [] for code in calls}
     for referrer in gc.get_referrers(*calls) if calls else []:
         if isinstance(referrer, types.FunctionType) and referrer.__code__ in calls:
-            found.setdefault(referrer.__code__, referrer)
-    return [
-        Executed(found[code], code.co_filename, source, is_models(code.co_filename))
-        for code, source in calls.items()
-        if code in found
-    ]
+            existing[referrer.__code__].append(referrer)
+    makers = {
+        code: (outer, number)
+        for outer in calls
+        for number, code in enumerate(outer.co_consts)
+        if isinstance(code, types.CodeType) and code in calls
+    }
+    found = ((_function(code, existing, makers), code, source) for code, source in calls.items())
+    return [Executed(one, code.co_filename, source, is_models(code.co_filename)) for one, code, source in found if one]
+
+
+def _function(
+    code: types.CodeType,
+    existing: Mapping[types.CodeType, Sequence[types.FunctionType]],
+    makers: Mapping[types.CodeType, tuple[types.CodeType, int]],
+) -> Any:
+    """Return the function of a code object, None if there is none; `makers`: whose constant of which number it is."""
+    maker, number = makers.get(code, (None, 0))
+    outer = _function(maker, existing, makers) if maker else None
+    return Local(outer, number, existing[code]) if outer else next(iter(existing[code]), None)

@@ -37,8 +37,9 @@ SHARE: Final = 0.05  # of the difference that a step must promise to take away; 
 SLOW: Final = 3  # steps that need not halve the difference
 LEAST: Final = 300  # calls in the first part of the search, so that what is found hardly depends on the machine
 FEWER: Final = 80  # calls in each further part, and around the module
-LONGEST_CALL: Final = 10.0  # seconds, and as many times longer than as it is; with another number a loop may never end
+LONGEST_CALL: Final = 2.0  # seconds, and as many times longer than as it is; with another number a loop may never end
 SLOWER: Final = 10
+MOST_ENDLESS: Final = 4  # calls that never end whose time is not counted
 FURTHER: Final = 1.0  # seconds in which other explanations are looked for, when there is one
 
 Trial = tuple[Knob, Any]
@@ -78,7 +79,7 @@ class Search:
         attempts: Attempts,
     ) -> None:
         self._call, self._target, self._values, self._attempts = call, target, values, attempts
-        self._seconds, self._end, self._calls = seconds, 0.0, 0
+        self._seconds, self._end, self._calls, self._endless = seconds, 0.0, 0, 0
         self._longest = math.inf
         start = time.monotonic()
         self._left = self._missed(self._under(()))
@@ -257,7 +258,11 @@ class Search:
                 stack.enter_context(_limited(self._longest))
                 self._calls += 1
                 return self._call()
-        except Exception:  # a value that the code does not take, or with which it never ends
+        except TimeoutError:  # a value with which the code never ends
+            self._endless += 1
+            self._end += self._longest if self._endless <= MOST_ENDLESS else 0.0
+            return None
+        except Exception:  # a value that the code does not take
             return None
 
     def _missed(self, value: Array | None) -> float:

@@ -201,7 +201,8 @@ def _forward(question: Question, search: Search, known: _Known, operations: Sequ
     # What makes another mask explains more than that it is another.
     masks_ = [knob for knob in (*known.named, *known.in_code) if knobs.THEIRS in knob.words]
     named, in_code = ([knob for knob in each if knob not in masks_] for each in (known.named, known.in_code))
-    groups = [named, masks_, operations] if question.wider else [named, masks_, in_code, together, operations]
+    near = [in_code] if question.module else []  # the code of a whole model can do anything
+    groups = [named, masks_, operations, *near] if question.wider else [named, masks_, in_code, together, operations]
     found = search.found(*groups, pairs=not question.wider)
     if found and all(knob.kind in ("function", "constant") for each in found for knob, _ in each.changes):
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
@@ -293,8 +294,7 @@ def _values(
     if knob.kind == "function":
         return [*alternatives(knob.name), *knob.words]
     if knob.kind == "operator":
-        signs = (*code.ALONE, *code.BINARY) if knob.value in code.BINARY else code.COMPARED
-        return [sign for sign in signs if sign != knob.value]
+        return code.signs(knob.value)
     if isinstance(knob.value, str) and not knobs.WORD.fullmatch(knob.value):
         return []  # a formula, a format, a message
     known = {name: functions[name] for name in theirs if isinstance(name, str) and name in functions}
