@@ -12,7 +12,7 @@ from parity.core.names import MODEL
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.entries import Cause
 from parity.diagnose.experiment.causes import causes, with_causes, with_descriptions
-from parity.diagnose.experiment.description import description
+from parity.diagnose.experiment.description import Description, description
 from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, guilty, is_forward
 from parity.diagnose.place import around, plain
@@ -67,9 +67,14 @@ class Experiment(NamedTuple):
                 (found,) = filter(None, named.values())
                 known = {cause["id"] for cause in examined.result.causes}
                 examined.result.causes += further(asked, found, examined.unequal, known, self._answers)
-            left = self._left(asked, unknown, named, examined)
-            described = self._described(_asked(asked, left, plain))
-            examined.result.causes = with_descriptions(examined.result.causes, described)
+            left = _asked(asked, self._left(asked, unknown, named, examined), plain)
+            described = self._described(left)
+            near = {where: _at(left[where], told.lines) for where, told in described.items() if all(told.lines)}
+            for where, found in self._named(near).items():
+                if found:
+                    examined.result.causes = with_causes(examined.result.causes, where, found)
+            words = {where: told.words for where, told in described.items()}
+            examined.result.causes = with_descriptions(examined.result.causes, words)
         except BackendError as error:
             reason = f"the modules whose cause is unknown could not be called again: {error}"
             examined.result.not_compared.append(reason)
@@ -162,7 +167,7 @@ class Experiment(NamedTuple):
         torch, keras = (experiment.read(self._folder(side)) for side in (0, 1))
         return dict(zip(questions, zip(torch, keras, strict=True), strict=True))
 
-    def _described(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, str]:
+    def _described(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, Description]:
         """Return what both sides do in words, where no change was found that explains the difference."""
         if not questions:
             return {}
@@ -176,8 +181,8 @@ class Experiment(NamedTuple):
         ]
         self._ask([torch, []])  # torch first, as Keras gets torch's inputs
         self._ask([[], keras])
-        words = (description(Path(mine), Path(theirs)) for mine, theirs in zip(*folders, strict=True))
-        return dict(zip(questions, words, strict=True))
+        told = (description(Path(mine), Path(theirs)) for mine, theirs in zip(*folders, strict=True))
+        return dict(zip(questions, told, strict=True))
 
     def _ask(self, questions: Sequence[Sequence[Question]]) -> None:
         """Let the sides answer their questions; a side without any is not asked. Raises BackendError if one fails.
@@ -223,6 +228,11 @@ def _explains(found: Sequence[Cause]) -> bool:
 def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:
     """Return the questions as those about a module around the place."""
     return replace(questions[0], wider=True), replace(questions[1], wider=True)
+
+
+def _at(questions: tuple[Question, Question], lines: tuple[list[str], list[str]]) -> tuple[Question, Question]:
+    """Return the questions as those about what stands near these lines of torch's and Keras's."""
+    return replace(questions[0], lines=lines[0]), replace(questions[1], lines=lines[1])
 
 
 def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:

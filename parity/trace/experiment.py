@@ -83,6 +83,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         given: changes that are made throughout; asked for is what has to be changed as well.
         wider: whether the module is one around the place, in which settings that have a name are tried first, and of
             which the code is not changed if it is the whole model.
+        lines: the side's own lines at which both sides' calls part; if there are any, only what stands near them is
+            changed.
         description: a folder in which to describe what the module does instead, or "".
         inputs: the folder of the other side's description, if the module is to be given the same inputs, or "".
     """
@@ -96,6 +98,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     masks: list[Mask] = []
     given: list[Change] = []
     wider: bool = False
+    lines: list[str] = []
     description: str = ""
     inputs: str = ""
 

@@ -4,6 +4,7 @@ import enum
 import math
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -496,6 +497,66 @@ def test_candidates_are_given_once_and_the_other_sides_come_first() -> None:
 def test_a_setting_that_is_off_may_be_a_number_of_things() -> None:
     """As a window that only one side has: what it can be comes before what else the other side holds."""
     assert candidates(None, [False, 0, 0.5, True, 8, 4], [], {}) == [8, 4, 0, 0.5, False, True]
+
+
+def test_axes_of_an_equation_are_exchanged_those_of_the_result_first() -> None:
+    assert candidates("ab,bc->ac", ["x"], ["relu"], {}) == ["ab,bc->ca", "ab,cb->ac", "ba,bc->ac"]
+    assert candidates("...ab->...ba", [], [], {}) == ["...ab->...ab", "...ba->...ba"]
+
+
+def weighted(x: np.ndarray) -> np.ndarray:
+    return np.einsum("ab,cb->ac", x.reshape(-1, 1), np.exp(x).reshape(-1, 1))
+
+
+def test_an_equation_in_the_code_is_found() -> None:
+    run, _ = executed(lambda: weighted(X), lambda file: file == __file__, lambda: False)
+    found = [each for one in run if one.name == "weighted" for each in code.constants(one)]
+    (equation,) = (each for each in found if each.value == "ab,cb->ac")
+    before = weighted(X)
+    with equation.changed("ab,cb->ca"):
+        assert np.array_equal(weighted(X), before.T)
+
+
+def is_fused() -> bool:
+    return False
+
+
+def test_a_truth_value_that_a_function_returns_is_no_setting() -> None:
+    """With another one the code goes another way, past what is wrong."""
+    run, _ = executed(lambda: np.full(3, float(is_fused())), lambda file: file == __file__, lambda: False)
+    (function,) = (one for one in run if one.name == "is_fused")
+    assert list(code.constants(function)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("/home/user/port/rotary.py:173", True),
+        ("/home/user/port/rotary.py:175", True),
+        ("/home/user/port/rotary.py:176", False),
+        ("/home/user/port/attention.py:173", False),
+        ("", False),
+    ],
+)
+def test_what_stands_near_a_line(source: str, expected: bool) -> None:
+    setting = Knob("0.5", "turn", source, 0.5, "constant", lambda _: nullcontext())
+    assert knobs.is_near(setting, ["port/attention.py:9", "port/rotary.py:173"]) is expected
+
+
+def test_an_attribute_that_getattr_reads_is_a_setting() -> None:
+    def attend(module: SimpleNamespace) -> np.ndarray:
+        return X if getattr(module, "is_causal", True) else -X
+
+    module = SimpleNamespace(is_causal=True, other=1)
+    _, read = executed(lambda: attend(module), lambda file: file == __file__, lambda: False)
+    assert [each.name for each in knobs.attributes(Owner("", "attention", module), read, object)] == ["is_causal"]
+
+
+def test_a_count_so_huge_that_nothing_is_left_is_no_explanation() -> None:
+    module = SimpleNamespace(heads=2)
+    (heads,) = knobs.attributes(Owner("", "attention", module), {"heads"}, object)
+    parts = searching(lambda: X + X[module.heads :].sum(), seen(X), lambda knob: [10_000], seconds=60.0)
+    assert parts.found([heads], pairs=False) == []
 
 
 def test_of_wavelengths_the_nearest_comes_first() -> None:

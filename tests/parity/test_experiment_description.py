@@ -29,17 +29,19 @@ def write(folder: Path, slope: float, answers: bool = True) -> Path:
 
 
 def test_line_and_behaviour_are_told(tmp_path: Path) -> None:
-    words = description(write(tmp_path / "torch", 0.01), write(tmp_path / "keras", 0.3))
+    words, lines = description(write(tmp_path / "torch", 0.01), write(tmp_path / "keras", 0.3))
+    assert lines == (["model.py:7"], ["model.py:7"])
     assert words.startswith("torch `leaky_relu` at model.py:7, keras `leaky_relu` at model.py:7: what goes in agrees")
     assert words.endswith("both act on each element alone; torch 0.01 x below zero, keras 0.3 x")
 
 
 def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
     torch, keras = write(tmp_path / "torch", 0.01, answers=False), write(tmp_path / "keras", 0.3)
-    assert "below zero" not in description(torch, keras) and "leaky_relu" in description(torch, keras)
+    words, _ = description(torch, keras)
+    assert "below zero" not in words and "leaky_relu" in words
     (keras / "ops.json").unlink()
-    assert description(torch, keras) == ""
-    assert description(tmp_path / "none", keras) == ""
+    assert description(torch, keras) == ("", ([], []))
+    assert description(tmp_path / "none", keras) == ("", ([], []))
 
 
 def test_only_unknown_causes_get_a_description() -> None:

@@ -3,6 +3,7 @@
 import enum
 import itertools
 import math
+import re
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -18,6 +19,7 @@ PUBLISHED: Final = (
 LARGE: Final = (10_000, 100_000, 500_000, 1_000_000)  # wavelengths of position encodings
 MOST_INTEGERS: Final = 12  # of the other side's that are tried
 MOST_WORDS: Final = 40
+EQUATION: Final = re.compile(r"[A-Za-z., ]+->[A-Za-z. ]*")  # of einsum
 # Functions that are written for each other, by their names in either framework, the usual ones first.
 FAMILIES: Final = (
     (
@@ -81,7 +83,7 @@ def candidates(value: Any, theirs: Iterable[Any], words: Collection[str], functi
     elif isinstance(value, int):
         found = _integers(value, theirs)
     elif isinstance(value, str):
-        found = list(words)[:MOST_WORDS]
+        found = _equations(value) if EQUATION.fullmatch(value) else list(words)[:MOST_WORDS]
     elif isinstance(value, (list, tuple)):
         found = _tuples(value, theirs)
     elif value is None:
@@ -132,6 +134,17 @@ def _integers(value: int, theirs: Iterable[Any]) -> list[int]:
     switched = [1 - value] if value in (0, 1) else []
     both = itertools.zip_longest(list(dict.fromkeys(numbers))[:MOST_INTEGERS], near)
     return [*switched, *large, *(other for pair in both for other in pair if other is not None)]
+
+
+def _equations(value: str) -> Iterator[str]:
+    """Yield an equation of einsum with two axes exchanged, first of the result, then of what it is made of."""
+    terms = re.split("(,|->)", value)
+    for number in range(len(terms) - 1, -1, -2):
+        places = [place for place, letter in enumerate(terms[number]) if letter.isalpha()]
+        for one, other in sorted(itertools.combinations(places, 2), key=lambda pair: pair[1] - pair[0]):
+            letters = list(terms[number])
+            letters[one], letters[other] = letters[other], letters[one]
+            yield "".join([*terms[:number], *letters, *terms[number + 1 :]])
 
 
 def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:

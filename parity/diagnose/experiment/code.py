@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from parity.diagnose.experiment.candidates import ACTIVATIONS, FUNCTIONS
+from parity.diagnose.experiment.candidates import ACTIVATIONS, EQUATION, FUNCTIONS
 from parity.diagnose.experiment.executed import Executed
 from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, is_setting
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
@@ -43,10 +43,18 @@ class _Lookup(NamedTuple):
 
 
 def constants(run: Executed) -> Iterator[Knob]:
-    """Yield the constants that are written in a function's code, each place of a constant by itself."""
-    for instruction in dis.get_instructions(run.function.__code__):
+    """Yield the constants that are written in a function's code, each place of a constant by itself.
+
+    A truth value that a function returns is none: it says which way the code around goes.
+    """
+    instructions = list(dis.get_instructions(run.function.__code__))
+    for instruction, following in zip(instructions, [*instructions[1:], None], strict=True):
         value, place = instruction.argval, instruction.positions
-        is_plain = type(value) in (bool, int, float) or (type(value) is str and WORD.fullmatch(value))
+        is_returned = instruction.opname == "RETURN_CONST" or (following and following.opname == "RETURN_VALUE")
+        if type(value) is bool and is_returned:
+            continue
+        is_word = type(value) is str and (WORD.fullmatch(value) or EQUATION.fullmatch(value))
+        is_plain = type(value) in (bool, int, float) or is_word
         if instruction.opname in ("LOAD_CONST", "RETURN_CONST") and is_plain and place and place.lineno:
             source, change = f"{run.file}:{place.lineno}", _constant(run.function, instruction)
             yield Knob(repr(value), run.name, source, value, "constant", change)

@@ -17,6 +17,7 @@ Scalar = bool | int | float | str
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 QUOTED = re.compile(r"""["'`]([A-Za-z_]\w{0,23})["'`]""")  # in a docstring
 WORD = re.compile(r"[A-Za-z_]\w{0,23}")
+NEAR = 2  # lines: those of a statement, and its neighbours
 # What a mask can be.
 AS_GIVEN, INVERTED, LEFT_OUT, THEIRS = "as given", "inverted", "left out", "the other side's"
 SLICES, DENSE = "IndexedSlices", "dense"  # TensorFlow's gradient of an embedding, and what else it can be
@@ -117,6 +118,16 @@ def arguments(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
         if is_setting(value):
             change = assignment(given, name)
             yield Knob(name, of, "", value, "argument", change, (), owner.kind, owner.path)
+
+
+def is_near(knob: Knob, lines: Iterable[str]) -> bool:
+    """Return whether a setting stands near one of some lines: in the same file, and at most a few lines away.
+
+    `lines`: "file:line", where the file may be the end of a path.
+    """
+    file, _, at = knob.source.rpartition(":")
+    named = [line.rpartition(":") for line in lines]
+    return any(file.endswith(name) and abs(int(at) - int(number)) <= NEAR for name, _, number in named if file)
 
 
 def joint(found: Iterable[Knob]) -> Iterator[Knob]:

@@ -22,7 +22,7 @@ from parity.diagnose.observation import Seen
 DIGITS: Final = 17  # that identify a float64
 DROPOUT: Final = "dropout"  # in the names of rates, and of the modules that have them
 MAX_NORM: Final = "max_norm"  # the length that vectors may have at most
-HUGE: Final = 1e3  # times the present number, or 1
+HUGE: Final = 1000  # times the present number, or 1
 ANOTHER: Final = "another"  # a text that is none of those that code compares with
 TEXTS: Final = ("argument", "attribute", "default", "variable", "constant")  # kinds of settings that may be any text
 # The part of the difference that may be left where no value reproduces the other side to the bits of a match, but a
@@ -181,7 +181,7 @@ class Search:
 
     def _drowns(self, knob: Knob, value: Any, base: tuple[Trial, ...]) -> bool:
         """Return whether a number only does it as it is huge: a norm with such an epsilon is as good as left out."""
-        if not (isinstance(knob.value, float) and is_number(value) and value >= HUGE * max(abs(knob.value), 1.0)):
+        if not (is_number(knob.value) and is_number(value) and value >= HUGE * max(abs(knob.value), 1)):
             return False
         left = self._missed(self._under((*base, (knob, HUGE * value))))
         return self._reproduces(left) or self._is_below_float32(left)

@@ -13,7 +13,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
 from parity.diagnose.experiment import code, knobs, masks, ops, probes
 from parity.diagnose.experiment.attempts import Attempts
-from parity.diagnose.experiment.candidates import STOPS, alternatives, candidates
+from parity.diagnose.experiment.candidates import EQUATION, STOPS, alternatives, candidates
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import SLICES, Knob, Owner
 from parity.diagnose.experiment.operations import LEFT_OUT
@@ -196,6 +196,9 @@ def _tried(question: Question, live: Live, known: _Known) -> Callable[[Knob], Se
 def _forward(question: Question, search: Search, known: _Known, operations: Sequence[Knob]) -> Outcome:
     """Answer a question about what the module returns; `operations`: other ways to carry out its operations."""
     together = list(knobs.joint(known.named))
+    if question.lines:
+        there = [knob for knob in (*known.all, *operations) if knobs.is_near(knob, question.lines)]
+        return Outcome(settings=known.settings, found=[_told(each) for each in search.found(there)], tried=len(there))
     if question.given:
         return _besides(question, search, known, [*operations, *together, *known.named])
     # What makes another mask explains more than that it is another.
@@ -208,7 +211,7 @@ def _forward(question: Question, search: Search, known: _Known, operations: Sequ
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
         # equals 30 hides nothing.
         found += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False)
-    return Outcome(settings=known.settings, found=list(map(_told, found)), tried=len(known.all))
+    return Outcome(settings=known.settings, found=[_told(each) for each in found], tried=len(known.all))
 
 
 def _besides(question: Question, search: Search, known: _Known, further: Sequence[Knob]) -> Outcome:
@@ -227,7 +230,7 @@ def _besides(question: Question, search: Search, known: _Known, further: Sequenc
         if search.reproduced(base):
             return Outcome(settings=known.settings, same=True)
         found = search.found(further, pairs=False, base=base)
-    return Outcome(settings=known.settings, found=list(map(_told, found)), tried=len(known.all))
+    return Outcome(settings=known.settings, found=[_told(each) for each in found], tried=len(known.all))
 
 
 def _later(question: Question, search: Search, known: _Known) -> Outcome:
@@ -239,7 +242,7 @@ def _later(question: Question, search: Search, known: _Known) -> Outcome:
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
     found = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
-    return Outcome(settings=settings, found=list(map(_told, found)), tried=len(named) + len(in_code))
+    return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(named) + len(in_code))
 
 
 def _told(found: Found) -> experiment.Found:
@@ -295,8 +298,8 @@ def _values(
         return [*alternatives(knob.name), *knob.words]
     if knob.kind == "operator":
         return code.signs(knob.value)
-    if isinstance(knob.value, str) and not knobs.WORD.fullmatch(knob.value):
-        return []  # a formula, a format, a message
+    if isinstance(knob.value, str) and not (knobs.WORD.fullmatch(knob.value) or EQUATION.fullmatch(knob.value)):
+        return []  # a format, a message
     known = {name: functions[name] for name in theirs if isinstance(name, str) and name in functions}
     return candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
 
