@@ -188,15 +188,24 @@ def _sets(junction: Junction, operation: str) -> Iterator[tuple[str, ...]]:
 def _norm_order(reference: tuple[str, ...], candidate: tuple[str, ...]) -> str:
     """Return the cause for a side that takes a norm's output where the other takes its input, or an empty string.
 
-    A sum of fewer terms is no such difference, even if a term that it lacks is a norm's.
+    A sum of fewer terms is no such difference, even if a term that it lacks is a norm's. Nor is it one where the norm
+    is in no block, as that of embeddings, and all other terms are in one.
     """
-    norms = [any(map(_is_of_norm, terms)) for terms in (reference, candidate)]
-    return "transformer.norm_order" if norms[0] != norms[1] and len(reference) == len(candidate) else ""
+    norms = [list(filter(_is_of_norm, terms)) for terms in (reference, candidate)]
+    others = {_parent(term) for term in (*reference, *candidate) if not _is_of_norm(term)}
+    is_beside = any(_parent(norm) or "" in others for norm in (*norms[0], *norms[1]))
+    is_other = bool(norms[0]) != bool(norms[1]) and len(reference) == len(candidate)
+    return "transformer.norm_order" if is_other and is_beside else ""
 
 
 def _is_of_norm(term: str) -> bool:
     """Return whether a term is what a norm returned, as its path tells. What goes into a norm is another module's."""
     return not term.startswith("input/") and "norm" in term.rpartition(".")[2]
+
+
+def _parent(term: str) -> str:
+    """Return the path of the module around the one that returned a term."""
+    return term.partition("/")[2].rpartition(".")[0]
 
 
 def _scales(junction: Junction, settings: Settings) -> Iterator[float]:

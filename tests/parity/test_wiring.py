@@ -112,6 +112,21 @@ def test_what_goes_into_a_norm_is_not_what_a_norm_returns():
     assert [change.cause for change in found.changes] == ["transformer.norm_order"]
 
 
+@pytest.mark.parametrize(
+    ("other", "norm", "expected"),
+    [
+        ("h.0.attention", "embeddings_layernorm", "module.wiring"),  # the block's sum without its attention
+        ("embeddings", "h.0.norm", "transformer.norm_order"),
+        ("attention", "norm", "transformer.norm_order"),
+        ("h.0.attention", "h.0.norm", "transformer.norm_order"),
+    ],
+)
+def test_a_norm_before_all_blocks_is_not_that_of_a_block(other: str, norm: str, expected: str) -> None:
+    earlier = {f"activation/{other}": ATTENDED, f"activation/{norm}": NORMED}
+    found = explain.compare(wiring.FORMULA, junction(ATTENDED, earlier), junction(NORMED, earlier))
+    assert [change.cause for change in found.changes] == [expected]
+
+
 def test_what_one_function_explains_on_both_sides_is_no_difference():
     """Of positive numbers a ReLU is the identity; where the other side's are not, it is still the same function."""
     name, relu = "layer.linear", FUNCTIONS["relu"]
