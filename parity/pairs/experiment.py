@@ -19,6 +19,7 @@ from parity.diagnose.place import around, plain
 from parity.pairs.consequences import diagnosis_key
 from parity.pairs.file import PairFile
 from parity.pairs.further import following, further
+from parity.results import CaseResult
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
 from parity.trace import experiment, survey
@@ -67,14 +68,7 @@ class Experiment(NamedTuple):
                 (found,) = filter(None, named.values())
                 known = {cause["id"] for cause in examined.result.causes}
                 examined.result.causes += further(asked, found, examined.unequal, known, self._answers)
-            left = _asked(asked, self._left(asked, unknown, named, examined), plain)
-            described = self._described(left)
-            near = {where: _at(left[where], told.lines) for where, told in described.items() if all(told.lines)}
-            for where, found in self._named(near).items():
-                if found:
-                    examined.result.causes = with_causes(examined.result.causes, where, found)
-            words = {where: told.words for where, told in described.items()}
-            examined.result.causes = with_descriptions(examined.result.causes, words)
+            self._describe(_asked(asked, self._left(asked, unknown, named, examined), plain), examined.result)
         except BackendError as error:
             reason = f"the modules whose cause is unknown could not be called again: {error}"
             examined.result.not_compared.append(reason)
@@ -89,6 +83,18 @@ class Experiment(NamedTuple):
             examined.result.causes = with_causes(examined.result.causes, where, [])
             del left[where]
         return left
+
+    def _describe(self, left: dict[str, tuple[Question, Question]], result: CaseResult) -> None:
+        """Tell of the modules that remain at which lines both sides part, and what has to be changed there.
+
+        If nothing does it, both sides are told in words.
+        """
+        described = self._described(left)
+        near = {where: _at(left[where], told.lines) for where, told in described.items() if all(told.lines)}
+        for where, found in self._named(near).items():
+            if found:
+                result.causes = with_causes(result.causes, where, found)
+        result.causes = with_descriptions(result.causes, {where: told.words for where, told in described.items()})
 
     def _searched(self, asked: Asked, unknown: dict[str, Guilty]) -> dict[str, list[Cause]]:
         """Return the causes that are found by the places for which they are asked; none where it is not at fault.

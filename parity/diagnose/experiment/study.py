@@ -202,10 +202,10 @@ def _forward(question: Question, search: Search, known: _Known, operations: Sequ
     if question.given:
         return _besides(question, search, known, [*operations, *together, *known.named])
     # What makes another mask explains more than that it is another.
-    masks_ = [knob for knob in (*known.named, *known.in_code) if knobs.THEIRS in knob.words]
-    named, in_code = ([knob for knob in each if knob not in masks_] for each in (known.named, known.in_code))
+    others = [knob for knob in known.all if knobs.THEIRS in knob.words]
+    named, in_code = ([knob for knob in each if knob not in others] for each in (known.named, known.in_code))
     near = [in_code] if question.module else []  # the code of a whole model can do anything
-    groups = [named, masks_, operations, *near] if question.wider else [named, masks_, in_code, together, operations]
+    groups = [named, others, operations, *near] if question.wider else [named, others, in_code, together, operations]
     found = search.found(*groups, pairs=not question.wider)
     if found and all(knob.kind in ("function", "constant") for each in found for knob, _ in each.changes):
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
