@@ -107,7 +107,10 @@ def test_an_output_of_few_or_equal_elements_tells_nothing() -> None:
         ("torch", Module(path="a", kind="AdaptiveAvgPool2d"), 4, "first"),
         ("torch", Module(path="a", kind="conv2d"), 3, ""),  # of one image alone
         ("torch", Module(path="a", kind="batch_norm"), 3, "first"),
-        ("torch", Module(path="a", kind="layer_norm"), 4, ""),
+        ("torch", Module(path="a", kind="layer_norm"), 4, "features"),
+        ("keras", Module(path="a", kind="layer_norm", facts={"axis": [-1]}), 4, "features"),
+        ("keras", Module(path="a", kind="layer_norm", facts={"axis": [1, 2]}), 3, ""),
+        ("keras", Module(path="a", kind="linear"), 2, "features"),
         ("keras", Module(path="a", kind="conv2d", facts={"data_format": "channels_last"}), 4, "last"),
         ("keras", Module(path="a", kind="conv2d", facts={"data_format": "channels_first"}), 4, "first"),
         ("keras", Module(path="a", kind="batch_norm", facts={"axis": -1}), 4, "last"),
@@ -127,6 +130,10 @@ def test_the_order_of_axes_follows_from_the_places_of_the_channels() -> None:
     assert order_by_channels("last", "first", square) == (0, 2, 3, 1)
     assert order_by_channels("first", "first", square) == (0, 1, 2, 3)
     assert order_by_channels("", "last", square) is None
+    assert order_by_channels("features", "features", ((2, 6, 6), (2, 6, 6))) == (0, 1, 2)
+    assert order_by_channels("features", "features", ((2, 5, 6), (5, 2, 6))) == (1, 0, 2)
+    assert order_by_channels("features", "features", ((6, 6, 6), (6, 6, 6))) is None  # the batch may be the second axis
+    assert order_by_channels("features", "first", square) is None
     assert order_by_channels("first", "last", ((2, 36), (2, 6, 6))) is None
 
 

@@ -7,7 +7,7 @@ would excuse a fault.
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 from typing import Literal
 
 import numpy as np
@@ -17,10 +17,11 @@ from parity.core.arrays import Array
 from parity.pairs.activations.values import Order, Shape
 from parity.trace.survey import Module, Survey
 
-Channels = Literal["first", "last", ""]
+Channels = Literal["first", "last", "features", ""]
 # torch's modules whose tensors have the axes N, C and then all others: those that name their dimensions, and norms.
 DIMENSIONS = re.compile(r"([123])d$")
 CHANNELS_FIRST = ("batch_norm", "group_norm", "instance_norm")
+FEATURES_LAST = ("linear", "layer_norm", "rms_norm", "embedding")  # on both sides, behind any other axes
 NORMS = ("batch_norm", "group_norm")  # Keras's layers that state an axis, where others state data_format
 FEWEST = 32  # with fewer elements nothing shows whether one tensor is a function of another
 MOST = 1 << 13  # at most so many elements are looked at
@@ -71,9 +72,14 @@ def _candidates(tensors: list[Array]) -> Iterator[Array]:
 
 
 def channels(side: str, module: Module | None, rank: int) -> Channels:
-    """Return where a module's tensors of so many axes have their channels, "first" or "last"; "" if unknown."""
+    """Return where a module's tensors of so many axes have their channels; "" if unknown.
+
+    They are "first" or "last" behind the batch, or "features" on the last axis, where nothing is known of the others.
+    """
     if module is None:
         return ""
+    if module.kind in FEATURES_LAST and module.facts.get("axis", -1) in (-1, rank - 1, [-1], [rank - 1]):
+        return "features"
     if side == "torch":
         dimensions = DIMENSIONS.search(module.kind.lower())
         is_batch = dimensions is not None and rank == int(dimensions[1]) + 2
@@ -89,6 +95,8 @@ def channels(side: str, module: Module | None, rank: int) -> Channels:
 def order_by_channels(torch: Channels, keras: Channels, shapes: tuple[Shape, Shape]) -> Order | None:
     """Return the order in which Keras's axes are torch's, if both layers tell where their channels are.
 
+    Where both tell no more than that the last axis holds features, it is known if only one order leaves it there.
+
     Args:
         torch: where torch's tensor has its channels.
         keras: where Keras's has.
@@ -97,6 +105,10 @@ def order_by_channels(torch: Channels, keras: Channels, shapes: tuple[Shape, Sha
     rank = len(shapes[1])
     if len(shapes[0]) != rank or rank < 2:
         return None
+    if (torch, keras) == ("features", "features"):
+        within = [(*order, rank - 1) for order in permutations(range(rank - 1))]
+        fitting = [order for order in within if tuple(shapes[1][axis] for axis in order) == shapes[0]]
+        return fitting[0] if len(fitting) == 1 else None
     return {
         ("first", "last"): (0, rank - 1, *range(1, rank - 1)),
         ("last", "first"): (0, *range(2, rank), 1),
