@@ -742,6 +742,11 @@ def test_masks_can_be_inverted_and_left_out_of_the_call(mask: np.ndarray, invers
     assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.mask", "as given", "inverted")
 
 
+def test_a_mask_without_elements_is_none() -> None:
+    given = {"mask": np.ones((0, 3), np.bool_)}
+    assert list(masks.knobs(given, Owner("attn", "attention", Module()), [], np.asarray, typed)) == []
+
+
 def test_zeros_and_ones_with_a_point_may_be_factors_or_summands() -> None:
     given = {"x": X, "mask": np.array([[1.0, 0.0]])}
     factors, summands = masks.knobs(given, Owner("attn", "attention", Module()), [], np.asarray, typed)

@@ -111,7 +111,7 @@ def _counting(value: Any, array: Callable[[Any], Array]) -> Array | None:
         not shape
         or (len(shape) < 2 and "bool" not in kind)
         or not any(name in kind for name in ("bool", "int", "float"))
-        or np.prod(shape) > LARGEST
+        or not 0 < np.prod(shape) <= LARGEST
     ):
         return None
     values = array(value)
