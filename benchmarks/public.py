@@ -6,6 +6,7 @@
 The table with the truths is tests/public/public_table.py.
 """
 
+import argparse
 import json
 import statistics
 import subprocess
@@ -30,7 +31,10 @@ Case = dict[str, Any]
 
 
 def main() -> int:
-    reports = [json.loads(Path(name).read_text()) for name in sys.argv[1:]] or list(_compared())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reports", nargs="*", type=Path, metavar="REPORT.json")
+    flags = parser.parse_args()
+    reports = [json.loads(path.read_text()) for path in flags.reports] or list(_compared())
     cases = {case["case"].removeprefix("pair/"): case for report in reports for case in report["cases"]}
     missing = [row.name for row in PAIRS if row.name not in cases]
     if missing:
