@@ -10,13 +10,14 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
-from keras_impl.doctor.timing import timed
-from keras_impl.instruments import devices
+from keras_impl.doctor import timing
+from keras_impl.instruments import communication, devices
 from keras_impl.record import built_in, precision
 from keras_impl.record.pair import program as pair
 from keras_impl.strategies import single
 from parity.bench.bursts import BATCHES, Bursts, endless
 from parity.core.errors import UsageError
+from parity.doctor.clock import Clock
 from parity.runtime.job import BenchJob, Mode
 from parity.runtime.program import Program, plain_run
 from parity.runtime.serve import Following
@@ -36,7 +37,7 @@ def bench(job: BenchJob, following: Following) -> None:
     rank = devices.rank()
     # With several workers some devices are remote, for which sync_devices does not work.
     wait = tf.test.experimental.sync_devices if rank.of == 1 else lambda: None
-    bursts = Bursts(job, rank, following, wait, functools.partial(_peak, job.case.devices), timed)
+    bursts = Bursts(job, rank, following, wait, functools.partial(_peak, job.case.devices), _timed)
     with precision.policy(job.case.precision), _carried_out(job.mode), _repeated():
         program = _program(job)
         strategy = job.case.distribution
@@ -63,6 +64,12 @@ def _carried_out(mode: Mode) -> Iterator[None]:
         with mock.patch.object(tf, "function", functools.partial(tf.function, jit_compile=True)):
             yield
     else:
+        yield
+
+
+@contextlib.contextmanager
+def _timed(clock: Clock, model: keras.Model) -> Iterator[None]:
+    with communication.timed(clock), timing.timed(clock, model):
         yield
 
 

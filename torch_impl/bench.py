@@ -2,18 +2,20 @@
 
 import functools
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 
 from parity.bench.bursts import BATCHES, Bursts, endless
 from parity.core.errors import UsageError
+from parity.doctor.clock import Clock
 from parity.runtime.job import BenchJob
 from parity.runtime.program import Program, plain_run
 from parity.runtime.serve import Following
-from torch_impl.doctor.timing import timed
-from torch_impl.instruments import devices
+from torch_impl.doctor import timing
+from torch_impl.instruments import communication, devices
 from torch_impl.instruments.devices import Machine
 from torch_impl.record import built_in, precision
 from torch_impl.record.pair import program as pair
@@ -27,7 +29,7 @@ def bench(job: BenchJob, following: Following) -> None:
     Raises UsageError where the training cannot be carried out in the job's mode, and what the training raises.
     """
     rank, machine = devices.rank(), _machine(job)
-    bursts = Bursts(job, rank, following, functools.partial(_wait, machine), functools.partial(_peak, machine), timed)
+    bursts = Bursts(job, rank, following, functools.partial(_wait, machine), functools.partial(_peak, machine), _timed)
     torch.manual_seed(job.case.seed)
     with precision.policy(job.case.precision), machine.available():
         program = _program(job, machine)
@@ -70,6 +72,12 @@ def _checked(job: BenchJob, on_step: Callable[[], None]) -> Callable[[], None]:
         on_step()
 
     return checked
+
+
+@contextmanager
+def _timed(clock: Clock, model: nn.Module) -> Iterator[None]:
+    with communication.timed(clock), timing.timed(clock, model):
+        yield
 
 
 def _wait(machine: Machine) -> None:

@@ -86,7 +86,9 @@ def options(case: schema.Case) -> dict[str, Any]:
         case strategies.DDP():
             return {"workers": strategy.workers, "broadcast_buffers": strategy.broadcasts_buffers}
         case strategies.Pipelined():
-            return {"schedule": strategy.schedule}
+            return {"schedule": strategy.schedule, "stage_blocks": strategy.stage_blocks}
+        case strategies.Staged():
+            return {"stage_blocks": strategy.stage_blocks}
     return {}
 
 

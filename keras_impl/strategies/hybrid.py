@@ -4,7 +4,7 @@ A replica of tf.distribute has one device. So each replica is a separate model h
 summed over the replicas explicitly.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import keras
 import tensorflow as tf
@@ -24,13 +24,14 @@ def place(
     devices: list[str],
     input_shape: tuple,
     schedule: str = "gpipe",
+    stage_blocks: Sequence[int] = (),
 ) -> tuple[list[keras.Model], list[keras.optimizers.Optimizer]]:
     """Build a model and an optimizer for every STAGES devices.
 
     The caller must give all models the same weights.
     """
     rows = [devices[start : start + STAGES] for start in range(0, len(devices), STAGES)]
-    pairs = [pipeline.place(make_model, make_optimizer, row, input_shape, schedule) for row in rows]
+    pairs = [pipeline.place(make_model, make_optimizer, row, input_shape, schedule, stage_blocks) for row in rows]
     models, optimizers = zip(*pairs, strict=True)
     return list(models), list(optimizers)
 

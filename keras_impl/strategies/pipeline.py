@@ -5,7 +5,7 @@ A schedule is the order in which a device runs its forward and backward passes: 
 control dependencies.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import keras
 import tensorflow as tf
@@ -26,9 +26,10 @@ def place(
     devices: list[str],
     input_shape: tuple,
     schedule: str = "gpipe",
+    stage_blocks: Sequence[int] = (),
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
     """Build the model, with each stage's variables on its device, and its optimizer."""
-    model, optimizer = send_recv.place(make_model, make_optimizer, devices, input_shape)
+    model, optimizer = send_recv.place(make_model, make_optimizer, devices, input_shape, stage_blocks)
     model.schedule = schedule
     return model, optimizer
 

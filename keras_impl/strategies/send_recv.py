@@ -5,14 +5,14 @@ stage has a gradient tape of its own, which is evaluated under the stage's devic
 is passed to the previous stage.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
 from keras_impl.losses import Loss
-from keras_impl.models.block import as_tuple, stages
+from keras_impl.models.block import Stage, as_tuple, stages
 from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
 Gradients = list[list[tf.Tensor]]  # by stage, then by variable
@@ -24,14 +24,16 @@ def place(
     make_optimizer: MakeOptimizer,
     devices: list[str],
     input_shape: tuple,
+    stage_blocks: Sequence[int] = (),
 ) -> tuple[keras.Model, keras.optimizers.Optimizer]:
     """Build the model, with each stage's variables on its device, and its optimizer.
 
-    There are as many stages as `devices` has entries, which may repeat.
+    There are as many stages as `devices` has entries, which may repeat. `stage_blocks`: of how many of the model's
+    blocks each stage consists, by default nearly as many each.
     """
     model, optimizer = make_model(), make_optimizer()
-    model.devices = devices
-    for stage, device in zip(stages(model.blocks(), len(devices)), devices, strict=True):
+    model.devices, model.stage_blocks = devices, tuple(stage_blocks)
+    for stage, device in _stages(model):
         for layer in stage.parts:
             layer.build = under(device, layer.build)
     model.build(input_shape)
@@ -49,12 +51,17 @@ def under(device: str, function: Callable) -> Callable:
     return called
 
 
+def _stages(model: keras.Model) -> list[tuple[Stage, str]]:
+    """Return the stages of a placed model, each with its device."""
+    return list(zip(stages(model.blocks(), len(model.devices), model.stage_blocks), model.devices, strict=True))
+
+
 class Chain:
     """The stages of a placed model, each on its device."""
 
     def __init__(self, model: keras.Model):
         self.devices = model.devices
-        self.stages = stages(model.blocks(), len(self.devices))
+        self.stages = [stage for stage, _ in _stages(model)]
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -159,7 +166,7 @@ def forward_and_backward(chain: Chain, loss: Loss, micro_batch: MicroBatch) -> G
 
 def evaluate(model: keras.Model, inputs: tuple[tf.Tensor, ...]) -> tf.Tensor:
     """Return the model's outputs in inference mode."""
-    for stage, device in zip(stages(model.blocks(), len(model.devices)), model.devices, strict=True):
+    for stage, device in _stages(model):
         with tf.device(device):
             inputs = as_tuple(stage.call(*received(device, inputs)))
     return inputs[0]

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from parity.advise.balance import balanced
 from parity.advise.choices import Candidate, candidates
 from parity.advise.devices import GIGA, TERA, Device, Group, Link
-from parity.advise.duration import Compute, Duration, Machine, duration
+from parity.advise.duration import Compute, Duration, Machine, duration, work
 from parity.advise.measure import BACKWARD, Here, Rates, Single, processors, single, steps
 from parity.advise.memory import memory
 from parity.advise.model import Model
-from parity.advise.results import Advice, Choice, Measured
+from parity.advise.results import Advice, Balanced, Choice, Measured
 from parity.advise.traffic import traffic
 from parity.config.baseline import baseline
 from parity.config.schema import Case
@@ -68,13 +69,16 @@ class Adviser:
         """Return the predicted duration of a step on the target's devices."""
         case = _run(case, side, target)
         ranks = case.distribution.processes(side)
+        link = target.links[0 if ranks > 1 or not target.group.is_here else 1]
+        slots = min(ranks, processors()) if target.shares else 0
+        return duration(case, self.model, side, Machine(self._compute(side, target), link, slots))
+
+    def _compute(self, side: str, target: Target) -> Compute:
+        """Return the measured computation, as it is on the target's devices."""
         compute = self._alone(side).compute
         if target.row and target.rates:
             compute = _scaled(compute, self.case, self.model, target.rates, target.row)
-        link = target.links[0 if ranks > 1 or not target.group.is_here else 1]
-        slots = min(ranks, processors()) if target.shares else 0
-        machine = Machine(compute._replace(flop=compute.flop / target.speed), link, slots)
-        return duration(case, self.model, side, machine)
+        return compute._replace(flop=compute.flop / target.speed)
 
     def _choice(self, candidate: Candidate, side: str, target: Target) -> Choice:
         case = candidate.case
@@ -90,8 +94,22 @@ class Adviser:
         choice.sent = traffic(case, self.model, side).by_kind
         choice.seconds, choice.step = predicted._asdict(), predicted.total
         choice.speed_up = self.duration(_single(case), side, target).total / predicted.total
+        choice.balanced = self._balanced(case, side, target)
         self._fit(choice, case, target)
         return choice
+
+    def _balanced(self, case: Case, side: str, target: Target) -> Balanced | None:
+        """Return a cut into stages by which the step is shorter than by the case's own, or None."""
+        if not case.distribution.is_staged:
+            return None
+        costs = work(case, self.model, side, self._compute(side, target))
+        sizes = balanced(costs, case.distribution.stages)
+        even = replace(case, stage_blocks=tuple(sizes))
+        step = self.duration(even, side, target).total
+        if step * NEARLY > self.duration(case, side, target).total:
+            return None
+        fields = {"strategy": case.strategy, "accumulate": str(case.accumulate), "stage_blocks": str(sizes)}
+        return Balanced(stage_blocks=sizes, step=step, fields={} if self.here.pair else fields)
 
     def _alone(self, side: str) -> Single:
         """Return the measured training on a single device, which is measured once."""

@@ -86,6 +86,13 @@ def duration(case: Case, model: Model, side: str, machine: Machine) -> Duration:
     return Duration(mean, most - mean, bubbles, moved)
 
 
+def work(case: Case, model: Model, side: str, compute: Compute) -> list[float]:
+    """Return the seconds that each block of a model that is cut into stages adds to a step of its device."""
+    samples = case.data.batch / case.replicas
+    loads = [Load(model.size(block.weights), 0, samples * block.cost.flops) for block in model.blocks]
+    return [_busy(load, case, model, side, compute) for load in loads]
+
+
 def _busy(load: Load, case: Case, model: Model, side: str, compute: Compute) -> float:
     """Return the seconds that a device computes in a step.
 

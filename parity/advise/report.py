@@ -85,6 +85,8 @@ def _notes(advice: Advice) -> Iterator[str]:
             if choice.sent:
                 kinds = ", ".join(f"{name} {_bytes(size)}" for name, size in choice.sent.items())
                 yield f"{choice.side} {choice.strategy}, sent in each step: {kinds}"
+    for choice in advice.choices:
+        yield from _balanced(choice)
     for reason, strategies in _reasons(advice.choices).items():
         yield f"not {', '.join(strategies)}: {reason}"
     for side, points in advice.scaling.items():
@@ -93,6 +95,15 @@ def _notes(advice: Advice) -> Iterator[str]:
         yield f"assumed: {line}"
     for line in advice.would_change:
         yield f"would change the choice: {line}"
+
+
+def _balanced(choice: Choice) -> Iterator[str]:
+    """Yield how the stages would be more even, with the flags of compare and bench that cut them so."""
+    if choice.balanced:
+        sizes = ", ".join(map(str, choice.balanced.stage_blocks))
+        flags = " ".join(f"--set {field}={value}" for field, value in choice.balanced.fields.items())
+        what = f"{choice.side} {choice.strategy}, with {sizes} blocks in its stages"
+        yield f"{what}: {_seconds(choice.balanced.step)} a step {flags.replace(', ', ',')}".rstrip()
 
 
 def _reasons(choices: Iterable[Choice]) -> dict[str, list[str]]:

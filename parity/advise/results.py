@@ -18,12 +18,21 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     peak_error: float
 
 
+class Balanced(msgspec.Struct, frozen=True, kw_only=True):
+    """A more even cut into stages: how many blocks each has, the step's seconds, and the fields of such a case."""
+
+    stage_blocks: list[int]
+    step: float
+    fields: dict[str, str]
+
+
 class Choice(msgspec.Struct, kw_only=True):
     """What a strategy costs in one framework.
 
     `memory`: the bytes of the device that needs the most, by their parts; `devices`: the bytes of each device. `peak`:
     on this machine, the bytes of the process with the most. `sent`: the bytes of a step's copies and collectives.
-    `seconds`: the parts of a step's time. `why_not`: why there is no such training, or "".
+    `seconds`: the parts of a step's time. `balanced`: a cut into stages by which a step is shorter, if there is one.
+    `why_not`: why there is no such training, or "".
     """
 
     side: str
@@ -38,6 +47,7 @@ class Choice(msgspec.Struct, kw_only=True):
     seconds: dict[str, float] = {}
     step: float | None = None
     speed_up: float | None = None
+    balanced: Balanced | None = None
     measured: Measured | None = None
 
 

@@ -63,7 +63,7 @@ def _round_robin(case: Case, model: Model, side: str) -> list[Load]:
 
 def _staged(case: Case, model: Model, side: str) -> list[Load]:
     stages = case.distribution.stages
-    places = stage_numbers(len(model.blocks), stages)
+    places = stage_numbers(case, model)
     parts = shards.split(range(case.data.batch), case)
     return [load for part in parts for load in _cut(model, places, stages, len(part))]
 

@@ -43,10 +43,9 @@ def traffic(case: Case, model: Model, side: str) -> Traffic:
     return Traffic(total(copies), {name: size for name, size in sorted(moved.collectives.items()) if size})
 
 
-def stage_numbers(blocks: int, stages: int) -> list[int]:
-    """Return the stage of each block: stages of nearly equal length, the first of which get the extra blocks."""
-    least, extra = divmod(blocks, stages)
-    return [stage for stage in range(stages) for _ in range(least + (stage < extra))]
+def stage_numbers(case: Case, model: Model) -> list[int]:
+    """Return the stage of each block."""
+    return [stage for stage, size in enumerate(case.distribution.cut(len(model.blocks))) for _ in range(size)]
 
 
 def pieces(rows: int, parts: int) -> list[int]:
@@ -98,13 +97,13 @@ def _all_reduce(case: Case, model: Model, side: str) -> Traffic:
 
 def _staged(case: Case, model: Model, side: str) -> Traffic:
     """Send the activations of all micro-batches from stage to stage, and back the gradients of those that have one."""
-    places = stage_numbers(len(model.blocks), case.distribution.stages)
+    places = stage_numbers(case, model)
     return Traffic([*_along(model, places, case.data.batch)], {})
 
 
 def _hybrid(case: Case, model: Model, side: str) -> Traffic:
     stages = case.distribution.stages
-    numbers = stage_numbers(len(model.blocks), stages)
+    numbers = stage_numbers(case, model)
     copies: list[Transfer] = []
     for replica, part in enumerate(shards.split(range(case.data.batch), case)):
         copies += _along(model, [replica * stages + stage for stage in numbers], len(part))

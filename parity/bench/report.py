@@ -113,6 +113,8 @@ def _parts(lane: LaneTimes) -> Iterator[str]:
     if lane.parts:
         shares = [(part, getattr(lane.parts, part)) for part in PARTS]
         yield ", ".join(f"{part} {value / lane.parts.step:.0%}" for part, value in shares if value)
+        if (sent := lane.parts.communication) is not None:
+            yield f"communicating during {sent / lane.parts.step:.0%} of the step"
 
 
 def _sent(lane: LaneTimes) -> Iterator[str]:

@@ -113,6 +113,16 @@ class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
         return self.devices if self.is_staged else 1
 
     @property
+    def stage_blocks(self) -> tuple[int, ...]:
+        """Return how many of the model's blocks each stage has, or () for stages of nearly equal length."""
+        return ()
+
+    def cut(self, blocks: int) -> list[int]:
+        """Return the number of blocks of each stage; where it is not given, the first stages get the extra blocks."""
+        least, extra = divmod(blocks, self.stages)
+        return list(self.stage_blocks) or [least + (stage < extra) for stage in range(self.stages)]
+
+    @property
     def splits_model(self) -> bool:
         """Return whether each rank of PyTorch holds only a part of the model, so that ranks exchange activations."""
         return self.is_staged or self.is_sharded

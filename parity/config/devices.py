@@ -34,6 +34,11 @@ def obstacle(case: schema.Case) -> str:
         return strategy.device_obstacle
     if strategy.stages > blocks:
         return f"the model has only {blocks} consecutive blocks, too few for {strategy.stages} stages"
+    if strategy.stage_blocks and (len(strategy.stage_blocks), sum(strategy.stage_blocks)) != (strategy.stages, blocks):
+        return (
+            f"stage_blocks = {list(strategy.stage_blocks)} has {sum(strategy.stage_blocks)} blocks in "
+            f"{len(strategy.stage_blocks)} stages, but the model has {blocks}, for {strategy.stages} stages"
+        )
     sizes = [len(part) for part in shards.split(range(case.data.batch), case)]
     if min(sizes) < case.accumulate:
         return (

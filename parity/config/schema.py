@@ -118,6 +118,7 @@ class Case(Frozen, frozen=True):
     clip_norm: Annotated[float, Meta(gt=0.0)] | None = None
     accumulate: Positive = 1  # micro-batches per step and replica
     pipeline: strategies.Schedule = "gpipe"  # the schedule of a pipeline's micro-batches
+    stage_blocks: tuple[Positive, ...] = ()  # of how many blocks each stage consists (default: nearly as many each)
     local_buffers: bool = False  # ddp: each replica keeps its own buffers (DDP's broadcast_buffers=False)
     workers: bool = False  # ddp: Keras, too, runs one process per device (MultiWorkerMirroredStrategy)
     distribute_dataset: bool = False  # ddp: Keras splits the batches with experimental_distribute_dataset
@@ -196,8 +197,10 @@ UNUSED: dict[str, Any] = {
 }
 
 
-def _toml(value: int | str) -> str:
+def _toml(value: int | str | tuple[int, ...]) -> str:
     """Return the value of an option as it is written in TOML."""
+    if isinstance(value, tuple):
+        return str(list(value))
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 

@@ -125,6 +125,8 @@ class Staged(Accumulating, frozen=True):
     has_ranks = True
     is_staged = True
 
+    stage_blocks: tuple[Positive, ...]
+
 
 class SendRecv(Staged, frozen=True, tag="send_recv"):
     """Stages that exchange activations and gradients by messages, one micro-batch at a time."""

@@ -76,6 +76,10 @@ class Clock:
         elif part == "copies" and self._forward_ended is not None:
             self._forward_ended += now - self._began  # so that copies do not count as a part of the loss
 
+    def add(self, part: str, seconds: float) -> None:
+        """Note that the last step spent some time on something beside its parts or within them."""
+        self._steps[-1][part] += seconds
+
     def _now(self) -> float:
         self.wait()
         return time.perf_counter()

@@ -10,6 +10,7 @@ import pytest
 from parity.advise import __main__ as command
 from parity.advise import advice, devices, measure, report, target
 from parity.advise.advice import Adviser, Target
+from parity.advise.balance import balanced
 from parity.advise.choices import candidates
 from parity.advise.describe import describe
 from parity.advise.devices import Group, Link
@@ -58,7 +59,23 @@ def test_every_strategy_has_its_formulas() -> None:
 
 
 def test_stages_are_cut_as_the_strategies_cut_them() -> None:
-    assert stage_numbers(5, 3) == [0, 0, 1, 1, 2]
+    for changes, expected in (({}, [0, 0, 1, 1, 2]), ({"stage_blocks": (1, 1, 3)}, [0, 1, 2, 2, 2])):
+        trained = case("linear_stack/send_recv", model={"layers": 5}, devices=3, **changes)
+        assert stage_numbers(trained, describe(trained)) == expected
+
+
+@pytest.mark.parametrize(
+    ("costs", "stages", "expected"),
+    [
+        ([1, 1, 1, 1, 2, 2, 2, 2], 2, [5, 3]),
+        ([5, 1, 1, 1], 2, [1, 3]),
+        ([1, 1, 1, 5], 3, [1, 2, 1]),
+        ([0, 0, 0], 3, [1, 1, 1]),
+        ([7], 1, [1]),
+    ],
+)
+def test_stages_are_balanced(costs: list[float], stages: int, expected: list[int]) -> None:
+    assert balanced(costs, stages) == expected
     assert pieces(20, 3) == [7, 7, 6]
     assert pieces(3, 4) == [1, 1, 1]
 
@@ -368,3 +385,22 @@ def test_the_tables_fit_80_columns(
     rows = [line for line in capsys.readouterr().out.splitlines() if " yes " in line or " no " in line]
     assert len(rows) >= 15 and max(map(len, rows)) <= 80
     assert not any("…" in line for line in rows)
+
+
+def test_more_even_stages_are_proposed_where_they_are_faster(
+    tmp_path: Path, measured: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # With so many words the output layer has more work than all others.
+    flags = ["--case=transformer/single", "--set", "model.vocabulary=20000", "--set", "data.source=synthetic"]
+    found = advised(tmp_path, *flags, "--devices=2xH200")
+    for choice in found["choices"]:
+        if choice["balanced"]:
+            assert choice["balanced"]["stage_blocks"] == [3, 1] and choice["balanced"]["step"] < choice["step"]
+    assert {choice["strategy"] for choice in found["choices"] if choice["balanced"]} == {"pipeline"}
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("torch pipeline, with 3, 1")]
+    assert line.endswith("a step --set strategy=pipeline --set accumulate=5 --set stage_blocks=[3,1]")
+
+
+def test_stages_that_are_even_are_left(tmp_path: Path, measured: None) -> None:
+    found = advised(tmp_path, "--case=linear_stack/single", "--devices=3xH200")
+    assert not any(choice["balanced"] for choice in found["choices"])

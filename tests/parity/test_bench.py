@@ -3,6 +3,7 @@
 import json
 import random
 import sys
+import types
 from typing import ClassVar
 
 import msgspec
@@ -124,6 +125,34 @@ def test_energy_is_the_difference_of_two_readings(tmp_path):
     assert energy.taken(None, before) is None
 
 
+def test_gpus_that_count_their_energy_are_read(tmp_path, monkeypatch):
+    class NVMLError(Exception):
+        pass
+
+    def consumed(handle):
+        if handle is None:
+            raise NVMLError("not supported")
+        return 1000 * handle
+
+    def reading(*handles):
+        energy._gpus.cache_clear()
+        nvml = {
+            "NVMLError": NVMLError,
+            "nvmlInit": lambda: None,
+            "nvmlDeviceGetCount": lambda: len(handles),
+            "nvmlDeviceGetHandleByIndex": handles.__getitem__,
+            "nvmlDeviceGetTotalEnergyConsumption": consumed,
+        }
+        monkeypatch.setitem(sys.modules, "pynvml", types.SimpleNamespace(**nvml))
+        return energy.joules(tmp_path)
+
+    try:
+        assert reading(3, 5) == {"GPU 0": 3.0, "GPU 1": 5.0}
+        assert reading(None) is None  # before Volta
+    finally:
+        energy._gpus.cache_clear()
+
+
 def benchmark(milliseconds: float) -> Benchmark:
     samples = [milliseconds / 1e3 * (1 + 0.01 * number) for number in range(8)]
     row = LaneTimes(name="torch eager", side="torch", mode="eager", strategy="single", step=interval(samples))
@@ -197,6 +226,7 @@ def test_a_case_is_timed_on_both_sides_and_compared_with_before(tmp_path, capsys
         assert lane["per_second"] == pytest.approx(32 / lane["step"][1])
         assert lane["peak"] > 50e6 and lane["start"] > 0 and lane["first"] > 0
     assert lanes["torch eager"]["parts"]["forward"] > 0
+    assert lanes["torch eager"]["parts"]["communication"] is None  # there is nobody to send to
     assert lanes["keras tf.function"]["parts"] is None  # they cannot be told apart in a graph
     for lane in report["timed"][0]["lanes"]:
         lane["step"] = [number / 1e3 for number in lane["step"]]

@@ -265,6 +265,9 @@ REFUSED: list[tuple[str, list[str], str]] = [
         for name in ("linear_stack", "two_linear", "residual_block")
     ],
     (BLOCK, ['model={kind="specimen"}', "strategy=ddp"], "with the strategy 'single', received 'ddp'"),
+    (BLOCK, ["stage_blocks=[2,1]"], "stage_blocks = [2, 1] needs the strategy 'send_recv', 'pipeline' or 'hybrid'"),
+    (BLOCK, ["stage_blocks=[2,1]"], "otherwise set stage_blocks = []"),
+    (BLOCK, ["strategy=send_recv", "stage_blocks=[3,0]"], "`$.stage_blocks[1]`"),
     (BLOCK, ["devices=0"], "`$.devices`"),
     (BLOCK, ["devices=2.0"], "`$.devices`"),
     (BLOCK, ["strategy=pipeline", "pipeline=zigzag"], "`$.pipeline`"),

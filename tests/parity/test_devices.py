@@ -83,6 +83,18 @@ OBSTACLES: list[tuple[str, dict[str, Any], str]] = [
     *[(STACK, {"strategy": name, "devices": 6}, "") for name in ("send_recv", "pipeline")],
     *[(STACK, {"strategy": name, "devices": 7}, FEW.format(6, 7)) for name in ("send_recv", "pipeline")],
     *[(STACK, {"strategy": name, "devices": 8}, "") for name in ("single", "round_robin", "ddp", "all_reduce")],
+    *[(STACK, {"strategy": name, "stage_blocks": (5, 1)}, "") for name in ("send_recv", "pipeline")],
+    (STACK, {"strategy": "hybrid", "devices": 4, "stage_blocks": (1, 5)}, ""),
+    (
+        STACK,
+        {"strategy": "send_recv", "stage_blocks": (5, 2)},
+        "stage_blocks = [5, 2] has 7 blocks in 2 stages, but the model has 6, for 2 stages",
+    ),
+    (
+        STACK,
+        {"strategy": "pipeline", "devices": 3, "stage_blocks": (3, 3)},
+        "stage_blocks = [3, 3] has 6 blocks in 2 stages, but the model has 6, for 3 stages",
+    ),
     (BLOCK, {"strategy": "tensor_parallel", "devices": 8}, ""),
     ("residual_block/single", {"strategy": "branch_parallel", "devices": 8}, ""),
     (STACK, {"strategy": "ddp", "devices": 4, "data": {"batch": 4}}, ""),

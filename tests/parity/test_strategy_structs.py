@@ -25,6 +25,7 @@ FLAT = [
     "clip_norm",
     "accumulate",
     "pipeline",
+    "stage_blocks",
     "local_buffers",
     "workers",
     "distribute_dataset",
@@ -41,7 +42,7 @@ RECORDED = (
     '"strategy":"ddp","devices":3,"data":{"source":"diabetes","batch":32,"length":10,"size":32,"scale":1.0},'
     '"loss":{"kind":"mse","reduction":"mean","target":"zeros"},"optimizer":{"kind":"sgd","learning_rate":0.01,'
     '"momentum":0.9,"nesterov":false,"weight_decay":0.0},"schedule":null,"clip_norm":null,"accumulate":2,'
-    '"pipeline":"gpipe","local_buffers":false,"workers":false,"distribute_dataset":true,"fit":false,"steps":5,'
+    '"pipeline":"gpipe","stage_blocks":[],"local_buffers":false,"workers":false,"distribute_dataset":true,"fit":false,"steps":5,'
     '"every":1,"seed":0,"precision":"float32","weight_scale":{}}'
 )
 
@@ -75,8 +76,8 @@ def test_a_recorded_case_is_read_and_written_as_it_was() -> None:
 
 
 def test_options_come_from_the_case() -> None:
-    one_f_one_b = chosen("pipeline", 2, pipeline="1f1b", accumulate=3)
-    assert one_f_one_b == strategies.Pipeline(devices=2, micro_batches=3, schedule="1f1b")
+    one_f_one_b = chosen("pipeline", 2, pipeline="1f1b", accumulate=3, stage_blocks=[3, 1])
+    assert one_f_one_b == strategies.Pipeline(devices=2, micro_batches=3, stage_blocks=(3, 1), schedule="1f1b")
     assert chosen("data_parallel", 2, fit=True) == strategies.DataParallel(devices=2, fit=True)
 
 
@@ -89,6 +90,7 @@ def test_every_option_is_a_field_of_a_case_that_can_be_switched_off() -> None:
         "workers": False,
         "distribute_dataset": False,
         "pipeline": "gpipe",
+        "stage_blocks": (),
     }
 
 
@@ -136,6 +138,14 @@ def test_the_numbers_of_a_strategy(name: str) -> None:
     assert strategy.processes("keras") == 1
 
 
+@pytest.mark.parametrize(
+    ("strategy", "options", "sizes"),
+    [("single", {}, [4]), ("hybrid", {}, [2, 2]), ("pipeline", {"stage_blocks": [1, 1, 2]}, [1, 1, 2])],
+)
+def test_how_a_strategy_cuts_a_model_of_four_blocks(strategy: str, options: dict[str, Any], sizes: list[int]) -> None:
+    assert chosen(strategy, **options).cut(4) == sizes
+
+
 @pytest.mark.parametrize("answer", YES)
 def test_the_answers_of_the_strategies(answer: str) -> None:
     assert {name for name in NUMBERS if getattr(chosen(name), answer)} == YES[answer]
@@ -179,6 +189,7 @@ def test_every_answer_is_listed_here() -> None:
     """A new one needs a row above."""
     answers = {name for name in vars(BaseStrategy) if not name.startswith("_")}
     others = {"used_devices", "processes", "replicas", "stages", "devices"}  # NUMBERS
+    cuts = {"stage_blocks", "cut"}
     refusals = {
         "can_split",
         "options_obstacle",
@@ -188,7 +199,7 @@ def test_every_answer_is_listed_here() -> None:
         "keras_obstacle",
         "side_obstacle",
     }  # above, test_config.py, test_devices.py
-    assert answers == set(YES) | others | refusals
+    assert answers == set(YES) | others | cuts | refusals
 
 
 MODELS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {

@@ -71,12 +71,22 @@ def test_a_strategy_equals_a_single_device(record, devices, model, strategy):
         ("ddp", {"clip_norm": 0.1}),
         ("data_parallel", {"clip_norm": 0.1, "schedule": {"every": 1}}),
         ("pipeline", {"accumulate": 4, "data": {"batch": 12}, "pipeline": "1f1b"}),
+        ("pipeline", {"accumulate": 4, "data": {"batch": 12}, "stage_blocks": (1, 2)}),
+        ("send_recv", {"stage_blocks": (1, 2)}),
         ("ddp", {"loss": {"reduction": "sum"}, "optimizer": {"kind": "sgd", "learning_rate": 0.001}}),
     ],
 )
 def test_a_variant_equals_a_single_device(record, strategy, changed):
-    single = record("simple_block", "single", 2, changed | {"accumulate": 1, "pipeline": "gpipe"})
-    same(single, record("simple_block", strategy, 2, changed))
+    single = record("simple_block", "single", 2, changed | {"accumulate": 1, "pipeline": "gpipe", "stage_blocks": ()})
+    spread = record("simple_block", strategy, 2, changed)
+    same(single, spread)
+    if "stage_blocks" in changed:  # only the first layer is on device 0; the ReLU has no parameters
+        places = spread.manifest.layout.parameters
+        assert {name: places[name] for name in ("linear1.weight", "linear2.weight")} == {
+            "linear1.weight": [0],
+            "linear2.weight": [1],
+        }
+        assert spread.manifest.layout.modules["relu"] == [1]
 
 
 @pytest.mark.parametrize("devices", [2, 3])

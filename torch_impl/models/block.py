@@ -1,6 +1,6 @@
 """Blocks and stages: a model as a chain of steps that can be cut into consecutive parts for model parallelism."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,9 +43,12 @@ class Stage(nn.Module):
         return tensors if len(tensors) > 1 else tensors[0]
 
 
-def stages(blocks: list[Block], count: int) -> list[Stage]:
-    """Cut the blocks into `count` stages of nearly equal length; the first stages get the extra blocks."""
-    ends = np.cumsum([len(part) for part in np.array_split(range(len(blocks)), count)])
+def stages(blocks: list[Block], count: int, sizes: Sequence[int] = ()) -> list[Stage]:
+    """Cut the blocks into `count` stages of `sizes` blocks each.
+
+    By default they are of nearly equal length, and the first stages get the extra blocks.
+    """
+    ends = np.cumsum(sizes or [len(part) for part in np.array_split(range(len(blocks)), count)])
     return [Stage(blocks[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 

@@ -96,5 +96,8 @@ def options(run: Run) -> dict[str, Any]:
         case strategies.DDP():
             return {"broadcast_buffers": strategy.broadcasts_buffers}
         case strategies.Pipelined():
-            return {"example": data.example(run), "schedule": strategy.schedule, "dim": axis}
+            staged = {"schedule": strategy.schedule, "stage_blocks": strategy.stage_blocks}
+            return {"example": data.example(run), "dim": axis, **staged}
+        case strategies.Staged():
+            return {"stage_blocks": strategy.stage_blocks}
     return {}

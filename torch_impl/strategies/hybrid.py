@@ -1,6 +1,6 @@
 """Data parallelism over pipelines, on a mesh of ranks: a replica per row, a stage per column."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -24,12 +24,15 @@ def place(
     example: tuple[torch.Tensor, ...],
     schedule: str = "gpipe",
     dim: int = 0,
+    stage_blocks: Sequence[int] = (),
 ) -> tuple[Pipeline, Optimizer]:
     """Put this rank's stage on its device: ranks 2r and 2r + 1 are the stages of replica r."""
     shape = (dist.get_world_size() // STAGES, STAGES)
     mesh = init_device_mesh(devices[0].type, shape, mesh_dim_names=("replica", "stage"))
-    stages = mesh.get_group("stage")
-    model, optimizer = pipeline.place(make_model, make_optimizer, devices, example, schedule, dim, stages)
+    columns = mesh.get_group("stage")
+    model, optimizer = pipeline.place(
+        make_model, make_optimizer, devices, example, schedule, dim, stage_blocks, columns
+    )
     model.replicas = mesh.get_group("replica")  # the ranks that have the same stage
     return model, optimizer
 

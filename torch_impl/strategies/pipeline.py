@@ -3,7 +3,7 @@
 Schedules: GPipe (Huang et al. 2018) and 1F1B (Narayanan et al. 2019).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -62,15 +62,16 @@ def place(
     example: tuple[torch.Tensor, ...],
     schedule: str = "gpipe",
     dim: int = 0,
+    stage_blocks: Sequence[int] = (),
     group: dist.ProcessGroup | None = None,
 ) -> tuple[Pipeline, Optimizer]:
     """Put this rank's stage on its device.
 
-    `example` is the inputs of one micro-batch, from which the shapes between the stages are computed. `group` holds the
-    ranks of the pipeline, by default all.
+    `example` is the inputs of one micro-batch, from which the shapes between the stages are computed. `stage_blocks`
+    is as in send_recv.py. `group` holds the ranks of the pipeline, by default all.
     """
     index, count = dist.get_rank(group), dist.get_world_size(group)
-    parts = stages(make_model().blocks(), count)
+    parts = stages(make_model().blocks(), count, stage_blocks)
     shapes = boundaries(parts, example)
     device = devices[dist.get_rank()]
     module = parts[index].place(device)

@@ -1,6 +1,6 @@
 """Model parallelism over processes: a stage per rank; activations are sent forward, gradients sent back."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -17,10 +17,18 @@ Shapes = tuple[torch.Size, ...]
 Announced = dict[tuple[int, Shapes], list[tuple[torch.Size, torch.dtype, bool]]]
 
 
-def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]) -> tuple[Stage, Optimizer]:
-    """Put this rank's stage on its device, with an optimizer for it."""
+def place(
+    make_model: MakeModel,
+    make_optimizer: MakeOptimizer,
+    devices: list[torch.device],
+    stage_blocks: Sequence[int] = (),
+) -> tuple[Stage, Optimizer]:
+    """Put this rank's stage on its device, with an optimizer for it.
+
+    `stage_blocks`: of how many of the model's blocks each stage consists, by default nearly as many each.
+    """
     rank = dist.get_rank()
-    stage = stages(make_model().blocks(), dist.get_world_size())[rank].place(devices[rank])
+    stage = stages(make_model().blocks(), dist.get_world_size(), stage_blocks)[rank].place(devices[rank])
     return stage, make_optimizer(stage.parameters())
 
 

@@ -59,6 +59,7 @@ class Time(Fact):
 
     Attributes:
         device: "cpu", or the name of the hardware.
+        communication: how long something is sent or waited for, which may be at the same time as other parts.
     """
 
     device: str
@@ -69,6 +70,7 @@ class Time(Fact):
     backward: float | None = None
     update: float | None = None
     copies: float | None = None
+    communication: float | None = None
 
 
 class Evidence(Fact):
