@@ -63,6 +63,7 @@ def test_a_pair_is_advised_on_by_its_trace(pair, tmp_path, capsys):
     assert "a pair's blocks are the members of its numbered lists" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_pair_that_cannot_be_built_is_one_line(pair, tmp_path):
     shutil.move(tmp_path / "advised_keras.py", tmp_path / "elsewhere.py")
     with pytest.raises((UsageError, BackendError), match=r"pair/advised.*advised_keras"):

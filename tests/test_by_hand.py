@@ -18,7 +18,7 @@ def script():
     return module
 
 
-FAST = {("torch", "send_recv"), ("keras", "single")}
+FAST = {("keras", "single")}
 STRATEGIES = (
     "single",
     "round_robin",

@@ -43,18 +43,19 @@ def test_the_same_padding_matches(judge: Compared, axes: int) -> None:
     assert judge("both", axes, "").verdict == "match"
 
 
-@pytest.mark.parametrize("size", [16, 32, 48, 64])
+@pytest.mark.parametrize("size", [32, *(pytest.param(size, marks=pytest.mark.slow) for size in (16, 48, 64))])
 def test_same_in_strided_convolutions_is_named_at_every_size(judge: Compared, size: int) -> None:
     result = judge("encoder", 2, "same", size)
     assert (result.verdict, ids(result)) == ("diverged", ["conv2d.padding"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", [1, 3])
 def test_same_is_named_on_other_axes(judge: Compared, axes: int) -> None:
     assert ids(judge("encoder", axes, "same")) == ["conv.padding"]
 
 
-@pytest.mark.parametrize("axes", AXES)
+@pytest.mark.parametrize("axes", [2, *(pytest.param(axes, marks=pytest.mark.slow) for axes in (1, 3))])
 def test_where_a_transposed_convolution_is_cropped_is_named(judge: Compared, axes: int) -> None:
     assert ids(judge("decoder", axes, "same")) == ["conv_transpose.padding"]
 

@@ -50,6 +50,7 @@ def test_replicas_hold_copies_and_reduce_the_gradients(record, strategy, devices
     assert found.replicas == devices
 
 
+@pytest.mark.slow
 def test_ddp_broadcasts_the_buffers(record):
     buffers = 2 * 3 * 4 * FLOAT  # mean and variance of three batch norms
     shared, alone = (
@@ -99,6 +100,7 @@ def test_a_shortcut_runs_beside_the_main_path(record):
     )
 
 
+@pytest.mark.slow
 def test_projections_run_beside_each_other(record):
     found = layout(record, "transformer", strategy="branch_parallel", devices=3, **TRANSFORMER)
     attention = "transformer.encoder.layers.0.self_attn"

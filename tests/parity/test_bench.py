@@ -235,6 +235,7 @@ def test_a_case_is_timed_on_both_sides_and_compared_with_before(tmp_path, capsys
     assert "slower: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_two_different_computations_are_not_timed(capsys):
     assert main(["--pair=tests/pairs/lstm_trained.toml", "--mode=eager", "--seconds=0.1"]) == 1
     assert "not timed: the two sides are not the same computation" in capsys.readouterr().out

@@ -236,6 +236,7 @@ def test_files_that_are_named_and_not_there(trace: Path) -> None:
     assert "rank-1" in told(trace)
 
 
+@pytest.mark.slow
 def test_very_many_files(trace: Path) -> None:
     change(trace, files={f"high/rank-0/step-{step:06d}": [] for step in range(100_000)})
     assert "has no file of rank 1" in told(trace, Trace)

@@ -46,6 +46,7 @@ def frameworks(python: str) -> list[str]:
     return run(python, "-c", code).stdout.split()
 
 
+@pytest.mark.slow
 def test_each_extra_brings_its_framework(python: Callable[..., str]) -> None:
     assert frameworks(python()) == []
     assert frameworks(python("torch")) == ["torch"]
@@ -109,6 +110,7 @@ main()
     assert (ended.returncode, ended.stderr.split()) == (0, ["imported", *filter(None, [planted])])
 
 
+@pytest.mark.slow
 def test_each_side_is_recorded_where_its_framework_is_the_only_one(python: Callable[..., str], tmp_path: Path) -> None:
     for side, extra in FRAMEWORKS.items():
         ended = run(python(extra), "-m", "parity.record", f"--backend={side}", BLOCK, f"--out={tmp_path / side}")
@@ -117,6 +119,7 @@ def test_each_side_is_recorded_where_its_framework_is_the_only_one(python: Calla
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+@pytest.mark.slow
 def test_another_interpreter_may_have_the_framework(python: Callable[..., str], tmp_path: Path) -> None:
     flags = ["--backend=torch", BLOCK, f"--out={tmp_path}"]
     ended = run(python(), "-m", "parity.record", *flags, f"--torch-python={python('torch')}")
@@ -156,6 +159,7 @@ def test_a_missing_framework_is_one_line_that_names_the_extra(
     assert ended.stderr in [f"parity.{name}: {said(python(), side)}" for side in FRAMEWORKS]
 
 
+@pytest.mark.slow
 def test_of_two_sides_the_doctor_examines_the_one_that_can_be_run(python: Callable[..., str]) -> None:
     ended = run(python("torch"), "-m", "parity.doctor", BLOCK)
     assert ended.returncode == 3 and ended.stdout.startswith("torch simple_block/single, ")
@@ -175,6 +179,7 @@ def test_the_report_says_it_too(python: Callable[..., str], tmp_path: Path) -> N
     assert re.search(r'"error": *"keras: keras is not installed', ended.stdout)
 
 
+@pytest.mark.slow
 def test_asserts_and_plugin_say_it_in_one_line(python: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         'import parity as package\nGIVEN = dict(torch="a:b", keras="c:d", inputs=["x=float32[2]"])\n'

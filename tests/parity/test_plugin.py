@@ -160,6 +160,7 @@ def test_each_worker_has_processes_of_its_own_until_it_ends(
     )
 
 
+@pytest.mark.slow
 def test_two_real_models(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """With both frameworks: a port, a port with a mistake, and nothing of it left behind."""
     scratch = pytester.mkdir("scratch")

@@ -94,7 +94,7 @@ def test_tensor_parallel(record, devices):
     assert sizes == [(13, 7), (13, 7), (13, 5)]
 
 
-@pytest.mark.parametrize("devices", [1, 3])
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_shards(record, devices):
     layout = record("simple_block", "fsdp", devices).manifest.layout
     assert layout.compute == {name: list(range(devices)) for name in ("linear1", "relu", "linear2")}

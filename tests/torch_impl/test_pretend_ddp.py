@@ -54,6 +54,7 @@ def samples():
     return torch.arange(24.0).reshape(6, 4).cos()
 
 
+@pytest.mark.slow
 def test_distributed_data_parallel_over_two_processes(tmp_path):
     context = multiprocessing.get_context("spawn")
     answers = context.SimpleQueue()
