@@ -180,7 +180,6 @@ def test_streams_are_passed_over_and_told_in_one_note(program, examinations):
     assert "a missing wait between streams is not found" in note.message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", named(HANGING))
 def test_a_program_that_hangs_is_told_who_waits_where(program, tmp_path):
     backend = Backend(program.side, "", tmp_path)

@@ -56,12 +56,7 @@ ROWS = [
     ("tensor_parallel", "simple_block", BLOCK, {}, COUNTS),
     ("tensor_parallel", "transformer", TRANSFORMER, {}, (2, 4)),
 ]
-# The graphs of the largest model on several devices take seconds to trace.
-CASES = [
-    pytest.param(*row[:4], devices, marks=pytest.mark.slow if row[1] == "transformer" and devices > 2 else [])
-    for row in ROWS
-    for devices in row[4]
-]
+CASES = [(*row[:4], devices) for row in ROWS for devices in row[4]]
 
 
 def after(trace, step):
