@@ -122,7 +122,8 @@ class Adviser:
         needed = max(choice.devices)
         if target.group.is_here:
             ranks = case.distribution.processes(choice.side)
-            beside = self._alone(choice.side).beside
+            alone = self._alone(choice.side)
+            beside = alone.beside + alone.added * (case.accumulate - 1)
             sizes = [each.total for each in memory(_run(case, choice.side, target), self.model, choice.side)]
             tensors = sum(sizes)
             choice.peak = beside + (tensors if ranks == 1 and target.shares else needed)

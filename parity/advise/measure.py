@@ -60,13 +60,15 @@ class Rates(NamedTuple):
 class Single(NamedTuple):
     """A measured training on one device: its computation, the seconds of its step, and its peak memory.
 
-    `beside`: bytes of the process that are not tensors of the training, such as the framework itself.
+    `beside`: bytes of the process that are not tensors of the training, such as the framework itself. `added`: what each
+    further micro-batch adds to them, such as its part of a graph.
     """
 
     compute: Compute
     step: float
     peak: int
     beside: float
+    added: float = 0.0
 
 
 class Here(NamedTuple):
@@ -136,15 +138,20 @@ def single(case: Case, model: Model, side: str, here: Here) -> Single:
     if here.trained or small == case.data.batch:
         (found,) = steps([alone], side, here)
         compute = fitted(found.seconds, BACKWARD * flops / (USUAL_RATE * rates().flops), found.seconds, flops)
-    else:
-        passes = max(number for number in range(1, SMALLER + 1) if case.data.batch % number == 0)
-        parts = msgspec.structs.replace(alone, accumulate=passes)
-        found, part, split = steps([alone, with_batch(alone, small), parts], side, here)
-        grown = (found.seconds - part.seconds) / (1 - small / case.data.batch)
-        further = (split.seconds - found.seconds) / (passes - 1) if passes > 1 else found.seconds
-        compute = fitted(found.seconds, grown, further, flops)
-    tensors = sum(part.total for part in memory(baseline(case), model, side))
-    return Single(compute, found.seconds, found.peak, found.peak - tensors)
+        return Single(compute, found.seconds, found.peak, _beside(found, baseline(case), model, side))
+    passes = max(number for number in range(1, SMALLER + 1) if case.data.batch % number == 0)
+    parts = msgspec.structs.replace(alone, accumulate=passes)
+    found, part, split = steps([alone, with_batch(alone, small), parts], side, here)
+    grown = (found.seconds - part.seconds) / (1 - small / case.data.batch)
+    further = (split.seconds - found.seconds) / (passes - 1) if passes > 1 else found.seconds
+    beside = _beside(found, alone, model, side)
+    added = max(_beside(split, parts, model, side) - beside, 0.0) / max(passes - 1, 1)
+    return Single(fitted(found.seconds, grown, further, flops), found.seconds, found.peak, beside, added)
+
+
+def _beside(step: Step, case: Case, model: Model, side: str) -> float:
+    """Return the bytes of a measured training on a single device that are not its tensors."""
+    return step.peak - sum(part.total for part in memory(case, model, side))
 
 
 def fitted(step: float, grown: float, further: float, flops: float) -> Compute:

@@ -170,6 +170,22 @@ def test_single_is_measured_whole_with_fewer_samples_and_in_parts(
     assert (found.update, found.fixed) == pytest.approx((3 * MS, 2 * MS) if parts > 1 else (0, 5 * MS))
 
 
+def test_what_micro_batches_add_to_a_process_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    # With Keras each of four micro-batches is a part of the graph: three more take 30 MB; the tensors take their part.
+    trained = case("two_linear/single", data={"batch": 32})
+    model = describe(trained)
+    alone, parts = (memory(case("two_linear/single", accumulate=n), model, "keras")[0].total for n in (1, 4))
+    monkeypatch.setattr(measure, "steps", lambda *_: [Step(MS, 300e6 + alone), Step(MS, 0), Step(MS, 330e6 + parts)])
+    found = measure.single(trained, model, "keras", HERE)
+    assert (found.beside, found.added) == pytest.approx((300e6, 10e6))
+    monkeypatch.setattr(advice, "single", lambda *_: found)
+    here = aim("cpu:2", row=None, rates=None)
+    choices = {each.strategy: each for each in Adviser(trained, model, HERE).choices(here, ["keras"])}
+    split = memory(case("two_linear/pipeline", accumulate=8, data={"batch": 32}), model, "keras")
+    assert choices["pipeline"].peak == pytest.approx(300e6 + 7 * 10e6 + sum(part.total for part in split))
+    assert choices["round_robin"].peak < 301e6
+
+
 def test_the_link_is_what_messages_and_reductions_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     # Two devices: 2 messages of 100 µs; 4 tensors of 2 messages and 300 µs; 12 tensors, 6303744 bytes at 1 GB/s.
     taken = iter([2 * 100e-6, 4 * 500e-6, 12 * 500e-6 + 6303744e-9])
