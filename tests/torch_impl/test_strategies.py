@@ -86,7 +86,7 @@ def test_a_variant_equals_a_single_device(record, strategy, changed):
             "linear1.weight": [0],
             "linear2.weight": [1],
         }
-        assert spread.manifest.layout.modules["relu"] == [1]
+        assert spread.manifest.layout.compute["relu"] == [1]
 
 
 @pytest.mark.parametrize("devices", [2, 3])

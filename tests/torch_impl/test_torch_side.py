@@ -101,6 +101,8 @@ def test_the_blocks_compute_what_the_model_computes(name):
     chain = stages(model.blocks(), 2)
     assert len(model.blocks()) == case.model.blocks
     assert torch.equal(chain[1](*as_tuple(chain[0](*inputs))), model(*inputs))
+    with pytest.raises(ValueError, match="blocks, received stages of \\[1, 9\\]"):
+        stages(model.blocks(), 2, [1, 9])
     uneven = stages(model.blocks(), 2, [1, len(model.blocks()) - 1])
     assert [len(stage.blocks) for stage in uneven] == [1, len(model.blocks()) - 1]
     assert {id(p) for stage in chain for p in stage.parameters()} == {id(p) for p in model.parameters()}

@@ -46,8 +46,11 @@ class Stage(nn.Module):
 def stages(blocks: list[Block], count: int, sizes: Sequence[int] = ()) -> list[Stage]:
     """Cut the blocks into `count` stages of `sizes` blocks each.
 
-    By default they are of nearly equal length, and the first stages get the extra blocks.
+    By default they are of nearly equal length, and the first stages get the extra blocks. Raises ValueError if the
+    sizes do not add up to the number of blocks.
     """
+    if sizes and sum(sizes) != len(blocks):
+        raise ValueError(f"the model has {len(blocks)} blocks, received stages of {list(sizes)}")
     ends = np.cumsum(sizes or [len(part) for part in np.array_split(range(len(blocks)), count)])
     return [Stage(blocks[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
