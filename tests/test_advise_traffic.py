@@ -27,7 +27,7 @@ SAMPLE = [
     ("simple_block/all_reduce", 3, SMALL),
     ("residual_block/send_recv", 2, SMALL_BLOCK),
     ("simple_block/pipeline", 3, SMALL),
-    ("linear_stack/send_recv", 2, {"stage_blocks": (5, 1), "model": {"width": 12}, "data": {"batch": 4}}),
+    ("linear_stack/send_recv", 2, {"stage_blocks": (5, 1), "model": {"width": 64}, "data": {"batch": 4}}),
     ("residual_block/branch_parallel", 3, SMALL_BLOCK),
     ("simple_block/tensor_parallel", 3, SMALL),
     ("two_linear/fsdp@accumulate", 3, {"clip_norm": 0.1, **SMALL}),
