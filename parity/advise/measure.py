@@ -60,8 +60,8 @@ class Rates(NamedTuple):
 class Single(NamedTuple):
     """A measured training on one device: its computation, the seconds of its step, and its peak memory.
 
-    `beside`: bytes of the process that are not tensors of the training, such as the framework itself. `added`: what each
-    further micro-batch adds to them, such as its part of a graph.
+    `beside`: bytes of the process that are not tensors of the training, such as the framework itself. `added`: those
+    that each further micro-batch adds, such as its part of a graph.
     """
 
     compute: Compute

@@ -604,6 +604,15 @@ def test_other_explanations_are_listed_as_ties() -> None:
     assert "so it does with LlamaNorm.scale 1.0 -> 2.0" in cause["evidence"]
 
 
+def test_of_changes_in_code_those_of_the_module_itself_come_first() -> None:
+    inner = change(name="+", owner="Attention.forward", kind="operator", of="", path="", before="+", after="*")
+    own = msgspec.structs.replace(inner, owner="DecoderLayer.forward", after="the first alone")
+    (cause,) = causes("layers.0", "DecoderLayer", outcome(inner, own), outcome())
+    assert (cause["id"], cause["keras"]) == ("module.wiring", "the first alone")
+    (cause,) = causes("layers.0.attention", "Attention", outcome(own, inner), outcome())
+    assert (cause["id"], cause["keras"]) == ("code.operator", "*")
+
+
 def test_a_constant_that_differs_only_by_float32_is_one_of_precision() -> None:
     (cause,) = causes("act", "gelu", outcome(change(name="slope", before=0.3, after=0.3)), outcome())
     assert (cause["id"], cause["torch"], cause["keras"]) == ("constant.precision", "float64", "float32")

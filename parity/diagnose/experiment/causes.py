@@ -111,7 +111,7 @@ def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[s
     if len((mine or theirs)[0].changes) > 1:
         side, found = ("torch", mine[0]) if mine else ("keras", theirs[0])
         return [_entry(where, side, change, None, found, []) for change in found.changes]
-    return [_both(where, mine, theirs)]
+    return [_both(where, kind, mine, theirs)]
 
 
 def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) -> list[Cause]:
@@ -162,15 +162,23 @@ def _fewest(outcome: Outcome, size: int) -> list[Found]:
     return [found for found in outcome.found if len(found.changes) == size]
 
 
-def _both(where: str, mine: list[Found], theirs: list[Found]) -> Cause:
-    """Return the entry of a single change, with what was found on the other side where the two are one setting."""
+def _both(where: str, kind: str, mine: list[Found], theirs: list[Found]) -> Cause:
+    """Return the entry of a single change, with what was found on the other side where the two are one setting.
+
+    Of changes that are equally likely, those in the code of the module itself come first.
+    """
     for found in theirs:
         for other in mine:
             if _are_one(other.changes[0], found.changes[0]):
                 return _entry(where, "keras", found.changes[0], other.changes[0], found, [*mine, *theirs])
     sides = [("keras", found) for found in theirs] + [("torch", found) for found in mine]
-    side, best = min(sides, key=lambda entry: _unlikely(entry[1].changes[0]))
+    side, best = min(sides, key=lambda entry: (_unlikely(entry[1].changes[0]), not _is_of(entry[1].changes[0], kind)))
     return _entry(where, side, best.changes[0], None, best, [*mine, *theirs])
+
+
+def _is_of(change: Change, kind: str) -> bool:
+    """Return whether a change is made in a method of the module, whose kind is its class's name if it is a user's."""
+    return _snake(change.owner.partition(".")[0]) == _snake(kind)
 
 
 def _unlikely(change: Change) -> tuple[bool, int]:
