@@ -624,9 +624,10 @@ def test_a_constant_in_the_code_of_fewer_digits_is_one_of_precision() -> None:
     assert (cause["id"], cause["torch"], cause["keras"]) == ("constant.precision", 0.79788456, 0.7978845608028654)
 
 
-def test_attention_is_named_so_by_whatever_class() -> None:
-    window = change(name="sliding_window", owner="GptOssAttention", of="GptOssAttention", before=None, after=3)
-    (cause,) = causes("attn", "GptOssAttention", outcome(), outcome(window), ("attn", "norm"))
+@pytest.mark.parametrize("name", ["GptOssAttention", "OPTAttention", "GPTNeoXAttention", "T5Attention"])
+def test_attention_is_named_so_by_whatever_class(name: str) -> None:
+    window = change(name="sliding_window", owner=name, of=name, before=None, after=3)
+    (cause,) = causes("attn", name, outcome(), outcome(window), ("attn", "norm"))
     assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.window", 3, None)
 
 

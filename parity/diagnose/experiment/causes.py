@@ -281,6 +281,6 @@ def _fields(change: Change) -> dict[str, Any]:
 
 
 def _snake(name: str) -> str:
-    """Return a class's name as causes have it: LeakyReLU is leaky_relu."""
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])", "_", name)
+    """Return a class's name as causes have it: LeakyReLU is leaky_relu, OPTAttention opt_attention."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
     return name.lower().replace("re_lu", "relu")
