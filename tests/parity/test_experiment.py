@@ -604,6 +604,13 @@ def test_other_explanations_are_listed_as_ties() -> None:
     assert "so it does with LlamaNorm.scale 1.0 -> 2.0" in cause["evidence"]
 
 
+def test_what_is_returned_is_hardly_a_cause() -> None:
+    scores = change(name="return_attention_scores", kind="argument", before=False, after=True)
+    mask = change(name="padding_mask", kind="argument", of="Encoder", before="as given", after="inverted")
+    (cause,) = causes("attn", "Encoder", outcome(), outcome(scores, mask))
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("encoder.mask", "inverted", "as given")
+
+
 def test_of_changes_in_code_those_of_the_module_itself_come_first() -> None:
     inner = change(name="+", owner="Attention.forward", kind="operator", of="", path="", before="+", after="*")
     own = msgspec.structs.replace(inner, owner="DecoderLayer.forward", after="the first alone")

@@ -80,6 +80,7 @@ KNOWN: Final = (
     "function",
     "operator",
 )
+RETURNED: Final = ("return_", "output_")  # how names begin that say what is returned
 SWITCHES: Final = (0.0, 1.0, -1.0)  # numbers that switch a term off or on
 # What a change in the code is called.
 IN_CODE: Final = {
@@ -182,12 +183,14 @@ def _is_of(change: Change, kind: str) -> bool:
 
 
 def _unlikely(change: Change) -> tuple[bool, int]:
-    """Return a sort key of changes: last come numbers that switch something off, as an ELU with alpha 0 is a ReLU.
+    """Return a sort key of changes: what makes a mask, as a window does, comes before another mask.
 
-    What makes a mask, as a window does, comes before another mask.
+    Last come numbers that switch something off, as an ELU with alpha 0 is a ReLU, and truth values that say what is
+    returned, as return_attention_scores does: that the module then computes in another way is a coincidence.
     """
     switches_off = isinstance(change.after, float) and change.after in SWITCHES
-    return switches_off, KNOWN.index(OTHER_MASK if change.before == AS_GIVEN else change.kind)
+    is_returned = isinstance(change.before, bool) and change.name.startswith(RETURNED)
+    return switches_off or is_returned, KNOWN.index(OTHER_MASK if change.before == AS_GIVEN else change.kind)
 
 
 def _are_one(torch: Change, keras: Change) -> bool:
