@@ -172,3 +172,16 @@ def test_what_has_no_other_way_is_left(call: Call) -> None:
 
 def test_what_is_paused_is_left_out() -> None:
     assert found(convolution, is_paused=True) == []
+
+
+def test_attention_can_do_without_its_softmax() -> None:
+    query, key, value = X[..., :4], X[:, :1].sin(), X[:, :1, :, :6]
+
+    def attended() -> torch.Tensor:
+        return functional.scaled_dot_product_attention(query, key[..., :4], value, is_causal=True, enable_gqa=True)
+
+    (knob,) = found(attended)
+    assert (knob.owner, knob.value) == ("scaled_dot_product_attention", "softmax")
+    expected = torch.einsum("bhqd,bkd,bkv->bhqv", query, key[:, 0, :, :4], value[:, 0]) / 2
+    assert torch.allclose(under(attended, knob, "left out"), expected)
+    assert not torch.allclose(attended(), expected)  # put back

@@ -55,6 +55,10 @@ FUNCTIONS = (
     *("clip", "masked_fill", "triu", "tril", "roll", "flip", "neg", "round", "reciprocal", "rsqrt"),
 )
 SUMS = ("add", "sub", "mul")
+ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
+ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+
+KNOWN = (PAD, *RESHAPES, *TRANSPOSES, *FUNCTIONS, *SUMS, ATTENTION)
 
 Function = Callable[..., Any]
 Given = dict[str, Any]  # the arguments of a function by name
@@ -99,7 +103,7 @@ class _Mode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: Given | None = None) -> Any:
         name = getattr(func, "__name__", "")
-        if _kind(name) not in ARGUMENTS and name not in (PAD, *RESHAPES, *TRANSPOSES, *FUNCTIONS, *SUMS):
+        if _kind(name) not in ARGUMENTS and name not in KNOWN:
             return func(*args, **(kwargs or {}))
         self._counts[name] += 1
         return self._do(name, self._counts[name], func, args, kwargs or {})
@@ -136,8 +140,20 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         turned = {order.text: partial(_turned, order) for order in ways.orders(result.shape, result.shape)}
         others = {RESHAPE: lambda function, args, kwargs: args[0].reshape(result.shape), **turned}
         yield Operation(name, number, ORDER, RESHAPE, TRANSPOSE, others)
+    elif name == ATTENTION:
+        yield Operation(name, number, FUNCTION, CODE, SOFTMAX, {ways.LEFT_OUT: _without_softmax})
     if name in FUNCTIONS or _kind(name) in POOLS:
         yield Operation(name, number, FUNCTION, CODE, name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]})
+
+
+def _without_softmax(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    """Return attention by the scores themselves; the mask goes with the softmax, as in Keras's layer."""
+    given = dict(zip(ATTENTION_ARGUMENTS, args, strict=False)) | kwargs
+    query, key, value = given["query"], given["key"], given["value"]
+    if given.get("enable_gqa"):
+        key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
+    scale = given.get("scale") or query.shape[-1] ** -0.5
+    return scale * (query @ key.mT) @ value
 
 
 def _may_fill(value: Any, shape: torch.Size) -> bool:
