@@ -1,6 +1,7 @@
 """Ops of a torch call that can be done in another way: each way computes what TensorFlow's would."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -177,11 +178,21 @@ def test_what_is_paused_is_left_out() -> None:
 def test_attention_can_do_without_its_softmax() -> None:
     query, key, value = X[..., :4], X[:, :1].sin(), X[:, :1, :, :6]
 
-    def attended() -> torch.Tensor:
-        return functional.scaled_dot_product_attention(query, key[..., :4], value, is_causal=True, enable_gqa=True)
+    def attended(**options) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(query, key[..., :4], value, **options, enable_gqa=True)
 
-    (knob,) = found(attended)
-    assert (knob.owner, knob.value) == ("scaled_dot_product_attention", "softmax")
-    expected = torch.einsum("bhqd,bkd,bkv->bhqv", query, key[:, 0, :, :4], value[:, 0]) / 2
-    assert torch.allclose(under(attended, knob, "left out"), expected)
-    assert not torch.allclose(attended(), expected)  # put back
+    bias = torch.linspace(-1.0, 1.0, 64, dtype=torch.float64).reshape(8, 8)
+    hiding = torch.full((8, 8), -1e9, dtype=torch.float64).triu(1)
+    scores = torch.einsum("bhqd,bkd->bhqk", query, key[:, 0, :, :4]) / 2
+    for options, expected in (
+        ({"is_causal": True}, scores),
+        ({"attn_mask": bias}, scores + bias),
+        ({"attn_mask": hiding}, scores),
+        ({"attn_mask": bias > 0}, scores),
+        ({"scale": 1.0}, 2 * scores),
+    ):
+        call = partial(attended, **options)
+        (knob,) = found(call)
+        assert (knob.owner, knob.value) == ("scaled_dot_product_attention", "softmax")
+        assert torch.allclose(under(call, knob, "left out"), expected @ value)
+        assert not torch.allclose(call(), expected @ value)  # put back

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.knobs import Knob
+from parity.diagnose.experiment.masks import HIDDEN
 from parity.diagnose.experiment.operations import (
     COUNTED,
     FUNCTION,
@@ -147,13 +148,18 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
 
 
 def _without_softmax(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    """Return attention by the scores themselves; the mask goes with the softmax, as in Keras's layer."""
+    """Return attention by the scores themselves, with a bias added to them.
+
+    A mask that hides goes with the softmax, as in Keras's layer.
+    """
     given = dict(zip(ATTENTION_ARGUMENTS, args, strict=False)) | kwargs
     query, key, value = given["query"], given["key"], given["value"]
     if given.get("enable_gqa"):
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
-    scale = given.get("scale") or query.shape[-1] ** -0.5
-    return scale * (query @ key.mT) @ value
+    scores = (given.get("scale") or query.shape[-1] ** -0.5) * (query @ key.mT)
+    bias = given.get("attn_mask")
+    is_added = bias is not None and bias.is_floating_point() and bias.min() > HIDDEN
+    return (scores + bias if is_added else scores) @ value
 
 
 def _may_fill(value: Any, shape: torch.Size) -> bool:
