@@ -8,6 +8,7 @@ from unittest import mock
 
 import tensorflow as tf
 
+from parity.core.spans import covered
 from parity.doctor.clock import Clock
 
 COLLECTIVES = ("reduce", "batch_reduce", "broadcast")
@@ -21,25 +22,29 @@ def timed(clock: Clock) -> Iterator[None]:
     told, and of eager copies only those of tf.identity; an operation that takes inputs from other devices copies them
     by itself.
     """
+    spans: list[tuple[float, float]] = []
+
+    def told(function: Callable[..., Any], is_sent: Callable[..., bool]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            result = function(*args, **kwargs)
+            if tf.executing_eagerly() and is_sent(result, *args, **kwargs):
+                clock.wait()
+                spans.append((start, time.perf_counter()))
+            return result
+
+        return called
+
     with ExitStack() as stack:
         for name in COLLECTIVES:
-            told = _told(clock, getattr(tf.distribute.CrossDeviceOps, name), lambda *_: True)
-            stack.enter_context(mock.patch.object(tf.distribute.CrossDeviceOps, name, told))
-        stack.enter_context(mock.patch.object(tf, "identity", _told(clock, tf.identity, _is_moved)))
+            collective = told(getattr(tf.distribute.CrossDeviceOps, name), lambda *_, **__: True)
+            stack.enter_context(mock.patch.object(tf.distribute.CrossDeviceOps, name, collective))
+        stack.enter_context(mock.patch.object(tf, "identity", told(tf.identity, _is_moved)))
         yield
+    if spans:
+        clock.add("communication", covered(spans))
 
 
-def _told(clock: Clock, function: Callable[..., Any], is_sent: Callable[[Any, Any], bool]) -> Callable[..., Any]:
-    def called(*args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter()
-        result = function(*args, **kwargs)
-        if tf.executing_eagerly() and is_sent(args[0], result):
-            clock.wait()
-            clock.add("communication", time.perf_counter() - start)
-        return result
-
-    return called
-
-
-def _is_moved(given: Any, result: tf.Tensor) -> bool:
+def _is_moved(result: tf.Tensor, *args: Any, **kwargs: Any) -> bool:
+    given = args[0] if args else kwargs["input"]
     return tf.is_tensor(given) and given.device != result.device

@@ -65,6 +65,14 @@ class Adviser:
             if case and not choice.why_not:
                 choice.measured = self._measured(case, choice, target)
 
+    def balance(self, choices: list[Choice], target: Target) -> None:
+        """Note a more even cut for the choices that cut the model into stages, where a step is shorter by it."""
+        cases = {candidate.strategy: candidate.case for candidate in candidates(self.case, target.group.number)}
+        for choice in choices:
+            case = cases[choice.strategy]
+            if case and case.distribution.is_staged and not choice.why_not:
+                choice.balanced = self._balanced(case, choice, target)
+
     def duration(self, case: Case, side: str, target: Target) -> Duration:
         """Return the predicted duration of a step on the target's devices."""
         case = _run(case, side, target)
@@ -94,19 +102,14 @@ class Adviser:
         choice.sent = traffic(case, self.model, side).by_kind
         choice.seconds, choice.step = predicted._asdict(), predicted.total
         choice.speed_up = self.duration(_single(case), side, target).total / predicted.total
-        choice.balanced = self._balanced(case, side, target)
         self._fit(choice, case, target)
         return choice
 
-    def _balanced(self, case: Case, side: str, target: Target) -> Balanced | None:
-        """Return a cut into stages by which the step is shorter than by the case's own, or None."""
-        if not case.distribution.is_staged:
-            return None
-        costs = work(case, self.model, side, self._compute(side, target))
+    def _balanced(self, case: Case, choice: Choice, target: Target) -> Balanced | None:
+        costs = work(case, self.model, choice.side, self._compute(choice.side, target))
         sizes = balanced(costs, case.distribution.stages)
-        even = replace(case, stage_blocks=tuple(sizes))
-        step = self.duration(even, side, target).total
-        if step * NEARLY > self.duration(case, side, target).total:
+        step = self.duration(replace(case, stage_blocks=tuple(sizes)), choice.side, target).total
+        if step * NEARLY > (choice.step or 0.0):
             return None
         fields = {"strategy": case.strategy, "accumulate": str(case.accumulate), "stage_blocks": str(sizes)}
         return Balanced(stage_blocks=sizes, step=step, fields={} if self.here.pair else fields)
@@ -145,6 +148,7 @@ class Adviser:
 def advise(adviser: Adviser, target: Target, check: bool) -> Advice:
     """Return the advice for the adviser's case; with `check`, measure the strategies that are predicted."""
     choices = adviser.choices(target)
+    adviser.balance(choices, target)
     if check:
         adviser.check(choices, target)
     advice = Advice(

@@ -33,7 +33,7 @@ def test_a_copy_to_another_device_is_told():
 
     def copied(device):
         with tf.device(device):
-            return tf.identity(here)
+            return tf.identity(input=here, name="copied")
 
     assert timed(lambda: copied(first)) is None
     assert timed(lambda: copied(second)) is not None
