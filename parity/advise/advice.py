@@ -126,7 +126,9 @@ class Adviser:
         if target.group.is_here:
             ranks = case.distribution.processes(choice.side)
             alone = self._alone(choice.side)
-            beside = alone.beside + alone.added * (case.accumulate - 1)
+            # Pipelines of one process, one for each replica, are parts of one graph.
+            pipelines = case.replicas if ranks == 1 and case.distribution.is_staged else 1
+            beside = alone.beside + alone.added * (pipelines * case.accumulate - 1)
             sizes = [each.total for each in memory(_run(case, choice.side, target), self.model, choice.side)]
             tensors = sum(sizes)
             choice.peak = beside + (tensors if ranks == 1 and target.shares else needed)

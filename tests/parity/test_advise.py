@@ -184,6 +184,8 @@ def test_what_micro_batches_add_to_a_process_is_measured(monkeypatch: pytest.Mon
     split = memory(case("two_linear/pipeline", accumulate=8, data={"batch": 32}), model, "keras")
     assert choices["pipeline"].peak == pytest.approx(300e6 + 7 * 10e6 + sum(part.total for part in split))
     assert choices["round_robin"].peak < 301e6
+    four = {each.strategy: each for each in Adviser(trained, model, HERE).choices(aim("cpu:4"), ["keras"])}
+    assert four["hybrid"].micro_batches == 8 and four["hybrid"].peak // 1e6 == 300 + 15 * 10  # of two replicas
 
 
 def test_the_link_is_what_messages_and_reductions_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
