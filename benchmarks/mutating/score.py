@@ -53,6 +53,7 @@ WORDS: Mapping[str, Sequence[str]] = {  # by a word that was mutated
     "relu": ("activation.*", "relu.*", "gelu.*", "*.activation"),
     "same": ("*.padding*", "cropping.*"),
 }
+LEFT_OUT = "left out"  # as causes say it
 MEANINGLESS = ("use", "num", "is", "size", "kind", "form", "value", "number", "of", "the", "function", "constant")
 MADE = ("mask", "bias", "position", "embedding", "rotary")  # what functions of their own make for a layer
 SHORT: Mapping[str, str] = {"rope": "rotary"}  # embedding of positions
@@ -177,8 +178,13 @@ def _families(mutant: Told) -> Iterable[str]:
 
 
 def _tells_values(cause: Told, mutant: Told) -> bool:
-    """Return whether a cause has the old value on torch's side and the new one on Keras's, or their ratio."""
+    """Return whether a cause has the old value on torch's side and the new one on Keras's, or their ratio.
+
+    Of a function that is dropped, its name and that it is left out.
+    """
     sides = cause.get("torch"), cause.get("keras")
+    if mutant["kind"] == operations.ACTIVATION and sides == (mutant["setting"], LEFT_OUT):
+        return True
     values = mutant["old"], mutant["new"]
     if all(isinstance(each, str) for each in (*sides, *values)):
         return sides == values

@@ -160,3 +160,11 @@ def test_the_page_counts_and_lists():
     assert "`dropout.rate` at layers.0.norm, torch 0.1, keras 0.3" in told
     unnamed = told.partition("## Not named")[2].partition("## Not placed")[0]
     assert unnamed.count("number of an argument in bert_backbone.py:20") == 1  # the one with the false cause alone
+
+
+@pytest.mark.parametrize(("torch", "keras", "named"), [("rsqrt", "left out", True), ("sqrt", "left out", False)])
+def test_a_dropped_function_is_told_by_its_name(torch, keras, named):
+    cause = {"id": "code.function", "where": "norm", "torch": torch, "keras": keras, "evidence": ""}
+    dropped = {"kind": "dropped activation", "setting": "rsqrt", "old": None, "new": None, "target": "x"}
+    line = score(said(causes=[cause]), **dropped)
+    assert (line["named"], line["false"]) == (named, [] if named else [cause])
