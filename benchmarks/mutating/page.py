@@ -38,9 +38,10 @@ the given ones show nothing), and scored without anybody looking:
 - *repaired*: of a sample, `--repair` reaches the clean verdict.
 
 The rules stand in `benchmarks/mutating/score.py`. This page is written by `python benchmarks/mutants.py --seed 12
---count 300 --jobs 2 --lines mutants.jsonl`, and the same with `--seed 13 --count 150` (`--pairs=` for some of the
-pairs), which draws the same mutants for the same seed and goes on where it was interrupted; the tables are of what is
-finished. They are the first figures of these seeds: nothing had been mended for a seed's faults when they were counted.
+--count 300 --jobs 2 --lines mutants.jsonl`, and the same with `--seed 13 --count 150` and `--seed 14 --count 70`
+(`--pairs=` for some of the pairs), which draws the same mutants for the same seed and goes on where it was interrupted;
+the tables are of what is finished. They are the first figures of these seeds: nothing had been mended for a seed's
+faults when they were counted. Each seed was drawn when those of the seeds before it had been mended.
 What they list as missed may have been since.
 """
 

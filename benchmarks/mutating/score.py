@@ -9,11 +9,11 @@ layers they make, call, and stand within), and the setting with its old and new 
   within, the layer (or the model) directly around one of these, a part of a layer that they make, or the outermost part
   of one that they call; for a mask also an attention in the layer that makes it; for what is first seen in a gradient
   also a layer that feeds one of these. Or the report tells the file and line itself.
-- named: a cause other than `unknown` tells the setting: by its name or that of what is assigned, or by what the mutated
-  function makes according to its name and class (a mask, a bias, positions, an embedding), by its values (or their
-  ratio), an operand of the operator, the line in its evidence, or the family of ids that belongs to the kind of
-  mutation. Where the weights cannot be mapped, the report has no causes: it is placed and named if it lists a weight of
-  these layers, or of one that only the mutant has.
+- named: a cause other than `unknown` tells the setting: by its name, that of what is assigned or that of a function
+  that it switches, or by what the mutated function makes according to its name and class (a mask, a bias, positions,
+  an embedding), by its values (or their ratio), an operand of the operator, the line in its evidence, or the family of
+  ids that belongs to the kind of mutation. Where the weights cannot be mapped, the report has no causes: it is placed
+  and named if it lists a weight of these layers, or of one that only the mutant has.
 - false: a cause other than `unknown`, which the clean port's report does not have, and which tells nothing of this.
 """
 
@@ -156,6 +156,8 @@ def tells(cause: Told, mutant: Told) -> bool:
     name = str(cause["id"])
     last = name.rpartition(".")[2]
     words = _words(last) or _words(name)
+    if name == "code.function":  # which tells a function's name as a value: max_pool2d of the setting max_pool
+        words |= {word for side in ("torch", "keras") if cause[side] != LEFT_OUT for word in _words(str(cause[side]))}
     if words & (_words(mutant["setting"]) | _words(mutant["target"]) | _made(mutant)):
         return True
     if any(fnmatchcase(name, glob) for glob in _families(mutant)):

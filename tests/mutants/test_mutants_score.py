@@ -162,6 +162,13 @@ def test_the_page_counts_and_lists():
     assert unnamed.count("number of an argument in bert_backbone.py:20") == 1  # the one with the false cause alone
 
 
+@pytest.mark.parametrize(("function", "named"), [("max_pool2d", True), ("relu", False)])
+def test_a_function_tells_the_setting_that_switches_it_on(function, named):
+    cause = {"id": "code.function", "where": "norm", "torch": function, "keras": "left out", "evidence": ""}
+    line = score(said(causes=[cause]), kind="switch", setting="max_pool", old=True, new=False, target="x")
+    assert (line["named"], line["false"]) == (named, [] if named else [cause])
+
+
 @pytest.mark.parametrize(("torch", "keras", "named"), [("rsqrt", "left out", True), ("sqrt", "left out", False)])
 def test_a_dropped_function_is_told_by_its_name(torch, keras, named):
     cause = {"id": "code.function", "where": "norm", "torch": torch, "keras": keras, "evidence": ""}
