@@ -19,22 +19,22 @@ from parity.trace import manifest
 from parity.trace.layout import Layout
 
 ONE_STEP = {"steps": 1}
-# A case for nearly each strategy, with sizes that the devices do not divide where the strategy allows it.
+# A case for each strategy, with sizes that the devices do not divide where the strategy allows it.
 SAMPLE = [
     ("simple_block/single", 3, SMALL),
     ("two_linear/round_robin", 3, SMALL),
     ("residual_block/data_parallel", 3, {**SMALL_BLOCK, "data": {"size": 8, "batch": 7}}),
+    ("residual_block/ddp", 3, SMALL_BLOCK),
     ("simple_block/all_reduce", 3, SMALL),
     ("residual_block/send_recv", 2, SMALL_BLOCK),
     ("simple_block/pipeline", 3, SMALL),
     ("linear_stack/send_recv", 2, {"stage_blocks": (5, 1), "model": {"width": 64}, "data": {"batch": 4}}),
+    ("two_linear/hybrid", 4, SMALL),
     ("residual_block/branch_parallel", 3, SMALL_BLOCK),
     ("simple_block/tensor_parallel", 3, SMALL),
     ("two_linear/fsdp@accumulate", 3, {"clip_norm": 0.1, **SMALL}),
 ]
 MORE = [
-    ("residual_block/ddp", 3, SMALL_BLOCK),
-    ("two_linear/hybrid", 4, SMALL),
     ("transformer/fsdp", 3, {"clip_norm": 0.1, "accumulate": 2, **TINY_TRANSFORMER}),
     ("transformer/branch_parallel", 2, TINY_TRANSFORMER),
     ("residual_block/branch_parallel", 2, {**SMALL_BLOCK, "model": {"in_channels": 3, "out_channels": 3}}),

@@ -14,9 +14,9 @@ from keras_impl.strategies import branch_parallel, send_recv, tensor_parallel
 def _moved(place: Callable) -> Callable:
     """Put the last block on another device."""
 
-    def changed(make_model: Any, make_optimizer: Any, devices: list[str], input_shape: tuple) -> tuple:
+    def changed(make_model: Any, make_optimizer: Any, devices: list[str], *args: Any, **options: Any) -> tuple:
         elsewhere = next(device for device in devices if device != devices[-1])
-        return place(make_model, make_optimizer, [*devices[:-1], elsewhere], input_shape)
+        return place(make_model, make_optimizer, [*devices[:-1], elsewhere], *args, **options)
 
     return changed
 

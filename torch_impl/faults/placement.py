@@ -1,6 +1,6 @@
 """Faults of placement: correct values on wrong devices."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -9,7 +9,7 @@ from torch_impl.models import block
 from torch_impl.strategies import branch_parallel, pipeline, send_recv
 from torch_impl.strategies.round_robin import RoundRobin
 
-Cut = Callable[[list[block.Block], int], list[block.Stage]]
+Cut = Callable[..., list[block.Stage]]
 
 
 def _second_with_first(make: Callable[..., None]) -> Callable[..., None]:
@@ -26,8 +26,8 @@ def _second_with_first(make: Callable[..., None]) -> Callable[..., None]:
 def _uneven(cut: Cut) -> Cut:
     """Put the second stage's first block into the first stage."""
 
-    def changed(blocks: list[block.Block], count: int) -> list[block.Stage]:
-        first, second, *rest = cut(blocks, count)
+    def changed(blocks: list[block.Block], count: int, sizes: Sequence[int] = ()) -> list[block.Stage]:
+        first, second, *rest = cut(blocks, count, sizes)
         return [block.Stage(first.blocks + second.blocks[:1]), block.Stage(second.blocks[1:]), *rest]
 
     return changed
