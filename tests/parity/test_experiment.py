@@ -620,6 +620,13 @@ def test_of_changes_in_code_those_of_the_module_itself_come_first() -> None:
     assert (cause["id"], cause["keras"]) == ("code.operator", "*")
 
 
+def test_a_setting_comes_first_by_its_side_whatever_module_it_is_of() -> None:
+    pad = change(name="pad", owner="Layer", of="Layer", before=[4, 0], after=[2, 2])
+    padding = change(name="padding", owner="Conv1D", of="Conv1D", before="same", after="causal")
+    (cause,) = causes("layers.2", "Layer", outcome(pad), outcome(padding))
+    assert (cause["id"], cause["keras"]) == ("conv.padding", "same")
+
+
 def test_a_constant_that_differs_only_by_float32_is_one_of_precision() -> None:
     (cause,) = causes("act", "gelu", outcome(change(name="slope", before=0.3, after=0.3)), outcome())
     assert (cause["id"], cause["torch"], cause["keras"]) == ("constant.precision", "float64", "float32")

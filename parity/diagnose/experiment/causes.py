@@ -166,7 +166,7 @@ def _fewest(outcome: Outcome, size: int) -> list[Found]:
 def _both(where: str, kind: str, mine: list[Found], theirs: list[Found]) -> Cause:
     """Return the entry of a single change, with what was found on the other side where the two are one setting.
 
-    Of changes that are equally likely, those in the code of the module itself come first.
+    Of changes in code that are equally likely, those in the code of the module itself come first.
     """
     for found in theirs:
         for other in mine:
@@ -178,8 +178,8 @@ def _both(where: str, kind: str, mine: list[Found], theirs: list[Found]) -> Caus
 
 
 def _is_of(change: Change, kind: str) -> bool:
-    """Return whether a change is made in a method of the module, whose kind is its class's name if it is a user's."""
-    return _snake(change.owner.partition(".")[0]) == _snake(kind)
+    """Return whether a change is made in the code of the module, whose kind is its class's name if it is a user's."""
+    return change.kind in IN_CODE and _snake(change.owner.partition(".")[0]) == _snake(kind)
 
 
 def _unlikely(change: Change) -> tuple[bool, int]:
