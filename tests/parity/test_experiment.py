@@ -3,6 +3,7 @@
 import enum
 import math
 import sys
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -366,6 +367,22 @@ def test_a_value_with_which_the_code_never_ends_is_passed_over(monkeypatch: pyte
     search = searching(call, seen(np.full(3, 5.0)), lambda each: [0, -1, 3, 5], 60.0)
     (found,) = search.found(list(knobs.attributes(Owner("", "loop", loop), {"step"}, object)))
     assert found.changes[0][1] == 5
+
+
+def test_a_search_ends_however_long_each_call_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "MOST", 0.2)
+    model, ends = SimpleNamespace(width=2), []
+
+    def call() -> np.ndarray:
+        end = time.process_time() + 0.02
+        while time.process_time() < end:
+            pass
+        ends.append(end)
+        return np.full(3, float(model.width))
+
+    search = searching(call, seen(np.array([1.0, 2.0, 4.0])), lambda each: range(1000), 0.1)
+    assert not search.found(list(knobs.attributes(Owner("", "model", model), {"width"}, object)))
+    assert 5 < len(ends) < 50
 
 
 def test_a_setting_by_which_a_process_has_ended_is_tried_no_more(tmp_path: Path) -> None:

@@ -37,6 +37,9 @@ SHARE: Final = 0.05  # of the difference that a step must promise to take away; 
 SLOW: Final = 3  # steps that need not halve the difference
 LEAST: Final = 300  # calls in the first part of the search, so that what is found hardly depends on the machine
 FEWER: Final = 80  # calls in each further part, and around the module
+# Seconds of a processor for one search in all: calls of a large model take long. Half as many have been enough for all
+# that was found in the pairs of tests/public.
+MOST: Final = 10.0
 LONGEST_CALL: Final = 2.0  # seconds, and as many times longer than as it is; with another number a loop may never end
 SLOWER: Final = 10
 MOST_ENDLESS: Final = 4  # calls that never end whose time is not counted
@@ -80,6 +83,7 @@ class Search:
     ) -> None:
         self._call, self._target, self._values, self._attempts = call, target, values, attempts
         self._seconds, self._end, self._calls, self._endless = seconds, 0.0, 0, 0
+        self._last = time.process_time() + MOST
         self._longest = math.inf
         start = time.monotonic()
         self._left = self._missed(self._under(()))
@@ -95,7 +99,7 @@ class Search:
             groups: settings, the likeliest first: the second group is tried where none of the first does it, and so on.
             pairs: whether two are tried where no single one does, of which the first is among those that come nearest.
             base: changes that are made as well; if they do it alone, nothing is found.
-            least: how many calls are made in the first part, however long they take.
+            least: how many calls are made in the first part, even if they take longer than a part may.
         """
         effective: list[tuple[float, Trial]] = []
         if base and self.reproduced(base):
@@ -158,12 +162,13 @@ class Search:
                     yield each
 
     def _begin(self, least: int) -> None:
-        """Begin a part of the search, in which so many calls are made however long they take."""
+        """Begin a part of the search, in which so many calls are made unless that takes more time than there is."""
         self._end, self._calls = time.process_time() + self._seconds, -least
 
     def _is_over(self) -> bool:
-        """Return whether the part's time has passed, and its least number of calls is made."""
-        return time.process_time() > self._end and self._calls >= 0
+        """Return whether the part's time has passed and its least number of calls is made, or all time has passed."""
+        now = time.process_time()
+        return now > self._last or (now > self._end and self._calls >= 0)
 
     def _try(self, tries: Tries, base: tuple[Trial, ...], start: Array | None) -> None:
         """Try the next value of a setting."""
@@ -260,7 +265,8 @@ class Search:
                 return self._call()
         except TimeoutError:  # a value with which the code never ends
             self._endless += 1
-            self._end += self._longest if self._endless <= MOST_ENDLESS else 0.0
+            if self._endless <= MOST_ENDLESS:
+                self._end, self._last = self._end + self._longest, self._last + self._longest
             return None
         except Exception:  # a value that the code does not take
             return None
