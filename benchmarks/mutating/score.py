@@ -162,7 +162,8 @@ def tells(cause: Told, mutant: Told) -> bool:
         return True
     if any(fnmatchcase(name, glob) for glob in _families(mutant)):
         return True
-    if mutant["kind"] == operations.OPERATOR and re.search(rf"\b_?{re.escape(last)}\b", mutant["before"]):
+    is_zero = mutant["kind"] == operations.RESIDUAL and cause.get("keras") == 0  # as is a summand that is dropped
+    if (is_zero or mutant["kind"] == operations.OPERATOR) and re.search(rf"\b_?{re.escape(last)}\b", mutant["before"]):
         return True  # of what is added, multiplied or compared
     return _tells_line(str(cause.get("evidence", "")), mutant) or _tells_values(cause, mutant)
 

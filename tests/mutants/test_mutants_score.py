@@ -128,6 +128,8 @@ def test_a_module_without_a_counterpart_is_what_is_around_its_weights(weights, p
         ({"id": "block.ratio"}, {"kind": "operator", "setting": "Divide", "before": "1.0 / self._ratios"}, False),
         ({"id": "attention.scale"}, {"kind": "operator", "setting": "Divide", "target": "_scale"}, True),
         ({"id": "module.operation"}, {"kind": "operator", "setting": "Add"}, True),
+        ({"id": "norm.eps", "keras": 0.0}, {"kind": "dropped summand", "setting": "Add", "before": "x + self.eps"}, True),
+        ({"id": "norm.eps", "keras": 0.1}, {"kind": "dropped summand", "setting": "Add", "before": "x + self.eps"}, False),
         ({"id": "attention.mask"}, {"kind": "constant", "setting": "", "function": "Block._causal_mask"}, True),
         ({"id": "attention.mask"}, {"kind": "constant", "setting": "", "function": "MaskedBlock.call"}, False),
         ({"id": "gelu.form"}, {"kind": "word", "setting": "activation", "old": "relu", "new": "gelu"}, True),
