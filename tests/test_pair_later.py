@@ -113,6 +113,13 @@ def test_epsilon_inside_of_the_root_is_named(judge: Judge):
     assert {cause["id"] for cause in causes} == {"adam.epsilon_placement", "adam.epsilon"}
 
 
+def test_a_gradient_may_show_what_float32_does_not_see_in_the_forward_pass(judge: Judge):
+    result = judge(models("Nudged", "Nudged"))
+    (cause,) = result.causes
+    assert (result.first_divergence.kind, result.first_divergence.name) == ("gradient", "nudge.shift")
+    assert (cause["id"], cause["where"], cause["torch"], cause["keras"]) == ("nudge.rate", "nudge", 1e-4, 1.001e-4)
+
+
 @pytest.mark.slow
 def test_what_no_change_explains_is_described(judge: Judge):
     (cause,) = judge(losses("loss", "squared_loss")).causes

@@ -14,11 +14,11 @@ from parity.diagnose.entries import Cause
 from parity.diagnose.experiment.causes import causes, with_causes, with_descriptions
 from parity.diagnose.experiment.description import Description, description
 from parity.diagnose.experiment.knobs import THEIRS
-from parity.diagnose.experiment.questions import Asked, Guilty, guilty, is_forward
+from parity.diagnose.experiment.questions import Asked, Guilty, earliest, guilty, is_forward
 from parity.diagnose.place import around, plain
 from parity.pairs.consequences import diagnosis_key
 from parity.pairs.file import PairFile
-from parity.pairs.further import following, further
+from parity.pairs.further import following, further, is_behind
 from parity.results import CaseResult
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
@@ -56,7 +56,7 @@ class Experiment(NamedTuple):
     def _name_causes(self, examined: Examined) -> None:
         if self.context.matching is None:
             return
-        asked = Asked(survey.read(Path(self.context.survey)), self.context.matching, examined.unequal, self.traces)
+        asked = self._asks(examined)
         unknown = guilty(examined.result, examined.unequal, examined.places, examined.first)
         try:
             named = self._searched(asked, {one.where: one for one in unknown})
@@ -72,6 +72,21 @@ class Experiment(NamedTuple):
         except BackendError as error:
             reason = f"the modules whose cause is unknown could not be called again: {error}"
             examined.result.not_compared.append(reason)
+
+    def behind(self, examined: Examined, later: tuple[Question, Question]) -> list[Cause]:
+        """Return the causes of the first difference of the forward pass, if what the questions are about follows.
+
+        It may be one that float32 cannot see, which a gradient that nearly vanishes makes visible.
+        """
+        first = earliest(examined.unequal, examined.places)
+        if first is None or self.context.matching is None:
+            return []
+        named = self._searched(self._asks(examined), {first.where: first}).get(first.where, [])
+        return named if is_behind(named, later, self._answers) else []
+
+    def _asks(self, examined: Examined) -> Asked:
+        assert self.context.matching is not None
+        return Asked(survey.read(Path(self.context.survey)), self.context.matching, examined.unequal, self.traces)
 
     def _left(
         self, asked: Asked, unknown: list[Guilty], named: dict[str, list[Cause]], examined: Examined

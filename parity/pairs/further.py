@@ -63,6 +63,13 @@ def following(asked: Asked, named: Sequence[Cause], unknown: Sequence[Guilty], a
     return {where for outcome in outcomes for where in outcome if outcome[where].same}
 
 
+def is_behind(named: Sequence[Cause], questions: tuple[Question, Question], answers: Answers) -> bool:
+    """Return whether what both sides are asked about only follows from the causes that experiments have found."""
+    if (kept := _kept(named)) is None:
+        return False
+    return any(outcome.same for outcome in _besides({MODEL: questions}, *kept, answers).values())
+
+
 def _kept(named: Sequence[Cause]) -> tuple[int, list[Change]] | None:
     """Return the side that reproduced the other, and its changes; None if both did, or if these cannot be kept."""
     sides = {SIDES.index(cause["changes"][0]["side"]) for cause in named}

@@ -29,7 +29,8 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
             named, followers = own_optimizers.explained(*experiment.traces, moved) if is_own else ([], moved)
             followers = followers if named else moved
             try:
-                named = named or [later.as_later(cause, asked.kind, words) for cause in _found(experiment, asked)]
+                found = named or _found(experiment, asked, examined)
+                named = named or [later.as_later(cause, asked.kind, words) for cause in found]
             except BackendError as error:
                 reason = f"what comes after the forward pass could not be computed again: {error}"
                 result.not_compared.append(reason)
@@ -39,12 +40,15 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
             result.causes = [_described(cause, asked, words) for cause in result.causes]
 
 
-def _found(experiment: Experiment, asked: Parted) -> list[Cause]:
-    """Return the causes that the module of a difference has, or else the modules around it."""
+def _found(experiment: Experiment, asked: Parted, examined: Examined) -> list[Cause]:
+    """Return the causes that the forward pass has, or the module of a difference, or else the modules around it."""
     context, kinds = experiment.context, experiment.traces[0].manifest.modules
     if context.matching is None or context.mapping is None:
         return []
-    for torch, keras in later.questions(asked, context.matching, context.mapping, experiment.traces):
+    questions = list(later.questions(asked, context.matching, context.mapping, experiment.traces))
+    if asked.step == 0 and (found := experiment.behind(examined, questions[-1])):
+        return found
+    for torch, keras in questions:
         both: dict[str, tuple[Question, Question]] = {asked.where: (torch, keras)}
         for outcomes in experiment.outcomes(both).values():
             paths = torch.module, keras.module

@@ -45,6 +45,12 @@ def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, 
     return found[:MOST]
 
 
+def earliest(unequal: Sequence[Unequal], places: Mapping[str, str]) -> Guilty | None:
+    """Return the module whose difference in the first forward pass comes first, even if float32 cannot see it."""
+    first = next(filter(is_forward, unequal), None)
+    return Guilty(_place(first, places), first) if first else None
+
+
 def _moved(result: CaseResult, first: Sequence[Unequal]) -> Guilty | None:
     """Return the first difference if it is that of a tensor within the module that is taken to be responsible."""
     where = plain(result.first_divergence.name) if result.first_divergence else MODEL

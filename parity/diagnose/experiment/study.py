@@ -238,11 +238,21 @@ def _later(question: Question, search: Search, known: _Known) -> Outcome:
     settings, named, in_code = known.settings, known.named, known.in_code
     if search.before >= NEEDED:
         return Outcome(settings=settings, problem="this side does what the other does, given what the other was given")
+    if question.given:
+        return Outcome(settings=settings, same=_suffices(question.given, search, known))
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
     found = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
     return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(named) + len(in_code))
+
+
+def _suffices(given: Sequence[Change], search: Search, known: _Known) -> bool:
+    """Return whether changes reproduce the other side, in their modules or in all modules of their kinds."""
+    settings = [*known.in_code, *knobs.joint(known.named), *known.named]
+    if (base := _base(given, settings)) is None:
+        return False
+    return search.reproduced(base) or search.reproduced(tuple(knobs.widened(trial, settings) for trial in base))
 
 
 def _told(found: Found) -> experiment.Found:
