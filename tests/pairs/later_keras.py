@@ -21,24 +21,6 @@ class Stopped(Model):
         return self.out(ops.tanh(self.outer(ops.stop_gradient(hidden))))
 
 
-class Nudge(layers.Layer):
-    def __init__(self):
-        super().__init__()
-        self.shift, self.rate = self.add_weight(shape=(8,), name="shift"), 1.001e-4
-
-    def call(self, x):
-        return x + self.rate * self.shift
-
-
-class Nudged(Model):
-    def __init__(self):
-        super().__init__()
-        self.nudge = Nudge()
-
-    def call(self, ids):
-        return self.out(ops.tanh(self.outer(self.nudge(ops.tanh(self.inner(self.table(ids)))))))
-
-
 class Rounded(Model):
     """Rounding, through which there is no gradient."""
 
@@ -185,3 +167,21 @@ def rmsprop():
 
 def falling():
     return Own(keras.optimizers.schedules.ExponentialDecay(0.01, 1, 0.5))
+
+
+class Nudge(layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.shift, self.rate = self.add_weight(shape=(8,), name="shift"), 1.001e-4
+
+    def call(self, x):
+        return x + self.rate * self.shift
+
+
+class Nudged(Model):
+    def __init__(self):
+        super().__init__()
+        self.nudge = Nudge()
+
+    def call(self, ids):
+        return self.out(ops.tanh(self.outer(self.nudge(ops.tanh(self.inner(self.table(ids)))))))

@@ -39,26 +39,6 @@ class Frozen(Model):
         return self.out(torch.tanh(self.outer(hidden)))
 
 
-class Nudge(nn.Module):
-    """Adds what float32 hardly sees, and a gradient sees well."""
-
-    def __init__(self):
-        super().__init__()
-        self.shift, self.rate = nn.Parameter(torch.rand(8)), 1e-4
-
-    def forward(self, x):
-        return x + self.rate * self.shift
-
-
-class Nudged(Model):
-    def __init__(self):
-        super().__init__()
-        self.nudge = Nudge()
-
-    def forward(self, ids):
-        return self.out(torch.tanh(self.outer(self.nudge(torch.tanh(self.inner(self.table(ids)))))))
-
-
 class Rounded(Model):
     """Rounding in the forward pass alone."""
 
@@ -175,3 +155,23 @@ def sgd(parameters):
 
 def rmsprop(parameters):
     return torch.optim.RMSprop(parameters, lr=0.01)
+
+
+class Nudge(nn.Module):
+    """Adds what float32 hardly sees, and a gradient sees well."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift, self.rate = nn.Parameter(torch.rand(8)), 1e-4
+
+    def forward(self, x):
+        return x + self.rate * self.shift
+
+
+class Nudged(Model):
+    def __init__(self):
+        super().__init__()
+        self.nudge = Nudge()
+
+    def forward(self, ids):
+        return self.out(torch.tanh(self.outer(self.nudge(torch.tanh(self.inner(self.table(ids)))))))
