@@ -32,6 +32,7 @@ LONG = (
 # Of files that take minutes the default run has only those tests whose names have one of these parts: something of
 # everything that the file is about. The others are marked slow.
 SAMPLES = {
+    "keras_impl/test_inputs.py": ("residual_block/single]", "kind"),
     "keras_impl/test_strategies.py": ("-3]", "hybrid-two_linear", "replicas", "replica_0_unless", "orders", "shards"),
     "test_catalogue.py": (),
     "test_doctor_cases.py": ("simple_block/single]", "two_linear/send_recv]"),
@@ -65,8 +66,9 @@ SAMPLES = {
     "test_reproduce.py": (),
     "test_standalone.py": ("wrong_number",),
     "test_variations.py": ("masked", "clamped", "dropping-", "that_a_variation_reaches", "json", "is_told"),
+    "torch_impl/test_inputs.py": ("single]", "in_place", "kind"),
     "torch_impl/test_strategies.py": ("[3-", "variant", "local", "drift", "shards"),
-    "test_strategies.py": ("simple_block/send_recv-3",),
+    "test_strategies.py": ("simple_block/tensor_parallel-1",),
 }
 
 

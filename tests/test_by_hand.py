@@ -18,7 +18,7 @@ def script():
     return module
 
 
-FAST = {("keras", "single")}
+FAST = {("torch", "single")}
 STRATEGIES = (
     "single",
     "round_robin",

@@ -81,7 +81,16 @@ def eagerly(step: Step) -> None:
         tf.config.run_functions_eagerly(False)
 
 
-@pytest.mark.parametrize("make", [own_step, built_step, traced_step, traced_noisy_step, compiled_step])
+@pytest.mark.parametrize(
+    "make",
+    [
+        own_step,
+        built_step,
+        traced_noisy_step,
+        pytest.param(traced_step, marks=pytest.mark.slow),
+        pytest.param(compiled_step, marks=pytest.mark.slow),
+    ],
+)
 def test_the_next_step_is_as_without(make):
     results = []
     for looked_at in (False, True):

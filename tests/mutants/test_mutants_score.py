@@ -158,6 +158,7 @@ def test_the_page_counts_and_lists():
     assert "| repaired | 1 of 1 (100.0%) | 60% |" in goals(lines)
     assert "| with a false cause | 1 of 3 (33.3%) | under 2% |" in goals(lines)
     assert "| number of an argument | 3 | 0 | 0 | 3 | 2 | 2 | 1 | 1 | 1 of 1 |" in told
+    assert "\n| 7 | 4 | 1 | 0 | 3 | 2 | 2 | 1 | 1 | 1 of 1 |" in told.partition("## By seed")[2]
     assert "truly apart in outputs 1e-07" in told
     assert "`dropout.rate` at layers.0.norm, torch 0.1, keras 0.3" in told
     unnamed = told.partition("## Not named")[2].partition("## Not placed")[0]

@@ -25,7 +25,6 @@ SAMPLE = {
     "dropout_before_or_after",
     "picture_convolutions",
     # differs
-    "one_of_160000",
     "gelu_forms",
     "norm_eps_slightly",
     "mask_off_by_one",

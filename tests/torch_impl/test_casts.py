@@ -150,7 +150,7 @@ def compared(kind: str) -> tuple[set[str], set[str]]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+@pytest.mark.parametrize("kind", ["cpu", pytest.param("cuda", marks=pytest.mark.slow)])
 def test_the_table_casts_what_pytorch_casts(kind):
     wrong, untried = compared(kind)
     assert not wrong

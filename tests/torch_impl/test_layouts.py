@@ -159,6 +159,7 @@ def test_a_stage_without_gradient_is_seen(record):
     )
 
 
+@pytest.mark.slow
 def test_a_rank_that_raises_ends_its_case_alone(torch_backend, record, tmp_path):
     case = small("simple_block", "ddp", 2, {})
     answer = torch_backend.do(Job(case=case, runs=["high"], folder=str(tmp_path), fault="rank.raises"))
