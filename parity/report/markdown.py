@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from parity.report import extent
-from parity.report.words import MARKS, headline, main_case, next_step, sides_of
+from parity.report.sides import in_words
+from parity.report.words import MARKS, headline, main_case, next_step
 from parity.results import CaseResult, Report
 
 MOST = 50  # rows of a table; a summary may have a megabyte
@@ -75,5 +76,5 @@ def _cause(case: CaseResult) -> str:
     if not case.causes:
         return ""
     cause = case.causes[0]
-    sides = ", ".join(f"{side} {value}" for side, value in sides_of(cause).items())
+    sides = in_words(cause)
     return escaped(f"{cause['id']} at {cause['where']}{': ' if sides else ''}{sides}")

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from parity import __version__
+from parity.report.sides import in_words
 from parity.results import CaseResult, Report
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -40,7 +41,7 @@ def _of_case(case: CaseResult) -> Iterator[Remark]:
     level: Level = "error" if case.verdict == "diverged" else "warning"
     for cause in case.causes:
         if source := cause.get("source"):
-            sides = ", ".join(f"{side} {cause[side]}" for side in ("torch", "keras") if cause.get(side) is not None)
+            sides = in_words(cause)
             said = f"{case.case}: {cause['where']}: {sides}" if sides else f"{case.case}: {cause['where']}"
             yield Remark(cause["id"], level, f"{said}. {cause['evidence']}", source)
 

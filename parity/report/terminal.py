@@ -10,6 +10,7 @@ from rich.text import Text
 
 from parity.report import extent, layouts, pairs, repairs
 from parity.report.console import Console
+from parity.report.sides import in_words
 from parity.results import RANKING, CaseResult, Check, Divergence, LayoutCheck, Report, Side
 
 # The kinds of tensors in execution order, with the headings of their columns.
@@ -39,7 +40,6 @@ VERDICT = max(map(len, COLOURS))  # columns of the verdict
 SECONDS = 6  # of the seconds of both sides, e.g. 12+345
 LONGEST = 32  # of the names of cases that are not known beforehand
 SHORTEST = 8  # the column of tensor names is left out if it would be narrower
-COMMON = ("id", "where", "evidence", "source", "changes")  # what a cause has besides the sides' values
 MOST_LINES = 8  # layout differences that are printed at most
 
 
@@ -251,10 +251,7 @@ def _causes(case: CaseResult, console: Console) -> None:
     """Print each cause once, with the values of both sides, its first place, and the number of further places."""
     alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for cause in case.causes:
-        sides = ", ".join(
-            f"{name} {value}" for name, value in cause.items() if name not in COMMON and value is not None
-        )
-        alike.setdefault((cause["id"], sides), []).append(cause)
+        alike.setdefault((cause["id"], in_words(cause)), []).append(cause)
     for (name, sides), causes in alike.items():
         more = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
         console.print(f"  cause: {name} at {causes[0]['where']}{more}{': ' if sides else ''}{sides}", style="bold")

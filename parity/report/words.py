@@ -5,7 +5,7 @@ from typing import Any
 
 from parity.config.pair import INTERNAL_ERROR, UNKNOWN
 from parity.details import Verdict
-from parity.report import terminal
+from parity.report.sides import sides_of
 from parity.results import CaseResult, Report
 
 MARKS: dict[str, str] = {
@@ -79,11 +79,6 @@ def next_step(case: CaseResult | None, report: Report) -> str:
     own = case.case.startswith("pair/")
     tool = ", or run it with --reproduce=DIR, which writes the module alone as a script for each side" if own else ""
     return f"No known cause explains it: compare the two implementations{where}{tool}."
-
-
-def sides_of(cause: dict[str, Any]) -> dict[str, str]:
-    """Return what each side does, by its name."""
-    return {side: str(value) for side, value in cause.items() if side not in terminal.COMMON and value is not None}
 
 
 def _first_named(causes: Iterable[dict[str, Any]]) -> dict[str, Any] | None:

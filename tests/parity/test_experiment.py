@@ -369,6 +369,30 @@ def test_a_value_with_which_the_code_never_ends_is_passed_over(monkeypatch: pyte
     assert found.changes[0][1] == 5
 
 
+def test_a_default_is_told_by_its_number_rather_than_none() -> None:
+    unit = SimpleNamespace(slope=0.3)
+
+    def call() -> np.ndarray:
+        return np.where(X > 0, X, X * (0.2 if unit.slope is None else unit.slope))
+
+    search = searching(
+        call, seen(np.where(X > 0, X, X * 0.2)), lambda each: candidates(each.value, [0.2], (), {}), 60.0
+    )
+    (found,) = search.found(list(knobs.attributes(Owner("", "unit", unit), {"slope"}, object)))
+    assert found.changes[0][1] == 0.2
+
+
+def test_none_remains_where_it_switches_something_off() -> None:
+    unit = SimpleNamespace(limit=0.3)
+
+    def call() -> np.ndarray:
+        return np.minimum(X, unit.limit) if unit.limit else X.copy()
+
+    search = searching(call, seen(X), lambda each: candidates(each.value, [0.0, 0.2], (), {}), 60.0)
+    (found,) = search.found(list(knobs.attributes(Owner("", "unit", unit), {"limit"}, object)))
+    assert found.changes[0][1] is None
+
+
 def test_a_search_ends_however_long_each_call_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "MOST", 0.2)
     model, ends = SimpleNamespace(width=2), []
@@ -647,6 +671,7 @@ def test_a_setting_comes_first_by_its_side_whatever_module_it_is_of() -> None:
 def test_a_constant_that_differs_only_by_float32_is_one_of_precision() -> None:
     (cause,) = causes("act", "gelu", outcome(change(name="slope", before=0.3, after=0.3)), outcome())
     assert (cause["id"], cause["torch"], cause["keras"]) == ("constant.precision", "float64", "float32")
+    assert "LlamaNorm.slope 0.3 -> 0.3 rounded to float32, torch returns" in cause["evidence"]
 
 
 def test_a_constant_in_the_code_of_fewer_digits_is_one_of_precision() -> None:

@@ -265,10 +265,12 @@ def _evidence(side: str, change: Change, found: Found, ties: Sequence[Found]) ->
 
 def _told(change: Change) -> str:
     """Return a change in words: "LeakyReLU.negative_slope 0.3 -> 0.01", "1.7 -> 1.702 in Act.call"."""
+    values = f"{_shown(change.before)} -> {_shown(change.after)}"
+    values += " rounded to float32" if _is_rounded(change) and change.before == change.after else ""
     if change.kind in ("argument", "attribute", "default", "callable"):
-        return f"{change.owner}.{change.name} {_shown(change.before)} -> {_shown(change.after)}"
+        return f"{change.owner}.{change.name} {values}"
     name = f"{change.name} " if change.kind in ("variable", "operation") else ""
-    return f"{name}{_shown(change.before)} -> {_shown(change.after)} in {change.owner}"
+    return f"{name}{values} in {change.owner}"
 
 
 def _other(side: str) -> str:

@@ -142,7 +142,7 @@ class Search:
                 self._end, self._calls = min(self._end, time.process_time() + FURTHER), 0
         tries = [each for each in tries if each.found is UNSET]
         for each in tries:
-            left, value = min(each.trials, key=lambda trial: trial[0], default=(np.inf, None))
+            left, value = min(each.trials, key=lambda trial: (trial[0], trial[1] is None), default=(np.inf, None))
             if self._is_below_float32(left):
                 yield (*base, (each.knob, value))
             elif left < 0.9 * self._left:
@@ -181,6 +181,8 @@ class Search:
         tries.trials.append((left, value))
         if self._reproduces(left):
             tries.found = ANOTHER if self._is_any_word(tries.knob, base) else value
+            if value is None and is_number(tries.knob.value):
+                tries.found = self._default(tries, base)
         is_same = result is not None and start is not None and _are_equal(result, start)
         tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
 
@@ -190,6 +192,22 @@ class Search:
             return False
         left = self._missed(self._under((*base, (knob, HUGE * value))))
         return self._reproduces(left) or self._is_below_float32(left)
+
+    def _default(self, tries: Tries, base: tuple[Trial, ...]) -> float | None:
+        """Return the number that does as well as None, if that stands for a default; None if it stands for nothing.
+
+        Where a limit is off, many numbers do as well, so that none of them is the default.
+        """
+
+        def does(number: float) -> bool:
+            return self._reproduces(self._missed(self._under((*base, (tries.knob, number)))))
+
+        for number in filter(is_number, tries.values[tries.turn :]):
+            if self._is_over():
+                break
+            if number and does(number):
+                return None if does(2 * number) else number
+        return None
 
     def _is_any_word(self, knob: Knob, base: tuple[Trial, ...]) -> bool:
         """Return whether a text that no code knows does it as well: it is enough that it is not the present one."""

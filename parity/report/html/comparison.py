@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from parity.report import extent, pairs, words
 from parity.report.html import band, devices, losses, matrix, page, rows
+from parity.report.sides import sides_of
 from parity.results import CaseResult, Check, LayoutCheck, Report
 
 
@@ -38,7 +39,7 @@ def _overview(report: Report) -> Markup:
         case=case,
         number=report.cases.index(case) + 1 if case else 0,
         cause=next(iter(case.causes), None) if case else None,
-        sides_of=words.sides_of,
+        sides_of=sides_of,
         step=words.next_step(case, report),
         command=(case.command if case else "") or report.command,
         matrix=matrix.matrix(report.cases),
@@ -80,7 +81,7 @@ def _case(case: CaseResult) -> dict[str, Any]:
         "case": case,
         "mark": words.MARKS[case.verdict],
         "marks": words.MARKS,
-        "sides_of": words.sides_of,
+        "sides_of": sides_of,
         "checks": {kind: check for kind, check in case.checks.items() if isinstance(check, Check)},
         "band": band.plot(details, numbers) if details else "",
         "losses": losses.plot(details.losses) if details else "",

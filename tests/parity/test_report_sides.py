@@ -1,0 +1,19 @@
+"""What each side does is told of both sides, if it is known of one."""
+
+import pytest
+
+from parity.report.sides import in_words, sides_of
+
+CAUSE = {"id": "embedding.padding_idx", "where": "table", "evidence": "", "source": "model.py:3", "changes": []}
+
+
+@pytest.mark.parametrize(
+    ("torch", "keras", "words"),
+    [(1e-05, 0.0, "torch 1e-05, keras 0.0"), (3, None, "torch 3, keras None"), (None, None, "")],
+)
+def test_both_sides_are_told_if_one_is_known(torch, keras, words):
+    assert in_words({**CAUSE, "torch": torch, "keras": keras}) == words
+
+
+def test_sides_have_the_names_that_the_cause_has():
+    assert sides_of({**CAUSE, "torch": "mean", "torch single": "sum"}) == {"torch": "mean", "torch single": "sum"}
