@@ -183,9 +183,12 @@ def _families(mutant: Told) -> Iterable[str]:
 def _tells_values(cause: Told, mutant: Told) -> bool:
     """Return whether a cause has the old value on torch's side and the new one on Keras's, or their ratio.
 
-    Of a function that is dropped, its name and that it is left out.
+    Of a function that is dropped, its name and that it is left out. So is the first of two calls in the wrong order, if
+    nothing takes what it returns.
     """
     sides = cause.get("torch"), cause.get("keras")
+    if mutant["kind"] == operations.ORDER and sides[1] == LEFT_OUT:
+        return bool(_words(str(sides[0])) & {word for path in mutant["layers"]["calls"] for word in _words(path)})
     if mutant["kind"] == operations.ACTIVATION and sides == (mutant["setting"], LEFT_OUT):
         return True
     values = mutant["old"], mutant["new"]

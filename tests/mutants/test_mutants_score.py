@@ -130,6 +130,16 @@ def test_a_module_without_a_counterpart_is_what_is_around_its_weights(weights, p
         ({"id": "module.operation"}, {"kind": "operator", "setting": "Add"}, True),
         ({"id": "norm.eps", "keras": 0.0}, {"kind": "dropped summand", "setting": "Add", "before": "x + eps"}, True),
         ({"id": "norm.eps", "keras": 0.1}, {"kind": "dropped summand", "setting": "Add", "before": "x + eps"}, False),
+        (
+            {"id": "code.function", "torch": "dense", "keras": "left out"},
+            {"kind": "order of two calls", "setting": ""},
+            True,
+        ),
+        (
+            {"id": "code.function", "torch": "relu", "keras": "left out"},
+            {"kind": "order of two calls", "setting": ""},
+            False,
+        ),
         ({"id": "attention.mask"}, {"kind": "constant", "setting": "", "function": "Block._causal_mask"}, True),
         ({"id": "attention.mask"}, {"kind": "constant", "setting": "", "function": "MaskedBlock.call"}, False),
         ({"id": "gelu.form"}, {"kind": "word", "setting": "activation", "old": "relu", "new": "gelu"}, True),
