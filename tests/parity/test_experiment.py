@@ -382,6 +382,21 @@ def test_a_default_is_told_by_its_number_rather_than_none() -> None:
     assert found.changes[0][1] == 0.2
 
 
+def test_none_remains_where_a_place_is_off() -> None:
+    """No place is what -1 does as well, while -2 is a place."""
+    table = SimpleNamespace(padding=3)
+
+    def call() -> np.ndarray:
+        value = X.copy()
+        if table.padding not in (None, -1):
+            value[table.padding] = 0
+        return value
+
+    search = searching(call, seen(X), lambda each: [None, *candidates(each.value, [], (), {})], 60.0)
+    (found,) = search.found(list(knobs.attributes(Owner("", "table", table), {"padding"}, object)))
+    assert found.changes[0][1] is None
+
+
 def test_none_remains_where_it_switches_something_off() -> None:
     unit = SimpleNamespace(limit=0.3)
 

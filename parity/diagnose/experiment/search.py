@@ -181,7 +181,7 @@ class Search:
         tries.trials.append((left, value))
         if self._reproduces(left):
             tries.found = ANOTHER if self._is_any_word(tries.knob, base) else value
-            if value is None and is_number(tries.knob.value):
+            if value is None and isinstance(tries.knob.value, float):
                 tries.found = self._default(tries, base)
         is_same = result is not None and start is not None and _are_equal(result, start)
         tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
