@@ -120,6 +120,14 @@ def test_a_gradient_may_show_what_float32_does_not_see_in_the_forward_pass(judge
     assert (cause["id"], cause["where"], cause["torch"], cause["keras"]) == ("nudge.rate", "nudge", 1e-4, 1.001e-4)
 
 
+def test_a_loss_that_differs_with_a_later_batch_is_explained_by_the_forward_pass_on_it(judge: Judge):
+    result = judge(models("Padded", "Model"))
+    first, (cause,) = result.first_divergence, result.causes
+    assert first.step == 1 and first.kind != "loss"
+    assert result.reason.startswith("on the batch of step 1: ")
+    assert (cause["id"], cause["torch"], cause["keras"]) == ("code.function", "masked_fill", "left out")
+
+
 @pytest.mark.slow
 def test_what_no_change_explains_is_described(judge: Judge):
     (cause,) = judge(losses("loss", "squared_loss")).causes

@@ -22,7 +22,7 @@ from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey
 from parity.pairs.sources import add_sources
 from parity.pairs.suggest import layout, loading, order_of_axes, suggestions
 from parity.pairs.untested import constants, gradients, not_run, unnamed, unused
-from parity.pairs.vary.causes import pair_on, take_causes
+from parity.pairs.vary.causes import later_batch, pair_on, take_causes
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
 from parity.runtime import resources
@@ -59,6 +59,7 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         add_sources(result, survey.read(Path(place(folder, "keras"))), prepared.context)
         result.not_compared += unnamed(survey.read(Path(prepared.context.survey)))
         variation = vary(result, file, backends, folder, prepared.context, given_only=not varied)
+        variation = variation or later_batch(result, file)
         if variation:
             of_its_own = folder / "varied"
             again = compared(pair_on(variation, file, of_its_own), backends, of_its_own, varied=False)
