@@ -524,6 +524,15 @@ def test_an_approximation_is_no_explanation() -> None:
     assert search(module, target).found(all_knobs(module)) == []
 
 
+@pytest.mark.parametrize(("rest", "expected"), [(0.9, 1), (1.1, 0)])
+def test_what_is_left_must_be_less_than_rounding_to_float32_makes(rest: float, expected: int) -> None:
+    unit = SimpleNamespace(form="exact")
+    target = seen(X)
+    missed = rest * target.noise * np.sign(np.sin(9 * X))
+    search = searching(lambda: X + missed if unit.form == "tanh" else -X, target, lambda _: ["tanh"], seconds=10.0)
+    assert len(search.found(list(knobs.attributes(Owner("", "unit", unit), {"form"}, object)))) == expected
+
+
 def test_a_change_that_ends_in_an_error_is_passed_over() -> None:
     module = Module()
     with knob(module, "shift").changed(1):

@@ -331,6 +331,17 @@ def test_what_float32_cannot_see_counts_only_where_there_is_nothing_else() -> No
     assert names(parting(chain(double, matmul), chain(rounded, relu))) == ("matmul", "relu")
 
 
+def test_an_op_that_computes_in_float32_is_said_to_do_so() -> None:
+    def resized(t: Tape, x: Array) -> Array:
+        return t("resize", lambda n: (2.0 * n).astype(np.float32).astype(np.float64), x)
+
+    found = parting(chain(matmul, double), chain(matmul, resized))
+    assert found is not None and names(found) == ("double", "resize")
+    assert "; keras's computes in float32, whatever it is given" in sentence(found)
+    found = parting(chain(matmul, double), chain(matmul, scaled))
+    assert found is not None and "float32" not in sentence(found)
+
+
 def test_what_has_no_room_is_said() -> None:
     program = chain(matmul, double, matmul)
     short = record(program, room=2 * X.nbytes + 8)

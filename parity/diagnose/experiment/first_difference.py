@@ -19,7 +19,8 @@ FLOAT32: Final = 2.0**-20  # of a number's magnitude: what several roundings in 
 class Parting(NamedTuple):
     """The op of one side at which the calls part.
 
-    `sources` are the user's lines that made what the op takes; `inputs` are the recorded tensors themselves.
+    `sources` are the user's lines that made what the op takes; `inputs` are the recorded tensors themselves. `rounds`
+    says that float32 holds what the op returns, and not what it takes.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Parting(NamedTuple):
     sources: tuple[str, ...]
     inputs: frozenset[int]
     output: Value
+    rounds: bool
 
 
 class Difference(NamedTuple):
@@ -104,8 +106,12 @@ class _Side:
     def _parting(self, number: int) -> Parting:
         op = self.makers[number]
         sources = dict.fromkeys(self.lines[each] for each in op.inputs if self.lines.get(each))
-        inputs = frozenset(map(self.root, op.inputs))
-        return Parting(op.name, op.line, tuple(sources), inputs, self.values[number])
+        inputs, output = frozenset(map(self.root, op.inputs)), self.values[number]
+        taken = [
+            self.values[each] for each in inputs if each in self.values and self.values[each].array.dtype.kind == "f"
+        ]
+        rounds = output.is_rounded and any(not each.is_rounded and not each.is_plain for each in taken)
+        return Parting(op.name, op.line, tuple(sources), inputs, output, rounds)
 
 
 def first_difference(torch: Recording, keras: Recording) -> Difference | None:
@@ -137,6 +143,11 @@ def sentence(difference: Difference) -> str:
     parts = [f"torch {_place(torch)}, keras {_place(keras)}: what goes in agrees, what comes out does not"]
     if difference.apart is not None:
         parts.append(f"the nearest tensors are {difference.apart:.1e} of their largest value apart")
+    parts += [
+        f"{side}'s computes in float32, whatever it is given"
+        for side, parting, other in (("torch", torch, keras), ("keras", keras, torch))
+        if parting and parting.rounds and not (other and other.rounds)
+    ]
     if difference.opposite_masks:
         parts.append("the mask is the other side's opposite")
     if torch and keras and (sources := _sources("torch", torch) + _sources("keras", keras)):

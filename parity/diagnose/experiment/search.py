@@ -16,7 +16,7 @@ from parity.diagnose.experiment.candidates import is_number
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.newton import added, multiplied, step_towards
 from parity.diagnose.experiment.tries import Tries
-from parity.diagnose.formula import NEEDED, SUBPRECISION, UNSET, bits_of, is_conclusive
+from parity.diagnose.formula import NEEDED, UNSET, bits_of, is_conclusive
 from parity.diagnose.observation import Seen
 
 DIGITS: Final = 17  # that identify a float64
@@ -302,8 +302,8 @@ class Search:
         return float(np.nan_to_num(np.where(alike, 0.0, apart), nan=np.inf).max(initial=0.0))
 
     def _is_below_float32(self, left: float) -> bool:
-        """Return whether float32 cannot see what is left, which is far less than what it was."""
-        return bits_of(self._target, left) >= SUBPRECISION and left <= self._left * VANISHED
+        """Return whether what is left is less than rounding to float32 makes, and far less than what it was."""
+        return left < self._target.noise and left <= self._left * VANISHED
 
     def _reproduces(self, left: float, needed: float = NEEDED) -> bool:
         """Return whether a value is reproduced to the bits that a match needs, and 20 bits of the difference vanish."""

@@ -40,6 +40,14 @@ class Value:
         return int(np.count_nonzero(self.sorted[1:] != self.sorted[:-1])) < FEW
 
     @cached_property
+    def is_rounded(self) -> bool:
+        """Return whether float32 holds all numbers exactly, and they are more than a few."""
+        if self.array.dtype.kind != "f" or self.is_plain:
+            return False
+        with np.errstate(over="ignore"):
+            return np.array_equal(self.array, self.array.astype(np.float32), equal_nan=True)
+
+    @cached_property
     def typical(self) -> float:
         """Return the median magnitude of the finite numbers that are not zero."""
         sizes = np.abs(self.array[np.isfinite(self.array) & (self.array != 0)])
