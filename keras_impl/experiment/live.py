@@ -18,6 +18,7 @@ from keras_impl.experiment.operations import operations
 from keras_impl.experiment.ops import recorded
 from keras_impl.record import calls, kinds, tree, weights
 from keras_impl.record.calls import Call
+from keras_impl.record.pair import layers
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.vary import Instance
 from keras_impl.record.pair.vary import opened as instance
@@ -133,14 +134,12 @@ class Live:
             name for name in (*self._called, *unobserved) if name == self._scope or (name and name.startswith(below))
         ]
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
-        own = [Owner(name, kinds.kind(self._layers[name]), self._layers[name]) for name in dict.fromkeys(guilty)]
+        own = [self._owner(name) for name in dict.fromkeys(guilty)]
         return [*own, *self._later.owners()] if self._is_later else own
 
     def arguments(self) -> tuple[dict[str, Any], Owner]:
         """Return the arguments with which the module is called again, which may be changed, and the module."""
-        is_whole = self._call == self._whole
-        module = self._layers[self._scope]
-        return {} if is_whole else self._arguments, Owner(self._scope, kinds.kind(module), module)
+        return {} if self._call == self._whole else self._arguments, self._owner(self._scope)
 
     def recorded(self) -> Recording:
         """Return the ops that the layer executes when it is called again."""
@@ -197,6 +196,11 @@ class Live:
     def _located(self) -> AbstractContextManager[None]:
         """Take the line that made an operation of a graph for the line that is running."""
         return graph.located(self._layers.values(), self._built.lines)
+
+    def _owner(self, path: str) -> Owner:
+        layer = self._layers[path]
+        sizes = {size for _, variable in layers.variables_of(layer) for size in variable.shape}
+        return Owner(path, kinds.kind(layer), layer, sizes)
 
     def _takes_later(self, question: Question, evidence: Evidence) -> bool:
         """Keep the first way to compute what comes after the forward pass that gives what was recorded."""

@@ -130,14 +130,12 @@ class Live:
         innocent = tuple(f"{name}." for name in self._innocent)
         names = [name for name in self._called if name == self._scope or (name and name.startswith(below))]
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
-        own = [Owner(name, kinds.kind(self._modules[name]), self._modules[name]) for name in dict.fromkeys(guilty)]
+        own = [self._owner(name) for name in dict.fromkeys(guilty)]
         return [*own, *self._later.owners()] if self._is_later else own
 
     def arguments(self) -> tuple[dict[str, Any], Owner]:
         """Return the arguments with which the module is called again, which may be changed, and the module."""
-        is_whole = self._call == self._whole
-        module = self._modules[self._scope]
-        return {} if is_whole else self._arguments, Owner(self._scope, kinds.kind(module), module)
+        return {} if self._call == self._whole else self._arguments, self._owner(self._scope)
 
     def recorded(self) -> Recording:
         """Return the ops that the module executes when it is called again."""
@@ -180,6 +178,11 @@ class Live:
     def is_models(self, file: str) -> bool:
         """Return whether a file belongs to the code of models, rather than to a framework, Python or this project."""
         return ownership.is_models(file)
+
+    def _owner(self, path: str) -> Owner:
+        module = self._modules[path]
+        sizes = {size for parameter in module.parameters(recurse=False) for size in parameter.shape}
+        return Owner(path, kinds.kind(module), module, sizes)
 
     def _takes_later(self, question: Question, evidence: Evidence) -> bool:
         """Keep the first way to compute what comes after the forward pass that gives what was recorded."""

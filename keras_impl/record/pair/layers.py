@@ -49,7 +49,7 @@ def variables(model: Any) -> list[Held]:
     for path, layer in layers.items():
         names: Counter[str] = Counter()
         held = attributes(layer)
-        for role, variable in _own(layer):
+        for role, variable in variables_of(layer):
             names[role] += 1
             name = role if names[role] == 1 else f"{role}_{names[role] - 1}"
             description = _described(layers, path, name, variable)
@@ -62,7 +62,7 @@ def tied(model: Any) -> dict[str, str]:
     first = {id(held.variable): held.description.name for held in variables(model)}
     further = {}
     for node in tree.nodes(model, repeated=True):
-        for role, variable in _own(node.layer):
+        for role, variable in variables_of(node.layer):
             name = _name(node.path, role)
             if (first_name := first[id(variable)]) != name and not first_name.startswith(f"{name}_"):
                 further[name] = first_name
@@ -106,7 +106,7 @@ def _is_frozen(layer: Any) -> bool:
     return not getattr(layer, "trainable", True)
 
 
-def _own(layer: Any) -> Iterator[tuple[str, Any]]:
+def variables_of(layer: Any) -> Iterator[tuple[str, Any]]:
     """Yield (name, variable) for the variables that a layer itself holds, including plain tf.Variables."""
     if isinstance(layer, keras.Layer):
         tracked = (*layer._trainable_variables, *layer._non_trainable_variables)

@@ -119,7 +119,7 @@ def operators(run: Executed) -> Iterator[Knob]:
 
 def signs(sign: str) -> list[str]:
     """Return what can stand in place of a binary operator or a comparison, the likeliest first."""
-    others = [*MISTAKEN.get(sign, ()), *ALONE, *BINARY] if sign in BINARY else COMPARED
+    others = [*ALONE, *MISTAKEN.get(sign, ()), *BINARY] if sign in BINARY else COMPARED
     return [other for other in dict.fromkeys(others) if other != sign]
 
 

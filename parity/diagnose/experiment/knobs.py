@@ -28,11 +28,12 @@ Changed = Callable[[Any], AbstractContextManager[None]]
 
 
 class Owner(NamedTuple):
-    """A module that has settings, with its path and its kind."""
+    """A module that has settings, with its path and its kind; `sizes` are those of its own weights' axes."""
 
     path: str
     kind: str
     module: Any
+    sizes: Collection[int] = ()
 
 
 class Knob(NamedTuple):
@@ -48,6 +49,7 @@ class Knob(NamedTuple):
         words: texts that its class compares settings with, or the only ones to try.
         of: the kind of the module that has it, "" where it is in the code.
         path: the path of that module.
+        is_size: whether it may be the size of a weight, which is the same on both sides.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Knob(NamedTuple):
     words: tuple[str, ...] = ()
     of: str = ""
     path: str = ""
+    is_size: bool = False
 
 
 def is_setting(value: Any) -> bool:
@@ -82,8 +85,8 @@ def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob
         if name in read and name not in usual and (is_setting(value) or isinstance(value, FUNCTIONS)):
             change = assignment(own, name)
             what = "callable" if isinstance(value, FUNCTIONS) else "attribute"
-            setting = name.lstrip("_")
-            yield Knob(setting, kind.__name__, "", value, what, change, class_words, owner.kind, owner.path)
+            setting, is_size = name.lstrip("_"), type(value) is int and value in owner.sizes
+            yield Knob(setting, kind.__name__, "", value, what, change, class_words, owner.kind, owner.path, is_size)
 
 
 def configured(owner: Owner) -> Iterator[float]:

@@ -201,11 +201,16 @@ def _forward(question: Question, search: Search, known: _Known, operations: Sequ
         return Outcome(settings=known.settings, found=[_told(each) for each in search.found(there)], tried=len(there))
     if question.given:
         return _besides(question, search, known, [*operations, *together, *known.named])
-    # What makes another mask explains more than that it is another.
+    # What makes another mask explains more than that it is another. The sizes of weights come last, as both sides have
+    # the same: a number that is computed of another size may happen to be right.
     others = [knob for knob in known.all if knobs.THEIRS in knob.words]
-    named, in_code = ([knob for knob in each if knob not in others] for each in (known.named, known.in_code))
+    sizes = [knob for knob in (*known.named, *together) if knob.is_size]
+    apart = [*others, *sizes]
+    named, in_code = ([knob for knob in each if knob not in apart] for each in (known.named, known.in_code))
+    together = [knob for knob in together if not knob.is_size]
     near = [in_code] if question.module else []  # the code of a whole model can do anything
     groups = [named, others, operations, *near] if question.wider else [named, others, in_code, together, operations]
+    groups.append(sizes)
     found = search.found(*groups, pairs=not question.wider)
     if found and all(knob.kind in ("function", "constant") for each in found for knob, _ in each.changes):
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
