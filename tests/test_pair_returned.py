@@ -129,6 +129,34 @@ def test_the_lines_that_it_names_mend_it(judge):
     assert result.verdict == "match"
 
 
+TARGET = "[inputs.target]\nshape = [4]\n"
+
+
+@pytest.mark.parametrize(
+    ("torch", "keras", "more", "failing"),
+    [("h[:, 0]", "h[:, :1]", TARGET, "keras"), ("h.argmax(-1)", "ops.max(h, -1)", "", "torch")],
+    ids=["shape", "integers"],
+)
+def test_an_output_on_which_only_one_side_can_be_trained_is_a_difference(torch, keras, more, failing, judge):
+    result = judge(torch, keras, more + TRAIN)
+    assert (result.verdict, result.first_divergence.name) == ("diverged", "(model)"), result
+    assert result.not_compared[0].startswith(f"only the forward pass was compared: {failing} fails after it: ")
+    assert not any("as the file has" in told for told in result.not_compared)
+
+
+def test_a_target_that_fits_neither_side_is_an_error(judge):
+    result = judge("h", "-h", TARGET + TRAIN)
+    assert (result.verdict, result.causes) == ("error", [])
+    assert "inputs.target: shape [4], expected [4, 6]" in result.reason
+
+
+def test_a_side_that_fails_after_an_equal_forward_pass_is_an_error(judge, tmp_path):
+    failing = 'torch_loss = "torch.nn.functional:mse_loss"\nkeras_loss = "math:hypot"\n'
+    result = judge("h", "h", TRAIN + failing)
+    assert result.verdict == "error" and "train.keras_loss=math:hypot fails" in result.reason
+    assert not any((tmp_path / "run" / side).exists() for side in ("torch", "keras"))
+
+
 @pytest.mark.parametrize("value", ["0.1 + 0.2", "7", "np.arange(3.0) / 7"])
 def test_numbers_are_compared(value, judge):
     right, other = f'{{"n": {value}, "h": h}}', f'{{"n": 2 * ({value}), "h": h}}'

@@ -1,7 +1,8 @@
 """Compare one pair, from its file to the verdict."""
 
 import shlex
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -37,7 +38,8 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
     """Record both sides of a pair into `folder`, and compare them.
 
     `backends` are torch's and Keras's. With `varied`, the models are also run on variations of the inputs
-    (parity.pairs.vary). A side that fails gives a result with the verdict `error`.
+    (parity.pairs.vary). A side that fails gives a result with the verdict `error`; if only one does, and the forward
+    pass differs, the result is of that alone.
 
     Raises UsageError for what is wrong with the pair's file.
     """
@@ -49,8 +51,12 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         result.reason += _rerun_hint(file)
         return result
     answers = both({backend: _job(file, backend.name, folder, prepared, RUNS[backend.name]) for backend in backends})
-    if failures := [answer.message for answer in answers.values() if answer.status != "done"]:
-        result = CaseResult(case=file.case.name, verdict="error", reason="\n".join(failures) + _rerun_hint(file))
+    failures = {name: answer.message for name, answer in answers.items() if answer.status != "done"}
+    if len(failures) == 1 and (forward := _forward_alone(file, backends, folder, failures)):
+        return forward
+    if failures:
+        reason = "\n".join(failures.values()) + _rerun_hint(file)
+        result = CaseResult(case=file.case.name, verdict="error", reason=reason)
         result.error, result.mapping = error_kind(answers.values()), prepared.context.mapping
     else:
         traces = Trace(folder / "torch"), Trace(folder / "keras")
@@ -66,6 +72,30 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
             take_causes(result, again, variation)
         note_batch_sizes(result, varied)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
+    return result
+
+
+def _forward_alone(
+    file: PairFile, backends: Sequence[Worker], folder: Path, failures: Mapping[str, str]
+) -> CaseResult | None:
+    """Return the result of the forward pass alone if both sides differ in it, else None.
+
+    That may be why only one of them fails in what follows: a loss takes no output of another shape.
+    """
+    pair = file.case.model
+    assert isinstance(pair, Pair)
+    if not (pair.train or pair.backward):
+        return None
+    alone = file.without_training(backward=False)
+    result = compared(alone, backends, folder, varied=False)
+    if result.verdict != "diverged":
+        for side in RUNS:
+            shutil.rmtree(folder / side)  # what is left there is no trace of this pair
+        return None
+    assert isinstance(alone.case.model, Pair)
+    of_the_file = not_run(alone.case.model, Trace(folder / "torch").manifest.modules)
+    told = [f"only the forward pass was compared: {side} fails after it: {why}" for side, why in failures.items()]
+    result.not_compared = told + [each for each in result.not_compared if each not in of_the_file]
     return result
 
 

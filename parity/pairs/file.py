@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from parity.config import cases, schema
-from parity.config.pair import Pair, PairInput, PairOutput, Train
+from parity.config.pair import TARGET, Pair, PairInput, PairOutput, Train
 from parity.core import inputs
 from parity.core.errors import PairError, UsageError
 from parity.pairs.patterns import split_sides
@@ -29,6 +29,15 @@ class PairFile(NamedTuple):
     search: list[str]
     flags: list[str]
     path: Path | None = None
+
+    def without_training(self, **changed: Any) -> "PairFile":
+        """Return the pair without [train] and the target of its loss, and with other values of these fields."""
+        pair = self.case.model
+        assert isinstance(pair, Pair)
+        inputs = {name: given for name, given in pair.inputs.items() if not (pair.train and name == TARGET)}
+        model = msgspec.structs.replace(pair, train=None, inputs=inputs)
+        model = msgspec.structs.replace(model, **changed)
+        return self._replace(case=msgspec.structs.replace(self.case, model=model, steps=NO_STEPS))
 
 
 def load(path: Path, overrides: Sequence[str] = (), **fields: Any) -> PairFile:

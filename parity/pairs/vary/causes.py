@@ -43,8 +43,7 @@ def pair_on(variation: Variation, file: PairFile, folder: Path) -> PairFile:
         for name, given in pair.inputs.items()
         if name != TARGET
     }
-    model = msgspec.structs.replace(pair, inputs=inputs, train=None)
-    return file._replace(case=msgspec.structs.replace(file.case, model=model, steps=1))
+    return file.without_training(inputs=inputs)
 
 
 def take_causes(result: CaseResult, again: CaseResult, variation: Variation) -> None:
