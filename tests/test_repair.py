@@ -41,6 +41,22 @@ def linear():
     return nn.Sequential(nn.Linear(6, 3))
 
 
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.out = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.factor = 0.25
+
+    def forward(self, x):
+        h = self.factor * torch.nn.functional.silu(self.first(x))
+        h = h + self.second(h).tanh()
+        return self.out(h)
+
+
+def block():
+    return Block()
+
+
 def descent(parameters):
     return torch.optim.SGD(parameters, lr=0.0625)
 """
@@ -107,6 +123,22 @@ def linear():
     return keras.Sequential([layers.Dense(3)])
 
 
+class Block(keras.Model):
+    def __init__(self, width=4):
+        super().__init__()
+        self.first, self.second, self.out = layers.Dense(6), layers.Dense(6), layers.Dense(3)
+        self.factor = 1 / width
+
+    def call(self, x):
+        h = self.factor * keras.activations.silu(self.first(x))
+        h = h + keras.ops.tanh(self.second(h))
+        return self.out(h)
+
+
+def block():
+    return Block()
+
+
 def descent():
     return keras.optimizers.SGD()
 """
@@ -142,13 +174,14 @@ class Repaired(NamedTuple):
 
 @pytest.fixture
 def repaired(backends, tmp_path, monkeypatch) -> Callable[..., Repaired]:
-    """`repaired(torch, keras)`: compares the two builders, and repairs the port."""
+    """`repaired(torch, keras)`: compares the two builders, and repairs the port, in which a fault is planted."""
 
-    def run(torch: str, keras: str, more: str = "", train: str = "") -> Repaired:
+    def run(torch: str, keras: str, more: str = "", train: str = "", fault: tuple[str, str] = ("", "")) -> Repaired:
         folder = tmp_path / "user"
         folder.mkdir()
         (folder / "ports_torch.py").write_text(TORCH)
-        (folder / "ports_keras.py").write_text(KERAS)
+        assert fault[0] in KERAS
+        (folder / "ports_keras.py").write_text(KERAS.replace(*fault))
         (folder / "pair.toml").write_text(TOML.format(torch=torch, keras=keras, more=more, train=train))
         before = {path: path.read_bytes() for path in folder.iterdir()}
         monkeypatch.chdir(folder)
@@ -225,3 +258,20 @@ def test_an_argument_of_the_optimizer_is_added(repaired):
     done = repaired("linear", "linear", train=OWN)
     assert done.accepted[0][1] == "return keras.optimizers.SGD(learning_rate=0.0625)"
     assert done.repair.verdict == "match"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "repair"),
+    [
+        ("keras.activations.silu(self.first(x))", "self.first(x)", "keras.activations.silu(self.first(x))"),
+        ("h + keras.ops.tanh(self.second(h))", "h + self.second(h)", "h + keras.activations.tanh(self.second(h))"),
+        ("h = h + keras.ops.tanh", "h = keras.ops.tanh", "h = h + keras.ops.tanh"),
+        ("self.factor * keras", "keras", "0.25 * keras"),
+        ("1 / width", "1.0 * width", "1 / (1.0 * width)"),
+    ],
+    ids=["function", "inner function", "residual", "factor", "attribute"],
+)
+def test_what_the_port_has_forgotten_is_put_in(right, wrong, repair, repaired):
+    done = repaired("block", "block", fault=(right, wrong))
+    assert done.repair.verdict == "match", done.repair
+    assert repair in done.accepted[0][1]

@@ -11,7 +11,7 @@ from parity.core.errors import BackendError
 from parity.core.names import MODEL
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.entries import Cause
-from parity.diagnose.experiment.causes import causes, with_causes, with_descriptions
+from parity.diagnose.experiment.causes import causes, is_without_line, with_causes, with_descriptions, with_lines
 from parity.diagnose.experiment.description import Description, description
 from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, earliest, guilty, is_forward
@@ -19,6 +19,7 @@ from parity.diagnose.place import around, plain
 from parity.pairs.consequences import diagnosis_key
 from parity.pairs.file import PairFile
 from parity.pairs.further import following, further, is_behind
+from parity.pairs.sources import shown
 from parity.results import CaseResult
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
@@ -69,6 +70,7 @@ class Experiment(NamedTuple):
                 known = {cause["id"] for cause in examined.result.causes}
                 examined.result.causes += further(asked, found, examined.unequal, known, self._answers)
             self._describe(_asked(asked, self._left(asked, unknown, named, examined), plain), examined.result)
+            self._add_lines(asked, examined)
         except BackendError as error:
             reason = f"the modules whose cause is unknown could not be called again: {error}"
             examined.result.not_compared.append(reason)
@@ -110,6 +112,22 @@ class Experiment(NamedTuple):
             if found:
                 result.causes = with_causes(result.causes, where, found)
         result.causes = with_descriptions(result.causes, {where: told.words for where, told in described.items()})
+
+    def _add_lines(self, asked: Asked, examined: Examined) -> None:
+        """Tell where in the user's code the calls part, of causes that name no line of Keras's."""
+        modules = self.traces[0].manifest.modules
+
+        def is_asked(cause: Cause) -> bool:
+            where = plain(str(cause["where"]))  # a layer of a framework's stands on the line that makes it
+            is_composite = where == MODEL or any(path.startswith(f"{where}.") for path in modules)
+            is_in_code = any(change["source"] for change in cause.get("changes", ()))
+            return is_without_line(cause) and (is_composite or is_in_code)
+
+        result = examined.result
+        without = guilty(result, examined.unequal, examined.places, examined.first, is_asked)
+        described = self._described(_asked(asked, {one.where: one for one in without}, plain))
+        described = {where: told._replace(line=shown(told.line)) for where, told in described.items()}
+        result.causes = with_lines(result.causes, described)
 
     def _searched(self, asked: Asked, unknown: dict[str, Guilty]) -> dict[str, list[Cause]]:
         """Return the causes that are found by the places for which they are asked; none where it is not at fault.

@@ -1,5 +1,6 @@
 """The edits that may remove a cause: from its place in torch's model to the port's line, and to the argument there."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,8 +12,10 @@ from parity.diagnose.arguments import Expression, Setting, changed, settings
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
 from parity.pairs.sources import made_at, makers_of
+from parity.repair.computed import computed
 from parity.repair.edit import Edit, edit
 from parity.repair.in_code import GRADIENT, in_code
+from parity.repair.lacking import lacking
 from parity.repair.origins import Place
 from parity.repair.places import Places
 from parity.trace import survey
@@ -57,10 +60,17 @@ def edits(cause: Cause, port: Port) -> list[Edit]:
         for each in _places(sought, port)
         if (change := edit(each, sought.setting.new, port.root))
     ]
-    found += [
-        change for place, text in _in_code(cause, port.root) if (change := edit(place, Expression(text), port.root))
-    ]
+    written = itertools.chain(_in_class(cause, port), _in_code(cause, port.root), lacking(cause, port.root))
+    found += [change for place, text in written if (change := edit(place, Expression(text), port.root))]
     return list(dict.fromkeys(found))
+
+
+def _in_class(cause: Cause, port: Port) -> Iterator[tuple[Place, str]]:
+    """Yield where a class of the user's computes an attribute that an experiment has changed, with other source."""
+    for sought in _sought(cause, port):
+        for made, _ in sought.made:
+            for at, text in Places(sought.setting, port.root).in_class(made):
+                yield at, computed(text, sought.setting.old, sought.setting.new)
 
 
 def _in_code(cause: Cause, root: Path) -> Iterator[tuple[Place, str]]:
@@ -101,7 +111,7 @@ def _sought(cause: Cause, port: Port) -> Iterator[_Sought]:
     """Yield the settings that may remove a cause: those that an experiment has changed, then those of its id."""
     for change in cause.get("changes", ()):
         if change["side"] == "keras":
-            made = made_at(change["path"], port.keras) if change["path"] else []
+            made = made_at(change["path"], port.keras) if change["of"] else []
             for setting in (changed(change), *_unwrapped(changed(change))):
                 yield _Sought(setting, made, change["source"])
     for setting in settings(cause):

@@ -183,13 +183,17 @@ class Origins:
         if (given := argument(node, name, None)) is not None:
             yield given, scope.at(given)
             return
-        called = scope.source.text(node.func)
-        home, imported = scope.source, scope.source.imported(called)
-        if imported and (other := self._module(home, *imported[:2])):
-            home, called = other, imported[2]
-        kind = home.kind(called)
+        home, kind = self.class_called(node, scope.source)
         if kind and (value := home.assigned(name, kind)) is not None:
             yield value, Scope(home, value)
+
+    def class_called(self, call: cst.Call, source: Source) -> tuple[Source, cst.ClassDef | None]:
+        """Return the user's class that a call in a file makes an object of, and the file that has it."""
+        called = source.text(call.func)
+        imported = source.imported(called)
+        if imported and (other := self._module(source, *imported[:2])):
+            return other, other.kind(imported[2])
+        return source, source.kind(called)
 
     def _element(self, node: cst.Subscript, scope: Scope) -> tuple[cst.BaseExpression, Scope] | None:
         """Return the entry of a mapping that a subscript reads."""

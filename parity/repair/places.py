@@ -4,13 +4,14 @@ The first place of a list is where the value comes from, which sets it for all t
 itself.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import libcst as cst
 
 from parity.repair.origins import Origins, Place, Scope, insertion
-from parity.repair.source import argument, literal, spread
+from parity.repair.source import argument, first_of, literal, spread
 from parity.trace.survey import Frame, Made
 
 
@@ -42,6 +43,17 @@ class Places(Origins):
             elif isinstance(node, cst.BaseExpression) and self.is_old(literal(node)):
                 places.append(Place(path, source.span(node)))
         return list(dict.fromkeys(places))
+
+    def in_class(self, made: Made) -> Iterator[tuple[Place, str]]:
+        """Yield the place of what an object's class assigns to its attribute of the setting's name, and its source."""
+        scope = self.scope_of(made.calls[0], (), ()) if made.calls else None
+        if scope is None or not isinstance(scope.node, cst.Call):
+            return
+        source, kind = self.class_called(scope.node, scope.source)
+        methods = [each for each in kind.body.body if isinstance(each, cst.FunctionDef)] if kind else []
+        for method, name, private in itertools.product(methods, self.setting.names, ("", "_")):
+            if (value := source.assigned(f"{first_of(method)}.{private}{name}", method)) is not None:
+                yield Place(source.path, source.span(value)), source.text(value)
 
     def _given(self, scope: Scope, call: cst.Call, names: Sequence[str]) -> list[Place]:
         """Return the places of the argument that a call gives; `names` are the parameters by position."""

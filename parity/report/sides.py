@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-COMMON: Final = ("id", "where", "evidence", "source", "changes")  # what a cause has besides the sides' values
+COMMON: Final = ("id", "where", "evidence", "source", "lines", "changes")  # what a cause has besides the sides' values
 
 
 def sides_of(cause: Mapping[str, Any]) -> dict[str, str]:

@@ -122,6 +122,17 @@ def test_a_line_alone_is_enough(port, tmp_path: Path) -> None:
     assert changed == {"return 2 * 1e-5, Norm(epsilon=1e-3), 7", "return 2 * 1e-3, Norm(epsilon=1e-5), 7"}
 
 
+@pytest.mark.parametrize("name", ["factor", "_factor"])
+def test_what_a_class_computes_for_an_attribute_is_found(name: str, port, tmp_path: Path) -> None:
+    own = (
+        f"class Own(Layer):\n    def __init__(self, n):\n        super().__init__()\n        self.{name} = 2 * n\n\n\n"
+    )
+    last, _ = port(f"{own}def build():\n    Own(2)")
+    ((place, text),) = Places(Setting(("factor",), 4, 5), tmp_path).in_class(last)
+    assert text == "2 * n" == (tmp_path / "port.py").read_text()[slice(*place.span)]
+    assert not list(Places(Setting(("other",), 4, 5), tmp_path).in_class(last))
+
+
 def test_files_outside_of_the_folder_are_not_edited(port, tmp_path: Path) -> None:
     last, _ = port("def build():\n    Norm(epsilon=1e-3)")
     assert Places(Setting(("epsilon",), 1e-3, 1e-5), tmp_path / "other").of_object(last) == []

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from parity.config.pair import UNKNOWN
 from parity.diagnose.entries import Cause
 from parity.diagnose.experiment import candidates
+from parity.diagnose.experiment.description import Description
 from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS
 from parity.diagnose.experiment.masks import OPPOSITE
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
@@ -146,6 +147,32 @@ def with_descriptions(entries: Sequence[Cause], described: Mapping[str, str]) ->
         if not words or each not in told:
             told.append(each)
     return told
+
+
+def is_without_line(cause: Cause) -> bool:
+    """Return whether a cause has a name and tells nothing of Keras's code: it is a formula, or a change of torch's."""
+    return cause["id"] != UNKNOWN and all(change["side"] == "torch" for change in cause.get("changes", ()))
+
+
+def with_lines(entries: Sequence[Cause], described: Mapping[str, Description]) -> list[Cause]:
+    """Return the report's causes, those without a line of Keras's code with the place at which the calls part.
+
+    `source` is the line at which they do; `lines` are also those that make what goes in there.
+    """
+
+    def with_line(entry: Cause) -> Cause:
+        told = described.get(entry["where"]) if is_without_line(entry) else None
+        if not told or not told.line:
+            return entry
+        lines = list(dict.fromkeys([told.line, *told.lines[1]]))
+        return {
+            **entry,
+            "evidence": f"{entry['evidence']}; in the code: {told.places}",
+            "source": told.line,
+            "lines": lines,
+        }
+
+    return list(map(with_line, entries))
 
 
 def _of_kind(outcome: Outcome, path: str, kind: str) -> Outcome:

@@ -6,29 +6,41 @@ from typing import NamedTuple
 from parity.core.errors import TraceError
 from parity.diagnose.experiment import ops, probes
 from parity.diagnose.experiment.behaviour import describe
-from parity.diagnose.experiment.first_difference import Parting, first_difference, sentence
+from parity.diagnose.experiment.first_difference import Parting, first_difference, places, sentence
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.probes import Responses
 
 
 class Description(NamedTuple):
-    """What both sides do differently: in words, and the user's lines at which torch's and Keras's calls part."""
+    """What both sides do differently.
+
+    Attributes:
+        words: it in words.
+        lines: the user's lines at which torch's and Keras's calls part, and those that make what goes in there.
+        places: in words, with which ops the calls part, and on which lines those stand.
+        line: the user's line of Keras's at which the calls part.
+    """
 
     words: str
-    lines: tuple[list[str], list[str]]
+    lines: tuple[list[str], list[str]] = ([], [])
+    places: str = ""
+    line: str = ""
 
 
 def description(torch: Path, keras: Path) -> Description:
     """Return a description from what both sides have written; no words if a side could not be called again."""
-    recordings, answers = (_recording(torch), _recording(keras)), (_responses(torch), _responses(keras))
-    parts: list[str] = []
-    lines: tuple[list[str], list[str]] = [], []
-    if recordings[0] and recordings[1] and (difference := first_difference(recordings[0], recordings[1])):
-        parts.append(sentence(difference))
-        lines = _lines(difference.torch), _lines(difference.keras)
-    if answers[0] and answers[1]:
-        parts.append(describe(answers[0], answers[1]))
-    return Description("; ".join(parts), lines)
+    mine, theirs = _recording(torch), _recording(keras)
+    difference = first_difference(mine, theirs) if mine and theirs else None
+    answers = _responses(torch), _responses(keras)
+    behaviour = [describe(answers[0], answers[1])] if answers[0] and answers[1] else []
+    if difference is None:
+        return Description("; ".join(behaviour))
+    return Description(
+        words="; ".join([sentence(difference), *behaviour]),
+        lines=(_lines(difference.torch), _lines(difference.keras)),
+        places=places(difference),
+        line=difference.keras.line if difference.keras else difference.ends[1],
+    )
 
 
 def _lines(parting: Parting | None) -> list[str]:

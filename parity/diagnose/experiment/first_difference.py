@@ -32,10 +32,14 @@ class Parting(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The first difference; a side is None if it has no further op: it returns what agrees so far."""
+    """The first difference; a side is None if it has no further op: it returns what agrees so far.
+
+    `ends` are the user's lines that make what torch's and Keras's calls return.
+    """
 
     torch: Parting | None
     keras: Parting | None
+    ends: tuple[str, str]
     apart: float | None  # from the nearest tensor of the other side, relative to the largest; None for other sizes
     opposite_masks: bool  # what the two ops take is alike, except that one mask is the other's opposite
     cut: bool  # not all tensors were kept; a later one may have parted already
@@ -53,6 +57,7 @@ class _Side:
         for op in self.ops:
             if op.kind == "moved":
                 self._roots[op.outputs[0]] = self.root(op.inputs[0])
+        self.end = next((self.lines[number] for number in recording.calls.returned if number in self.lines), "")
         self._returned = [self.root(number) for number in recording.calls.returned]
         self.matched: dict[int, set[int]] = {}  # the counterparts of a tensor
         self._agreed: set[int] = set()
@@ -132,15 +137,14 @@ def _first_difference(torch: Recording, keras: Recording, grain: float) -> Diffe
     distances = [side.nearest(op.output) for side, op in ((other, first), (one, second)) if op]
     distance = min(distances)
     masks = first is not None and second is not None and _opposite(first, second, one, other)
-    return Difference(
-        first, second, distance if math.isfinite(distance) else None, masks, torch.calls.cut or keras.calls.cut
-    )
+    apart = distance if math.isfinite(distance) else None
+    return Difference(first, second, (one.end, other.end), apart, masks, torch.calls.cut or keras.calls.cut)
 
 
 def sentence(difference: Difference) -> str:
     """Return in words where the calls part."""
     torch, keras = difference.torch, difference.keras
-    parts = [f"torch {_place(torch)}, keras {_place(keras)}: what goes in agrees, what comes out does not"]
+    parts = [f"{places(difference)}: what goes in agrees, what comes out does not"]
     if difference.apart is not None:
         parts.append(f"the nearest tensors are {difference.apart:.1e} of their largest value apart")
     parts += [
@@ -157,9 +161,15 @@ def sentence(difference: Difference) -> str:
     return "; ".join(parts)
 
 
-def _place(parting: Parting | None) -> str:
+def places(difference: Difference) -> str:
+    """Return in words with which ops of both sides the calls part, and on which lines those stand."""
+    sides = zip(("torch", "keras"), (difference.torch, difference.keras), difference.ends, strict=True)
+    return ", ".join(f"{side} {_place(parting, end)}" for side, parting, end in sides)
+
+
+def _place(parting: Parting | None, end: str) -> str:
     if parting is None:
-        return "has no such op"
+        return "has no such op" + (f" and returns what is made at {end}" if end else "")
     return f"`{parting.name}`" + (f" at {parting.line}" if parting.line else "")
 
 

@@ -1,11 +1,12 @@
 """Which modules of a pair are asked for what they do differently, and about which tensor."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from parity.config.pair import UNKNOWN
 from parity.core.names import MODEL
+from parity.diagnose.entries import Cause
 from parity.diagnose.place import around, number, plain
 from parity.results import CaseResult, worst
 from parity.trace import keys
@@ -25,17 +26,29 @@ class Guilty(NamedTuple):
     first: Unequal
 
 
-def guilty(result: CaseResult, unequal: Sequence[Unequal], places: Mapping[str, str], first: str = "") -> list[Guilty]:
-    """Return the modules whose difference in the first forward pass no formula explains.
+def is_unknown(cause: Cause) -> bool:
+    """Return whether a cause has no name."""
+    return bool(cause["id"] == UNKNOWN)
+
+
+def guilty(
+    result: CaseResult,
+    unequal: Sequence[Unequal],
+    places: Mapping[str, str],
+    first: str = "",
+    which: Callable[[Cause], bool] = is_unknown,
+) -> list[Guilty]:
+    """Return the modules of some of the causes whose difference is one of the first forward pass.
 
     `first`: the key of the tensor of the first divergence, for which a module around it may be taken to be responsible.
+    `which`: whether a cause is one of them.
     """
     places_of = [(tensor, _place(tensor, places)) for tensor in unequal if is_forward(tensor)]
     found, moved = (
         [],
         _moved(result, [tensor for tensor, _ in places_of if keys.key(tensor.kind, tensor.name) == first]),
     )
-    for where in dict.fromkeys(str(cause["where"]) for cause in result.causes if cause["id"] == UNKNOWN):
+    for where in dict.fromkeys(str(cause["where"]) for cause in filter(which, result.causes)):
         tensors = [tensor for tensor, place in places_of if plain(where) in (plain(place), plain(tensor.name))]
         # The place may be around a module whose inputs could not be compared.
         if where != MODEL:
