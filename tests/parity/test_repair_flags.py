@@ -83,14 +83,14 @@ def test_why_there_is_no_edit(cause: str, where: str, why: str, port: Port) -> N
 def test_edits_of_what_an_experiment_has_changed(port: Port, tmp_path: Path) -> None:
     """An attribute of a layer by the layer's path; a constant in the code by its line."""
     (tmp_path / "port.py").write_text("\n\nNorm(0.25)\n\n\ndef act(x):\n    return x * 1.7\n")
-    change = {"side": "keras", "name": "epsilon", "kind": "attribute", "before": 0.25, "after": 0.5}
+    change = {"side": "keras", "name": "epsilon", "kind": "attribute", "of": "x", "before": 0.25, "after": 0.5}
     other = {"side": "torch", "name": "eps", "kind": "attribute", "before": 0.5, "after": 0.25, "path": "1"}
     frame = Frame(file=f"{tmp_path}/port.py", line=3, column=0, end_line=3, end_column=10)
     norm = Module(path="act/norm", kind="x", made=Made(source="", calls=[frame], positional=["epsilon"]))
     port = port._replace(keras=replace(port.keras, modules=[norm]))
     attribute = {"id": "x.epsilon", "where": "9", "changes": [change | {"path": "act/norm", "source": ""}, other]}
     assert [edit.source for edit in edits(attribute, port)] == [("Norm(0.25)", "Norm(0.5)")]
-    constant = {"name": "1.7", "kind": "constant", "before": 1.7, "after": 1.702, "path": "", "owner": "act"}
+    constant = {"name": "1.7", "kind": "constant", "of": "", "before": 1.7, "after": 1.702, "path": "", "owner": "act"}
     cause = {"id": "code.constant", "where": "9", "changes": [change | constant | {"source": f"{tmp_path}/port.py:7"}]}
     assert [edit.source for edit in edits(cause, port)] == [("return x * 1.7", "return x * 1.702")]
 
@@ -101,7 +101,7 @@ def test_what_a_framework_makes_of_the_user_s_line_is_set_on_that_line(port: Por
     copied = Module(path="both/gru", kind="gru", made=Made(source=f"{tmp_path}/port.py:1", positional=["units"]))
     cell = Module(path="both/gru/cell", kind="gru", made=None)
     port = port._replace(keras=replace(port.keras, modules=[copied, cell]))
-    change = {"side": "keras", "name": "activation", "kind": "callable", "before": "relu", "after": "tanh"}
+    change = {"side": "keras", "name": "activation", "kind": "callable", "of": "gru", "before": "relu", "after": "tanh"}
     cause = {"id": "gru.activation", "where": "9", "changes": [change | {"path": "both/gru/cell", "source": ""}]}
     assert [edit.source[1] for edit in edits(cause, port)] == ["Bidirectional(GRU(4, activation='tanh'))"]
 
