@@ -34,6 +34,8 @@ LONG = (
 SAMPLES = {
     "keras_impl/test_inputs.py": ("residual_block/single]", "kind"),
     "keras_impl/test_strategies.py": ("-3]", "hybrid-two_linear", "replicas", "replica_0_unless", "orders", "shards"),
+    "test_advise_traffic.py": ("keras-", "torch-residual_block/send_recv"),
+    "test_by_hand.py": (),
     "test_catalogue.py": (),
     "test_doctor_cases.py": ("simple_block/single]", "two_linear/send_recv]"),
     "test_doctor_installed.py": ("keras_places",),
