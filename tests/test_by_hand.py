@@ -18,7 +18,6 @@ def script():
     return module
 
 
-FAST = {("torch", "single")}
 STRATEGIES = (
     "single",
     "round_robin",
@@ -33,14 +32,8 @@ STRATEGIES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("side", "strategy"),
-    [
-        pytest.param(side, strategy, marks=[] if (side, strategy) in FAST else pytest.mark.slow)
-        for side in ("torch", "keras")
-        for strategy in STRATEGIES
-    ],
-)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("side", ["torch", "keras"])
 def test_a_strategy_by_hand_trains_as_ours_does(script, side, strategy, tmp_path):
     with script.lanes(script.chosen_case(f"transformer/{strategy}"), side, tmp_path) as (by_hand, ours):
         assert script.differing(by_hand, ours) == ""
