@@ -273,6 +273,8 @@ class Origins:
     def is_old(self, value: Any) -> bool:
         """Return whether a value in the source is the one to be replaced."""
         old = self.setting.old
+        if isinstance(old, (list, tuple)):
+            return isinstance(value, (list, tuple)) and list(value) == list(old)
         if isinstance(old, bool) or isinstance(value, bool) or not isinstance(old, (int, float)):
             return type(value) is type(old) and bool(value == old)
         return isinstance(value, (int, float)) and math.isclose(value, old, rel_tol=CLOSE)

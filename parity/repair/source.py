@@ -46,9 +46,12 @@ class Source:
         return list(_walk(self.module))
 
     def span(self, node: cst.CSTNode) -> Span:
-        """Return where a node stands, without spaces and comments around it."""
+        """Return where a node stands, without spaces and comments around it, a tuple with its parentheses."""
         span = self._spans[node]
-        return Span(span.start, span.start + span.length)
+        start, end = span.start, span.start + span.length
+        if isinstance(node, cst.Tuple) and node.lpar:
+            start, end = self.bytes.rindex(b"(", 0, start), self.bytes.index(b")", end) + 1
+        return Span(start, end)
 
     def text(self, node: cst.CSTNode) -> str:
         """Return the source of a node."""

@@ -582,6 +582,25 @@ def test_an_equation_in_the_code_is_found() -> None:
         assert np.array_equal(weighted(X), before.T)
 
 
+def averaged(x: np.ndarray) -> np.ndarray:
+    return x.reshape(2, 2, -1).mean(axis=(0, 1))
+
+
+def test_axes_in_the_code_are_found() -> None:
+    run, _ = executed(lambda: averaged(X[:40]), lambda file: file == __file__, lambda: False)
+    found = [each for one in run if one.name == "averaged" for each in code.constants(one)]
+    (axes,) = (each for each in found if each.value == (0, 1))
+    assert (1, 2) in (values := candidates((0, 1), [], [], {})) and (2,) in values
+    with axes.changed((1, 2)):
+        assert np.array_equal(averaged(X[:40]), X[:40].reshape(2, 2, -1).mean(axis=(1, 2)))
+
+
+def test_several_axes_are_tried_for_one_where_the_other_side_takes_several() -> None:
+    assert [each for each in candidates(1, [[2, 3]], [], {}) if type(each) is tuple] == [(0, 1), (1, 2), (1, 3)]
+    assert [each for each in candidates(-1, [[2, 3]], [], {}) if type(each) is tuple] == [(0, 3), (1, 3), (2, 3)]
+    assert not [each for each in candidates(1, [2, [2, 2], [5, 6]], [], {}) if type(each) is tuple]
+
+
 def is_fused() -> bool:
     return False
 

@@ -122,6 +122,14 @@ def test_a_line_alone_is_enough(port, tmp_path: Path) -> None:
     assert changed == {"return 2 * 1e-5, Norm(epsilon=1e-3), 7", "return 2 * 1e-3, Norm(epsilon=1e-5), 7"}
 
 
+@pytest.mark.parametrize("written", ["(1, 2)", "( 1, 2 )", "(1, 2,)"])
+def test_a_tuple_is_replaced_with_its_parentheses(written: str, port, tmp_path: Path) -> None:
+    port(f"def build():\n    return sum({written}), Norm()")
+    (place,) = Places(Setting(("axis",), [1, 2], [2, 3]), tmp_path).on_line(tmp_path / "port.py", 3)
+    changed = edit(place, [2, 3], tmp_path)
+    assert changed and changed.source[1] == "return sum((2, 3)), Norm()"
+
+
 @pytest.mark.parametrize("name", ["factor", "_factor"])
 def test_what_a_class_computes_for_an_attribute_is_found(name: str, port, tmp_path: Path) -> None:
     own = (

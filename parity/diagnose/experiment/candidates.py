@@ -5,7 +5,7 @@ import itertools
 import math
 import re
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ PUBLISHED: Final = (
 LARGE: Final = (10_000, 100_000, 500_000, 1_000_000)  # wavelengths of position encodings
 MOST_INTEGERS: Final = 12  # of the other side's that are tried
 MOST_WORDS: Final = 40
+MOST_AXES: Final = 4  # of a tensor whose axes are tried
 EQUATION: Final = re.compile(r"[A-Za-z., ]+->[A-Za-z. ]*")  # of einsum
 # Functions that are written for each other, by their names in either framework, the usual ones first.
 FAMILIES: Final = (
@@ -65,7 +66,17 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, (bool, enum.Enum))
 
 
-def candidates(value: Any, theirs: Iterable[Any], words: Collection[str], functions: Mapping[str, Any]) -> list[Any]:
+def are_axes(value: Any) -> bool:
+    """Return whether a value can be a list of axes: a few whole numbers, each once."""
+    return (
+        isinstance(value, (list, tuple))
+        and 0 < len(value) <= MOST_AXES
+        and all(type(entry) is int and -MOST_AXES <= entry < MOST_AXES for entry in value)
+        and len(set(value)) == len(value)
+    )
+
+
+def candidates(value: Any, theirs: Sequence[Any], words: Collection[str], functions: Mapping[str, Any]) -> list[Any]:
     """Return the values to try in place of a setting's, likely ones first, each once and never the present one.
 
     Args:
@@ -127,13 +138,21 @@ def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
     return [None, *numbers, *derived, *PUBLISHED, float(np.float32(value))]
 
 
-def _integers(value: int, theirs: Iterable[Any]) -> list[int]:
+def _integers(value: int, theirs: Sequence[Any]) -> list[Any]:
     numbers = [other for other in theirs if type(other) is int]
+    counts = {len(other) for other in theirs if are_axes(other)}
+    axes = [several for several in _axes(counts) if value in several or value + MOST_AXES in several]
     near = [value + 1, value - 1, -value, 2 * value, value // 2, 0, 1, -1, 2, 3]
     large = sorted(LARGE, key=lambda other: abs(math.log(other / value))) if value >= min(LARGE) / 2 else []
     switched = [1 - value] if value in (0, 1) else []
     both = itertools.zip_longest(list(dict.fromkeys(numbers))[:MOST_INTEGERS], near)
-    return [*switched, *large, *(other for pair in both for other in pair if other is not None)]
+    return [*switched, *large, *(other for pair in both for other in pair if other is not None), *axes]
+
+
+def _axes(counts: Collection[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the axes that a function may take together, so many at a time."""
+    for count in sorted(counts):
+        yield from itertools.combinations(range(MOST_AXES), count)
 
 
 def _equations(value: str) -> Iterator[str]:
@@ -153,6 +172,9 @@ def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:
         if isinstance(other, (list, tuple)) and len(other) == len(value):
             yield kind(other)
     yield kind(reversed(value))
+    if are_axes(value):
+        others = [count for count in range(1, MOST_AXES) if count != len(value)]
+        yield from map(kind, (*_axes([len(value)]), *_axes(others)))
     if all(isinstance(entry, (list, tuple)) for entry in value):
         for several in zip(*(_tuples(entry, ()) for entry in value), strict=False):
             yield kind(several)

@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from parity.diagnose.experiment.candidates import ACTIVATIONS, EQUATION, FUNCTIONS
+from parity.diagnose.experiment.candidates import ACTIVATIONS, EQUATION, FUNCTIONS, are_axes
 from parity.diagnose.experiment.executed import Executed
 from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, is_setting
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
@@ -54,7 +54,7 @@ def constants(run: Executed) -> Iterator[Knob]:
         if type(value) is bool and is_returned:
             continue
         is_word = type(value) is str and (WORD.fullmatch(value) or EQUATION.fullmatch(value))
-        is_plain = type(value) in (bool, int, float) or is_word
+        is_plain = type(value) in (bool, int, float) or is_word or are_axes(value)
         if instruction.opname in ("LOAD_CONST", "RETURN_CONST") and is_plain and place and place.lineno:
             source, change = f"{run.file}:{place.lineno}", _constant(run.function, instruction)
             yield Knob(repr(value), run.name, source, value, "constant", change)
