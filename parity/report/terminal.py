@@ -256,7 +256,8 @@ def _causes(case: CaseResult, console: Console) -> None:
         more = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
         console.print(f"  cause: {name} at {causes[0]['where']}{more}{': ' if sides else ''}{sides}", style="bold")
         console.print(f"    {causes[0]['evidence']}")
-        if source := causes[0].get("source"):
+        source = causes[0].get("source", "")
+        if source not in causes[0]["evidence"]:
             console.print(f"    keras's is made at {source}")
 
 

@@ -3,6 +3,8 @@
 import pytest
 
 from parity.report.sides import in_words, sides_of
+from parity.report.terminal import text as explained
+from parity.results import CaseResult
 
 CAUSE = {"id": "embedding.padding_idx", "where": "table", "evidence": "", "source": "model.py:3", "changes": []}
 
@@ -17,3 +19,13 @@ def test_both_sides_are_told_if_one_is_known(torch, keras, words):
 
 def test_sides_have_the_names_that_the_cause_has():
     assert sides_of({**CAUSE, "torch": "mean", "torch single": "sum"}) == {"torch": "mean", "torch single": "sum"}
+
+
+@pytest.mark.parametrize(
+    ("evidence", "told"),
+    [("recomputed", True), ("called again with 1 -> 2 in act (/home/user/port.py:3)", False)],
+)
+def test_the_port_s_line_is_told_once(evidence: str, told: bool) -> None:
+    cause = {"id": "code.constant", "where": "x", "torch": 2, "keras": 1, "evidence": evidence, "source": "port.py:3"}
+    text = explained(CaseResult(case="pair/a", verdict="diverged", causes=[cause]))
+    assert ("keras's is made at port.py:3" in text) == told
