@@ -90,7 +90,7 @@ def _forward_alone(
     result = compared(alone, backends, folder, varied=False)
     if result.verdict != "diverged":
         for side in RUNS:
-            shutil.rmtree(folder / side)  # what is left there is no trace of this pair
+            shutil.rmtree(folder / side, ignore_errors=True)  # what is left there is no trace of this pair
         return None
     assert isinstance(alone.case.model, Pair)
     of_the_file = not_run(alone.case.model, Trace(folder / "torch").manifest.modules)

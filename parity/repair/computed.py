@@ -14,7 +14,7 @@ RELATED: Final[dict[str, Callable[[float], float]]] = {
     "1 - ({})": lambda value: 1 - value,
     "({}) ** 0.5": lambda value: value**0.5 if value > 0 else math.nan,
     "({}) ** -0.5": lambda value: value**-0.5 if value > 0 else math.nan,
-    "({}) ** 2": lambda value: value**2,
+    "({}) ** 2": lambda value: value * value,
     "2 * ({})": lambda value: 2 * value,
     "({}) / 2": lambda value: value / 2,
 }

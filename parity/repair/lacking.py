@@ -114,23 +114,6 @@ def _is_in_port(cause: Mapping[str, Any]) -> bool:
     return any(change["side"] == "keras" for change in changes) if changes else cause["id"] != "module.scale"
 
 
-def _names(node: cst.CSTNode, source: Source) -> list[str]:
-    """Return the names of values in the function around an expression.
-
-    Other names of a value come first, as a residual is kept by one, then those that stand last before its end.
-    """
-    function = source.function(node)
-    if not isinstance(function, cst.FunctionDef):
-        return []
-    given = [each.name.value for each in parameters(function)[source.is_method(function) :]]
-    names = (each for each in source.nodes if isinstance(each, cst.Name) and source.scope(each) is function)
-    before = [each.value for each in names if source.span(each).end <= source.span(node).end]
-    assigned = {name: source.assigned(name, function) for name in before}
-    values = [name for name in reversed(before) if name in given or assigned[name] is not None]
-    aliases = [name for name in values if isinstance(assigned[name], cst.Name)]
-    return list(dict.fromkeys([*aliases, *values, *given]))
-
-
 def _assigned(node: cst.BaseExpression, source: Source) -> list[cst.BaseExpression]:
     """Return what is assigned to a name before it is used on a line, last first, unless that is in another branch."""
     blocks = _blocks(node, source)

@@ -105,6 +105,7 @@ def test_what_the_port_has_in_another_way_is_left(told: dict[str, Any], tmp_path
         (0, 1, "1"),
         ("same", "valid", "'valid'"),
         (True, False, "False"),
+        (1e200, 7.0, "7.0"),
     ],
 )
 def test_a_computed_value_is_changed_by_what_relates_the_two(old: Any, new: Any, expected: str) -> None:
