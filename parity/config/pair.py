@@ -57,7 +57,8 @@ class PairInput(Frozen, frozen=True):
 class PairOutput(Frozen, frozen=True):
     """An output of both models, by its canonical name.
 
-    `torch`, `keras`: its key, attribute or index in what that model returns; "" if the model returns it directly.
+    `torch`, `keras`: its key, attribute or index in what that model returns. If "", the tensor that the model returns,
+    or if it returns several, the one of the canonical name.
     `keras_layout`: an einops pattern from torch's axis order to Keras's.
     """
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
+from parity.config.pair import UNKNOWN
 from parity.diagnose import entries, explain, gradients, place, placement
 from parity.diagnose.entries import COMMON, Cause
 from parity.diagnose.explain import Explained
@@ -18,7 +20,7 @@ from parity.diagnose.question import Question
 from parity.diagnose.replayed import Replayed, explains
 from parity.diagnose.sides import Side, Sides
 from parity.diagnose.topics import questions
-from parity.results import CaseResult, Divergence, LayoutCheck
+from parity.results import CaseResult, Divergence, LayoutCheck, Verdict
 from parity.trace import keys
 from parity.trace.comparable import comparable
 from parity.trace.manifest import Trace
@@ -26,6 +28,7 @@ from parity.verdict.traces import Comparison, Unequal, compare_traces, side_name
 
 Answer = tuple[Question, Explained]
 ByKind = dict[str, list[Cause]]  # causes by the kind of question that they answer
+Told = frozenset[tuple[str, str]]  # causes that are known already, by id and place
 
 
 class Examined(NamedTuple):
@@ -39,6 +42,7 @@ class Examined(NamedTuple):
         failed: keys of tensors that no cause explains although the formula reproduces the reference.
         first: the key of the first tensor that differs; a module around it may be what is responsible.
         replayed: replays the optimizer with the settings that explain the updates; None unless a diagnosis was made.
+        noisier: by side, the tensors of step 0 whose low runs are noisier than they should be.
 
     Keys carry no call number: all calls of a module share one.
     """
@@ -50,6 +54,7 @@ class Examined(NamedTuple):
     failed: frozenset[str] = frozenset()
     first: str = ""
     replayed: Replayed | None = None
+    noisier: Mapping[str, list[str]] = {}
 
 
 def explained(reference: Trace, candidate: Trace) -> CaseResult:
@@ -62,14 +67,46 @@ def examined(reference: Trace, candidate: Trace) -> Examined:
     compared = compare_traces(reference, candidate)
     if compared.result.verdict == "match" and not compared.result.findings:
         return Examined(compared.result, compared.unequal)
+    return _diagnosed(compared, reference, candidate)
+
+
+def examined_beyond(
+    known: Examined, verdict: Verdict, first: Divergence, reference: Trace, candidate: Trace
+) -> Examined:
+    """Return the diagnosis of a case in which all causes found so far are accepted, and something differs all the same.
+
+    The result of `known` keeps its causes, and gets those that a first divergence hides which is accepted by now.
+
+    Args:
+        known: the case with its accepted causes.
+        verdict: the verdict on what differs all the same.
+        first: the first such difference.
+        reference, candidate: the traces that were examined.
+    """
+    result = known.result
+    told = frozenset(map(_name, result.causes))
+    beyond = replace(result, verdict=verdict, first_divergence=first, causes=[])
+    found = _diagnosed(Comparison(beyond, known.unequal, dict(known.noisier)), reference, candidate, told)
+    result.verdict, result.first_divergence = verdict, beyond.first_divergence
+    result.reason = beyond.first_divergence.reason if beyond.first_divergence else ""
+    places = {where for _, where in told}
+    new = [cause for cause in beyond.causes if _name(cause) not in told]
+    result.causes += [cause for cause in new if cause["id"] != UNKNOWN or cause["where"] not in places]
+    return found._replace(result=result)
+
+
+def _diagnosed(compared: Comparison, reference: Trace, candidate: Trace, told: Told = frozenset()) -> Examined:
     # The matrix products are small: BLAS threads would mostly wait for each other, and on a busy machine that takes
     # ten times as long as one thread.
     with threadpool_limits(1, "blas"), np.errstate(all="ignore"):
-        return _diagnose(compared, reference, candidate)
+        return _diagnose(compared, reference, candidate, told)
 
 
-def _diagnose(compared: Comparison, reference: Trace, candidate: Trace) -> Examined:
-    """Complete the result of a comparison (in place) with its first divergence and its causes."""
+def _diagnose(compared: Comparison, reference: Trace, candidate: Trace, told: Told) -> Examined:
+    """Complete the result of a comparison (in place) with its first divergence and its causes.
+
+    `told` are causes that do not explain the first divergence.
+    """
     result, layout = compared.result, compared.result.checks["layout"]
     assert isinstance(layout, LayoutCheck)
     sides = _sides(compared, reference, candidate)
@@ -78,7 +115,7 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace) -> Exami
     answers = without_moved([(question, _answer(question)) for question in questions(sides)])
     # What float32 cannot see comes after what it can.
     visible = [each for each in answers if not (each[1].hidden and result.verdict == "diverged")]
-    result.causes = list(_causes(visible, sides, layout, result.first_divergence))
+    result.causes = list(_causes(visible, sides, layout, result.first_divergence, told))
     failed = (ask for ask, answer in answers if answer.known and not (answer.same or answer.changes))
     return Examined(
         result,
@@ -88,6 +125,7 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace) -> Exami
         failed=frozenset(ask.tensor for ask in failed),
         first=first,
         replayed=Replayed(sides, answers),
+        noisier=compared.noisier,
     )
 
 
@@ -112,13 +150,16 @@ def _answer(question: Question) -> Explained:
         return Explained(False, (), (), known=False, error=error)
 
 
-def _causes(answers: list[Answer], sides: Sides, layout: LayoutCheck, first: Divergence | None) -> Iterator[Cause]:
+def _causes(
+    answers: list[Answer], sides: Sides, layout: LayoutCheck, first: Divergence | None, told: Told
+) -> Iterator[Cause]:
     """Yield all causes: those that have a name, then those that are unknown, then mistakes in formulas."""
     names = (sides.reference.name, sides.candidate.name)
     named, unknown, errors = _named(answers, sides), _unknown(answers, first, names), _errors(answers, names)
     if placements := list(placement.causes(layout, names, bool(named))):
         named["layout"] = placements
-    if first and _phase(first) not in (*named, *unknown, *errors):
+    new = [kind for kind, causes in named.items() if not told.issuperset(map(_name, causes))]
+    if first and _phase(first) not in (*new, *unknown, *errors):
         unknown[_phase(first)] = [entries.unknown(first.name, names)]
     for kind, causes in named.items():
         yield from entries.without_repeats(kind, causes)
@@ -126,6 +167,10 @@ def _causes(answers: list[Answer], sides: Sides, layout: LayoutCheck, first: Div
     unexplained = (causes for kind, causes in unknown.items() if kind not in COMMON or kind not in named)
     for causes in (*unexplained, *errors.values()):
         yield from causes
+
+
+def _name(cause: Cause) -> tuple[str, str]:
+    return str(cause["id"]), str(cause["where"])
 
 
 def _named(answers: list[Answer], sides: Sides) -> ByKind:

@@ -158,9 +158,8 @@ def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
         yield from ((name,) for name in names)
         return
     drawn = np.random.default_rng(0).integers(0, value.size, min(PROBES, value.size))
-    positions = np.unravel_index(drawn, value.shape)
-    target = value[positions]
-    probes = {name: [array[positions] for array in junction.tensors(name)] for name in names}
+    target = value.flat[drawn]
+    probes = {name: [array.flat[drawn] for array in junction.tensors(name)] for name in names}
     close = NEAR * float(np.abs(target).max(initial=0.0))
     for terms in _sets(junction, settings["operation"]):
         chosen = itertools.product(*(probes[term] for term in terms))

@@ -36,14 +36,31 @@ class Accepted:
             return any(_names(expected, cause) for cause in self.examined.result.causes)
         return any(fnmatchcase(tensor.name, expected.where) for tensor in self.examined.unequal)
 
+    def may_be_hidden(self, expected: Expect) -> bool:
+        """Return whether something else at the place of an expected cause may be why the cause was not found.
+
+        That is a visible difference of another cause, or one that float32 cannot see, whose causes are not looked for
+        as long as there are visible ones. A cause whose id was misspelled is not hidden.
+        """
+        if self.examined.result.verdict != "diverged" or not expected.names_cause or self._meant(expected):
+            return False
+        is_other = not all(by for _, by in self.causes)
+        at_the_place = (tensor for tensor in self.examined.unequal if is_other or tensor.verdict == "subprecision")
+        places = {place for tensor in at_the_place for place in cause_places(self.examined, tensor)}
+        return any(fnmatchcase(place, expected.where) for place in places)
+
     def complaint(self, expected: Expect) -> str:
         """Return the message for an expected difference that does not occur, with the nearest name that exists."""
         what = f"{expected.cause} at {expected.where}" if expected.cause else f"at {expected.where}"
-        ids = [str(cause["id"]) for cause in self.examined.result.causes]
-        hint = nearest(expected.cause, ids) if expected.names_cause and expected.cause not in ids else ""
+        hint = self._meant(expected)
         if not any(fnmatchcase(name, expected.where) for name in self.evidence.names):
             hint = f"; no module or tensor is called that{nearest(expected.where, self.evidence.names)}"
         return f"the expected difference {what} does not occur{hint}: take it out of the pair's file, or correct it"
+
+    def _meant(self, expected: Expect) -> str:
+        """Return the end of a message with the cause that a misspelled id may mean."""
+        ids = [str(cause["id"]) for cause in self.examined.result.causes]
+        return nearest(expected.cause, ids) if expected.names_cause and expected.cause not in ids else ""
 
     def holds(self, tensor: Unequal) -> bool:
         """Return whether an unequal tensor is accepted: by its size, or as a consequence of an accepted cause."""

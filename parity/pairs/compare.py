@@ -9,12 +9,12 @@ import msgspec
 
 from parity.config.pair import Pair
 from parity.core.errors import BackendError
-from parity.diagnose.diagnosis import Examined, examined
+from parity.diagnose.diagnosis import Examined, examined, examined_beyond
 from parity.diagnose.gradients import without_followers
 from parity.pairs import elsewhere, later, moved, one_sided, slots
 from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
-from parity.pairs.expect import apply_expected
+from parity.pairs.expect import apply_expected, left_over
 from parity.pairs.experiment import Experiment
 from parity.pairs.extent import note_batch_sizes, note_counterparts
 from parity.pairs.file import PairFile
@@ -123,12 +123,15 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
         result.matched = summary(matching, traces.alone)
         result.not_compared += matching.not_compared
     note_counterparts(result, mapping, matching, reference)
-    name_pair_causes(result, mapping, reference, candidate)
+    name_pair_causes(examination, mapping, reference, candidate)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
     permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}
     if experiment and not permuted:
-        experiment.name_causes(examination)
-        later.name_causes(experiment, examination)
+        _ask(experiment, examination)
+    if left := left_over(examination, pair.expect, evidence):
+        examination = examined_beyond(examination, *left, traces.reference, traces.candidate)
+        if experiment:
+            _ask(experiment, examination)
     result.not_compared += gradients(evidence.outputs())
     apply_expected(examination, pair.expect, evidence)
     if result.verdict == "diverged":
@@ -140,6 +143,12 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
         for key, axes in permuted.items():
             name_layout(result, key, axes)
     return result
+
+
+def _ask(experiment: Experiment, examination: Examined) -> None:
+    """Name the causes that the traces do not tell."""
+    experiment.name_causes(examination)
+    later.name_causes(experiment, examination)
 
 
 def _has_layout(pair: Pair, result: CaseResult) -> bool:

@@ -131,8 +131,13 @@ class Consequences:
 
 
 def cause_places(examined: Examined, tensor: Unequal) -> set[str]:
-    """Return the names at which the diagnosis may report a cause of this tensor."""
+    """Return the names at which the diagnosis may report a cause of this tensor.
+
+    What goes into a module is made by the one around it: a cause of the module itself is none of its input.
+    """
     diagnosed = examined.places.get(diagnosis_key(tensor))
+    if tensor.kind == "input" and diagnosed:
+        return {diagnosed}
     return {plain(tensor.name), *([diagnosed] if diagnosed else [])} | (
         {tensor.name.rpartition(".")[0]} if tensor.kind in ("buffer", "optimizer_state") else set()
     )

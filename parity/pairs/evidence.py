@@ -7,8 +7,10 @@ from typing import NamedTuple
 from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.core.names import MODEL
+from parity.pairs.activations.counterparts import is_output
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.trace.mapping import Matching
 from parity.verdict import kernel
 from parity.verdict.kernel import Runs
 from parity.verdict.rule import Rule
@@ -72,7 +74,7 @@ class Evidence:
         """
         case, matching = self._traces[0].case, self._traces[1].manifest.matching
         if isinstance(case.model, Pair) and case.model.train and tensor.step == case.steps:
-            return matching is not None and tensor.name in matching.equal
+            return matching is not None and _was_equal(tensor, matching)
         earlier = (keys.step_of(stem) for stem in self._before(tensor))
         return any(step is not None and tensor._replace(step=step) not in self._unequal for step in earlier)
 
@@ -131,3 +133,16 @@ class Evidence:
             high, low = ((reference.open(run, stem), candidate.open(run, stem)) for run in ("high", "low"))
             self._steps[stem] = Step(*high, *low, None)
         return self._steps[stem]
+
+
+def _was_equal(tensor: Unequal, matching: Matching) -> bool:
+    """Return whether a tensor was equal in inference with the initial weights.
+
+    What goes into a module is known by what the module returns, or, where that has no counterpart, by what the models
+    return.
+    """
+    matched = [match.torch for match in matching.matches]
+    if tensor.kind == "input" and tensor.name not in matched:
+        outputs = [name for name in matched if is_output(name)]
+        return bool(outputs) and set(outputs) <= set(matching.equal)
+    return tensor.name in matching.equal

@@ -10,7 +10,7 @@ from parity.config.pair import Expect
 from parity.diagnose.diagnosis import Examined
 from parity.pairs.accepted import Accepted
 from parity.pairs.evidence import Evidence
-from parity.results import CaseResult, Check, Divergence
+from parity.results import CaseResult, Check, Divergence, Verdict, worst
 from parity.verdict.traces import Unequal
 
 
@@ -25,7 +25,7 @@ def apply_expected(examined: Examined, expected: list[Expect], evidence: Evidenc
     if not expected or result.verdict == "error":
         return
     accepted = Accepted(examined, expected, evidence)
-    if missing := [expectation for expectation in expected if not accepted.occurs(expectation)]:
+    if missing := [each for each in expected if not (accepted.occurs(each) or accepted.may_be_hidden(each))]:
         result.verdict, result.reason = "diverged", "; ".join(map(accepted.complaint, missing))
         return
     result.expected = [{**cause, "reason": by.reason} for cause, by in accepted.causes if by]
@@ -44,6 +44,35 @@ def apply_expected(examined: Examined, expected: list[Expect], evidence: Evidenc
     result.not_compared += accepted.not_compared()
 
 
+def left_over(examined: Examined, expected: list[Expect], evidence: Evidence) -> tuple[Verdict, Divergence] | None:
+    """Return the verdict on what is left where every cause is accepted, and the first difference that makes it so.
+
+    None if nothing is left, if there is a cause that is not accepted, or if all that is left is what float32 cannot
+    see while it cannot be told whether an accepted difference hides a fault.
+    """
+    if not expected or examined.result.verdict != "diverged":
+        return None
+    accepted = Accepted(examined, expected, evidence)
+    if not all(by for _, by in accepted.causes):
+        return None
+    left = [tensor for tensor in examined.unequal if not accepted.holds(tensor)]
+    verdict = worst([tensor.verdict for tensor in left])
+    if verdict == "match" or (verdict == "subprecision" and not all(map(accepted.is_decidable, examined.unequal))):
+        return None
+    first = next(tensor for tensor in left if tensor.verdict == verdict)
+    return verdict, _left(first, evidence)
+
+
+def _left(tensor: Unequal, evidence: Evidence) -> Divergence:
+    """Return a difference that no accepted cause explains."""
+    size = evidence.size(tensor)
+    apart = (
+        f"{size.difference:.1e} apart in float64, {size.relative:.1e} of the largest value" if size else "it differs"
+    )
+    bits = evidence.needed - size.missing if size else None
+    return _divergence(tensor, f"{apart}, and this does not follow from an accepted cause", bits)
+
+
 def _verdict(result: CaseResult) -> Any:
     """Return the verdict of a case whose differences are all accepted.
 
@@ -55,7 +84,8 @@ def _verdict(result: CaseResult) -> Any:
 
 def _report_unaccepted(result: CaseResult, unaccepted: list[Unequal]) -> None:
     """Name the first tensor that neither follows from an accepted cause nor is within an accepted size."""
-    first = unaccepted[0]
+    verdict = worst([tensor.verdict for tensor in unaccepted])
+    first = next(tensor for tensor in unaccepted if tensor.verdict == verdict)
     more = f"; so do {len(unaccepted) - 1} more" if len(unaccepted) > 1 else ""
     result.reason = (
         f"{first.kind} {first.name} does not follow from an accepted cause and is within no accepted size, "
@@ -76,7 +106,7 @@ def _report_undecidable(result: CaseResult, undecidable: list[Unequal], accepted
     result.first_divergence = _divergence(first, result.reason)
 
 
-def _divergence(tensor: Unequal, reason: str) -> Divergence:
+def _divergence(tensor: Unequal, reason: str, bits: float | None = None) -> Divergence:
     return Divergence(
-        step=tensor.step, kind=tensor.kind, name=tensor.name, replica=tensor.replica, bits=None, reason=reason
+        step=tensor.step, kind=tensor.kind, name=tensor.name, replica=tensor.replica, bits=bits, reason=reason
     )

@@ -11,7 +11,7 @@ from parity.diagnose.experiment import later
 from parity.diagnose.experiment.causes import causes
 from parity.diagnose.experiment.later import Parted
 from parity.diagnose.experiment.later_words import difference
-from parity.pairs.experiment import Experiment
+from parity.pairs.experiment import MOST_ALIKE, Experiment
 from parity.pairs.one_sided import has_own_optimizer
 from parity.trace import keys
 from parity.trace.experiment import Question
@@ -28,14 +28,17 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
             moved = later.moved(asked, examined.unequal)
             named, followers = own_optimizers.explained(*experiment.traces, moved) if is_own else ([], moved)
             followers = followers if named else moved
+            alike: list[Cause] = []
             try:
                 found = named or _found(experiment, asked, examined)
                 named = named or [later.as_later(cause, asked.kind, words) for cause in found]
+                alike = _alike(experiment, asked, examined) if found and asked.kind == "gradient" else []
             except BackendError as error:
                 reason = f"what comes after the forward pass could not be computed again: {error}"
                 result.not_compared.append(reason)
         if named:
             result.causes = later.with_named(result.causes, asked, named, followers)
+            result.causes += alike
         if words:
             result.causes = [_described(cause, asked, words) for cause in result.causes]
 
@@ -56,6 +59,27 @@ def _found(experiment: Experiment, asked: Parted, examined: Examined) -> list[Ca
             if found := causes(asked.where, kinds.get(torch.module, ""), likely[0], likely[1], paths):
                 return found
     return []
+
+
+def _alike(experiment: Experiment, asked: Parted, examined: Examined) -> list[Cause]:
+    """Return the causes at further modules of the kind for which one was found, whose gradients differ as well.
+
+    Only the module itself is asked: with the same gradient of its outputs, one that just follows is the same.
+    """
+    context, kinds = experiment.context, experiment.traces[0].manifest.modules
+    if context.matching is None or context.mapping is None:
+        return []
+    questions = {}
+    for other in later.alike(asked, examined.unequal, kinds)[:MOST_ALIKE]:
+        questions[other.where] = next(later.questions(other, context.matching, context.mapping, experiment.traces))
+    named = []
+    for where, outcomes in experiment.outcomes(questions).items():
+        torch, keras = questions[where]
+        likely = [later.likely(outcome, asked.kind) for outcome in outcomes]
+        found = causes(where, kinds.get(torch.module, ""), likely[0], likely[1], (torch.module, keras.module))
+        words = difference(asked.kind, where, *later.both(asked._replace(name=where), experiment.traces))
+        named += [later.as_later(cause, asked.kind, words) for cause in found]
+    return named
 
 
 def _described(cause: Cause, asked: Parted, words: str) -> Cause:

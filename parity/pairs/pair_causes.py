@@ -1,8 +1,11 @@
 """Name the causes that only a pair can have, and report what the weight mapping assumed."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 from parity.config.pair import UNKNOWN
+from parity.diagnose.diagnosis import Examined
 from parity.results import CaseResult
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
@@ -17,10 +20,11 @@ DECAYED = ("weight_decay.value", "adamw.weight_decay")
 UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
 
 
-def name_pair_causes(result: CaseResult, mapping: Mapping, reference: Trace, candidate: Trace) -> None:
+def name_pair_causes(examined: Examined, mapping: Mapping, reference: Trace, candidate: Trace) -> None:
     """Add to a result the assumptions of the weight mapping and the causes that only a pair can have."""
+    result = examined.result
     _report_assumptions(result, mapping)
-    _name_sums(result, mapping)
+    _name_sums(result, mapping, {tensor.name for tensor in examined.unequal if tensor.kind == keys.UPDATE})
     _name_tied(result, mapping)
     _name_buffers(result, mapping)
     _name_exchange(result, mapping)
@@ -62,16 +66,30 @@ def _report_assumptions(result: CaseResult, mapping: Mapping) -> None:
         result.reason = f"{mapping.contradicted[0]}; name the layers, or say in [[weights]] which is which"
 
 
-def _name_sums(result: CaseResult, mapping: Mapping) -> None:
-    """Name the cause at a torch weight that Keras holds only in a sum, such as the second bias of a recurrent layer.
+def _name_sums(result: CaseResult, mapping: Mapping, moved: Collection[str]) -> None:
+    """Name the cause at each torch weight that Keras holds only in a sum, such as the second bias of a recurrent layer.
 
-    The mapping gives all movement of the sum to the first weight, so that the others never move on Keras's side.
+    The mapping gives all movement of the sum to the first weight, so that the others never move on Keras's side. The
+    diagnosis tells of one parameter; `moved` are all whose updates differ.
     """
     sums = {name: entry for entry in mapping.entries if entry.combine == "sum" for name in entry.torch[1:]}
-    for cause in result.causes:
-        if (entry := sums.get(str(cause["where"]))) and cause["id"] in UNMOVED:
-            cause |= {"id": SUM, "torch": "moves each", "keras": "moves their sum"}
-            cause["evidence"] = f"Keras has {' + '.join(entry.torch)} in one weight"
+    told = [str(cause["where"]) for cause in result.causes if cause["where"] in sums and cause["id"] in UNMOVED]
+    if not told:
+        return
+    first = next(index for index, cause in enumerate(result.causes) if cause["where"] == told[0])
+    named = [
+        {
+            "id": SUM,
+            "where": name,
+            "torch": "moves each",
+            "keras": "moves their sum",
+            "evidence": f"Keras has {' + '.join(entry.torch)} in one weight",
+        }
+        for name, entry in sums.items()
+        if name in moved or name in told
+    ]
+    kept = [cause for cause in result.causes if not (cause["where"] in sums and cause["id"] in UNMOVED)]
+    result.causes = [*kept[:first], *named, *kept[first:]]
 
 
 def _name_tied(result: CaseResult, mapping: Mapping) -> None:

@@ -224,9 +224,19 @@ def test_an_output_is_found(where):
     assert (name, tensor.numpy().tolist()) == ("(model).h", [[1.0, 2.0]])
 
 
+def test_without_a_key_an_output_is_the_one_of_its_name():
+    made = described({"x": ""}, outputs={"z": {}, "d.k": {}})
+    found = outputs.named(made, {"a": Y, "z": X, "d": {"k": Y}})
+    assert [(name, tensor.numpy().tolist()) for name, tensor in found] == [
+        ("(model).z", [[1.0, 2.0]]),
+        ("(model).d.k", [[3.0, 4.0]]),
+    ]
+
+
 @pytest.mark.parametrize(
     ("where", "message"),
     [
+        ("", "the output has no 'h'; it has z, l, n"),
         ("y", "the output has no 'y'"),
         ("zz", "(did you mean 'z'?)"),
         ("l.7", "the output has no '7'; it has 2 parts"),

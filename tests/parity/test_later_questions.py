@@ -50,6 +50,14 @@ def test_what_follows_is_told_once():
     assert told[-1]["where"] == "u"
 
 
+def test_further_modules_of_the_class_are_asked_once_each():
+    kinds = {"one": "Embedding", "two": "Embedding", "rnn": "LSTM", "rnn.three": "Embedding"}
+    names = ["one.weight", "two.weight", "two.scale", "rnn.weight", "rnn.three.weight"]
+    unequal = [Unequal(0, 0, "gradient", name) for name in names] + [Unequal(1, 0, "gradient", "two.late")]
+    asked = Parted("one.weight", "gradient", "one.weight", 0)
+    assert [each.name for each in later.alike(asked, unequal, kinds)] == ["two.weight", "rnn.three.weight"]
+
+
 def found(kind: str, before: Any, after: Any) -> Found:
     change = Change(name="x", owner="f", source="", kind=kind, path="", of="", before=before, after=after)
     return Found(changes=[change], bits=30.0, before=0.0)

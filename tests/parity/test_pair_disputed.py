@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from pair_surveys import PAIR
 
 from parity.core.arrays import Array
+from parity.diagnose.diagnosis import Examined
 from parity.pairs import disputed
 from parity.pairs.built import Built, moved
 from parity.pairs.disputed import KEPT, LOADED, Disputed, Found, Sides
@@ -228,7 +229,7 @@ def test_a_table_left_at_zeros_that_matters_is_a_cause_where_the_models_differ(v
     assert how
     result = CaseResult(case="pair/x", verdict=verdict, causes=[{"id": "unknown", "where": "head"}])
     trace = cast(Trace, None)
-    name_pair_causes(result, Mapping(entries=[ENTRY], unfilled={"ids": how}), trace, trace)
+    name_pair_causes(Examined(result, []), Mapping(entries=[ENTRY], unfilled={"ids": how}), trace, trace)
     found = [(cause["id"], cause["where"]) for cause in result.causes]
     assert found == [("unknown", "head"), *[("buffer.values", "ids")] * (verdict == "diverged")]
 

@@ -8,7 +8,7 @@ import pytest
 from parity.config.pair import Expect
 from parity.diagnose.diagnosis import Examined
 from parity.pairs.evidence import Size
-from parity.pairs.expect import apply_expected
+from parity.pairs.expect import apply_expected, left_over
 from parity.results import CaseResult, Check, Divergence, Finding
 from parity.trace.comparable import comparable
 from parity.trace.mapping import Mapping, Match, Matching
@@ -113,6 +113,40 @@ def test_the_nearest_name_is_told(expected: Expect, said: str) -> None:
 def test_a_verdict_without_a_cause_is_not_accepted() -> None:
     case = judged([], [], [])
     assert case.verdict == "diverged" and case.reason == ""
+
+
+HIDDEN = Unequal(0, 0, "activation", "head", "subprecision")
+TAIL = Unequal(0, 0, "activation", "tail")
+
+
+def left(causes: list[dict], unequal: list[Unequal], verdict: str = "diverged") -> tuple[str, str, float | None] | None:
+    result = CaseResult(case="pair/m", causes=causes, verdict=verdict)
+    found = left_over(Examined(result, unequal), [ACCEPTED], Told(sizes={"head": Size(1e-9, 12.0, 0.5), "tail": None}))
+    return (found[0], found[1].name, found[1].bits) if found else None
+
+
+def test_what_is_left_where_every_cause_is_accepted_is_looked_at_by_itself() -> None:
+    assert left([GELU], [HIDDEN, MLP]) == ("subprecision", "head", 8.0)
+    assert left([GELU], [HIDDEN, MLP, TAIL]) == ("diverged", "tail", None)  # what float32 sees comes first
+
+
+@pytest.mark.parametrize(
+    ("causes", "unequal"),
+    [([GELU], [MLP]), ([GELU, UNKNOWN], [HIDDEN, MLP])],
+    ids=["nothing differs", "a cause is not accepted"],
+)
+def test_nothing_is_left(causes: list[dict], unequal: list[Unequal]) -> None:
+    assert left(causes, unequal) is None
+    assert left([GELU], [HIDDEN, MLP], "match") is None
+
+
+def test_an_expected_difference_that_float32_cannot_see_may_occur_beside_a_visible_one() -> None:
+    """The causes of such differences are not looked for as long as there are visible ones."""
+    precision = Expect(cause="constant.precision", where="head", reason="r")
+    case = judged([GELU, UNKNOWN], [HIDDEN, MLP], [ACCEPTED, precision])
+    assert case.verdict == "diverged" and "does not occur" not in case.reason
+    elsewhere = judged([GELU, UNKNOWN], [HIDDEN, MLP], [ACCEPTED, msgspec.structs.replace(precision, where="loss")])
+    assert "constant.precision at loss does not occur" in elsewhere.reason
 
 
 def test_a_module_that_does_the_same_with_its_own_inputs_follows() -> None:

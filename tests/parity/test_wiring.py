@@ -23,8 +23,8 @@ def junction(value: np.ndarray, earlier: dict[str, np.ndarray] = EARLIER) -> wir
     return wiring.Junction("input/layer.norm", earlier, CASE, {"input": seen(value)})
 
 
-def causes(reference: np.ndarray, candidate: np.ndarray) -> list[str]:
-    found = explain.compare(wiring.FORMULA, junction(reference), junction(candidate))
+def causes_of(reference: np.ndarray, candidate: np.ndarray, earlier: dict[str, np.ndarray] = EARLIER) -> list[str]:
+    found = explain.compare(wiring.FORMULA, junction(reference, earlier), junction(candidate, earlier))
     return [change.cause for change in found.changes]
 
 
@@ -41,13 +41,20 @@ def causes(reference: np.ndarray, candidate: np.ndarray) -> list[str]:
     ],
 )
 def test_it_is_named_whichever_side_has_it(reference, candidate, cause):
-    assert causes(reference, candidate) == [cause]
-    assert causes(candidate, reference) == [cause]
-    assert causes(reference, reference) == causes(candidate, candidate) == []
+    assert causes_of(reference, candidate) == [cause]
+    assert causes_of(candidate, reference) == [cause]
+    assert causes_of(reference, reference) == causes_of(candidate, candidate) == []
+
+
+def test_numbers_without_axes():
+    """A loss that a module returns beside its output is one."""
+    earlier = {"first": np.array(2.0), "second": np.array(3.0)}
+    assert causes_of(np.array(5.0), np.array(2.0), earlier) == ["module.wiring"]
+    assert causes_of(np.array(5.0), np.array(5.0), earlier) == []
 
 
 def test_noise_between_modules_is_not_a_position():
-    assert causes(X, X + draw(size=SHAPE)) == []
+    assert causes_of(X, X + draw(size=SHAPE)) == []
 
 
 def test_another_sum_with_a_position_is_no_position_more():

@@ -147,6 +147,7 @@ def test_every_tensor_is_an_output(what):
         ("dict", {"ids": "nested"}, {"ids": "ids"}),
         ("point", {"a": "x", "ids": 1}, {"a": "main", "ids": "ids"}),
         ("dataclass", {"b": "states.1", "a": "logits"}, {"b": "plus 2", "a": "main"}),
+        ("dataclass", {"logits": "", "states.1": ""}, {"logits": "main", "states.1": "plus 2"}),
     ],
 )
 def test_outputs_by_name(what, wanted, expected):
@@ -167,7 +168,7 @@ def test_outputs_by_name(what, wanted, expected):
         ("tuple", {"a": 1}, r"outputs\.a: torch = 1: '1' is None"),
         ("tuple", {"a": 3}, r"outputs\.a: torch = 3: a tuple of 3 has no '3'; it has 0, 1, 2"),
         ("dataclass", {"a": "states"}, r"is a tuple of 2, expected a tensor; name one of states\.0, states\.1"),
-        ("dataclass", {"a": ""}, r"torch = '' is a Answer, expected a tensor; name one of logits, states, loss"),
+        ("dataclass", {"a": ""}, r"torch = 'a': a Answer has no 'a'; it has logits, states, loss"),
         ("dict", {"a": "nested.id"}, r"a dict has no 'id' \(did you mean 'ids'\?\)"),
     ],
 )

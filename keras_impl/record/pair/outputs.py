@@ -110,17 +110,24 @@ def _output(key: str, value: Any, name: str = "", layout: str = "") -> Output:
 def _at_path(what: str, name: str, outputs: Any, path: str | int) -> Any:
     """Return the tensor or number at a key, attribute or index, or at a dotted path of them.
 
-    Raises UsageError if there is not exactly one.
+    Without a path it is the only tensor, or the part of its name. Raises UsageError if there is not exactly one.
     """
     value = outputs
+    if path == "" and len(_tensors(outputs)) != 1:
+        path = name
     if path != "":
         for part in str(path).split("."):
             value = _item(f"{what}: [outputs.{name}]", value, part)
-    tensors = list(flat(value)) or [leaf.value for leaf in _compared(value)]
+    tensors = _tensors(value)
     if len(tensors) != 1:
         kind = type(value).__name__
         raise UsageError(f"{what}: [outputs.{name}] keras = {path!r} is {kind}, expected one tensor{_keys(value)}")
     return tensors[0]
+
+
+def _tensors(value: Any) -> list[Any]:
+    """Return the tensors in a value, or if there are none its numbers."""
+    return list(flat(value)) or [leaf.value for leaf in _compared(value)]
 
 
 def _item(what: str, value: Any, part: str) -> Any:

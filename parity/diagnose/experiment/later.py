@@ -146,6 +146,20 @@ def moved(asked: Parted, unequal: Sequence[Unequal]) -> list[str]:
     return list(dict.fromkeys([asked.name, *names]))
 
 
+def alike(asked: Parted, unequal: Sequence[Unequal], kinds: Mapping[str, str]) -> list[Parted]:
+    """Return the other differences of the same step and kind at modules of the same class, one for each module.
+
+    `kinds` are the classes by module.
+    """
+    own = around(asked.name, kinds)
+    found = {own: asked}
+    for tensor in unequal:
+        module = around(tensor.name, kinds)
+        if (tensor.step, tensor.kind) == (asked.step, asked.kind) and kinds.get(module) == kinds.get(own):
+            found.setdefault(module, Parted(tensor.name, tensor.kind, tensor.name, asked.step))
+    return [one for module, one in found.items() if module != own]
+
+
 def with_named(
     causes: Sequence[Cause], asked: Parted, named: Sequence[Cause], followers: Collection[str]
 ) -> list[Cause]:

@@ -83,18 +83,24 @@ def _paths(path: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _chosen(name: str, given: PairOutput, outputs: Any) -> torch.Tensor:
-    """Return the tensor that an entry of [outputs] means.
+    """Return the tensor that an entry of [outputs] means: without a key, the only tensor or the part of its name.
 
     Raises UsageError if it names none, or several.
     """
-    path = str(given.torch)
-    value = _at_path(f"outputs.{name}: torch = {given.torch!r}", path, outputs) if path else outputs
-    tensors = list(flat(value)) or _all(value)
+    key = name if given.torch == "" and len(_tensors(outputs)) != 1 else given.torch
+    path = str(key)
+    value = _at_path(f"outputs.{name}: torch = {key!r}", path, outputs) if path else outputs
+    tensors = _tensors(value)
     if len(tensors) == 1:
         return tensors[0]
     keys = ", ".join(f"{path}.{key}".lstrip(".") for key in list(_parts(value))[:8])
     hint = f"; name one of {keys}" if keys else ""
-    raise UsageError(f"outputs.{name}: torch = {given.torch!r} is {_kind(value)}, expected a tensor{hint}")
+    raise UsageError(f"outputs.{name}: torch = {key!r} is {_kind(value)}, expected a tensor{hint}")
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in a value, or if there are none its numbers."""
+    return list(flat(value)) or _all(value)
 
 
 def _at_path(where: str, path: str, value: Any) -> Any:
