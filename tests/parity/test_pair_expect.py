@@ -156,6 +156,15 @@ def test_a_module_that_does_the_same_with_its_own_inputs_follows() -> None:
     assert judged([GELU], between, [ACCEPTED], same={"activation/head", "input/head"}).verdict == "match"
 
 
+def test_what_goes_into_a_module_is_no_part_of_a_cause_of_the_module() -> None:
+    both = [GELU, {**GELU, "where": "head"}]
+    accepted = [ACCEPTED, msgspec.structs.replace(ACCEPTED, where="head")]
+    given = Unequal(0, 0, "input", "head")
+    places = {"activation/head": "head", "input/head": "(model)", "activation/blocks.0.mlp": "blocks.0.mlp"}
+    assert judged(both, [MLP, HEAD], accepted, places=places).verdict == "match"
+    assert judged(both, [MLP, given, HEAD], accepted, places=places).verdict == "diverged"
+
+
 def test_a_module_of_which_nothing_is_known_does_not_follow() -> None:
     case = judged([GELU], [MLP, HEAD], [ACCEPTED])
     assert case.verdict == "diverged" and "activation head does not follow" in case.reason
