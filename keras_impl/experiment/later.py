@@ -18,13 +18,12 @@ from keras_impl.record import calls, kinds, tree
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.values import Placed
 from keras_impl.record.weights import array
-from parity.core.arrays import Array
+from parity.core.arrays import Array, reproduced
 from parity.core.names import INPUT
 from parity.diagnose.experiment.knobs import Knob, Owner, assignment, is_setting
 from parity.diagnose.experiment.pieces import Evidence
 from parity.doctor.program import load
 from parity.pairs import transfer
-from parity.pairs.vary.record import reproduced
 from parity.trace.experiment import Question
 
 
@@ -94,6 +93,10 @@ class Later(Training):
             loss = self._again().loss
         values = _by_id(variables, tape.gradient(loss, variables))
         return evidence.pieces.joined({"loss": array(loss), **dict(self._weights.gradients(values))})
+
+    def loss_alone(self) -> Array:
+        """Return the loss of the step."""
+        return array(self._again().loss)
 
     def _gradient(self, name: str) -> Array:
         """Return the gradient of a parameter."""

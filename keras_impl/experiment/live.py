@@ -1,6 +1,7 @@
 """A user's model that lives, of which one layer can be called again as it was called in the first forward pass."""
 
 import inspect
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
@@ -22,7 +23,7 @@ from keras_impl.record.pair import layers
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.vary import Instance
 from keras_impl.record.pair.vary import opened as instance
-from parity.core.arrays import Array, Floats
+from parity.core.arrays import Array, Floats, reproduced
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
@@ -30,7 +31,6 @@ from parity.diagnose.experiment.pieces import Evidence
 from parity.diagnose.experiment.probes import Responses
 from parity.doctor import ownership
 from parity.pairs.coverage import Observer
-from parity.pairs.vary.record import reproduced
 from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import LATER, Mask, Question
 
@@ -71,6 +71,7 @@ class Live:
         self._arguments: dict[str, Any] = {}
         self._call: Callable[[], Any] = self._whole
         self._made: list[tf.Tensor] = []
+        self._returned: dict[str, Array] = {}
         self._calls: list[tuple[Call, int]] = []
         calls.observed(self._observed, self._on_call, self._on_return)
 
@@ -115,7 +116,14 @@ class Live:
         except _Made:
             array = weights.array(self._made[self._number])
             return array.transpose(self._tensor.axes).reshape(self._tensor.shape)
-        return dict(returned)[self._tensor.key.partition("/")[2]]
+        self._returned = dict(returned)
+        return self._returned[self._tensor.key.partition("/")[2]]
+
+    def earlier(self) -> list[Array]:
+        """Return what the module, when it was called last, returned before the question's tensor."""
+        name = self._tensor.key.partition("/")[2]
+        outputs = itertools.takewhile(lambda item: item[0] != name, self._returned.items())
+        return [array for _, array in outputs] or [weights.array(each) for each in self._made[: self._number]]
 
     def array(self, tensor: Any) -> Array:
         """Return the numbers of a tensor."""
@@ -142,9 +150,10 @@ class Live:
         return {} if self._call == self._whole else self._arguments, self._owner(self._scope)
 
     def recorded(self) -> Recording:
-        """Return the ops that the layer executes when it is called again."""
+        """Return the ops that the layer executes when it is called again, or those of a loss and the forward pass."""
+        replay = self._later.loss_alone if self._tensor.kind == "loss" else self.replay
         with self._located():
-            return recorded(self.replay)
+            return recorded(replay)
 
     def inputs(self) -> list[Array]:
         """Return the tensors that the layer is called again with; none if only the whole model can be."""

@@ -1,4 +1,4 @@
-"""Type aliases for numpy arrays."""
+"""Type aliases for numpy arrays, and whether two results of one computation are the same."""
 
 from typing import Any
 
@@ -7,3 +7,16 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
+REPRODUCED = 2.0**-22  # two equal calls in float64 may differ by this fraction of the largest value
+
+
+def reproduced(first: Array, second: Array) -> bool:
+    """Return whether two float64 results of one computation are as near as rounding leaves them."""
+    if first.shape != second.shape:
+        return False
+    if first.dtype.kind != "f" or second.dtype.kind != "f":
+        return bool((first == second).all())
+    both = np.isfinite(first) & np.isfinite(second)
+    scale = np.abs(first, where=both, out=np.zeros(first.shape)).max(initial=0.0)
+    apart = np.subtract(first, second, where=both, out=np.zeros(first.shape))
+    return bool(np.abs(apart).max(initial=0.0) <= REPRODUCED * scale)

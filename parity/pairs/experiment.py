@@ -106,7 +106,7 @@ class Experiment(NamedTuple):
 
         If nothing does it, both sides are told in words.
         """
-        described = self._described(left)
+        described = self.described(left)
         near = {where: _at(left[where], told.lines) for where, told in described.items() if all(told.lines)}
         for where, found in self._named(near).items():
             if found:
@@ -125,7 +125,7 @@ class Experiment(NamedTuple):
 
         result = examined.result
         without = guilty(result, examined.unequal, examined.places, examined.first, is_asked)
-        described = self._described(_asked(asked, {one.where: one for one in without}, plain))
+        described = self.described(_asked(asked, {one.where: one for one in without}, plain))
         described = {where: told._replace(line=shown(told.line)) for where, told in described.items()}
         result.causes = with_lines(result.causes, described)
 
@@ -206,7 +206,7 @@ class Experiment(NamedTuple):
         torch, keras = (experiment.read(self._folder(side)) for side in (0, 1))
         return dict(zip(questions, zip(torch, keras, strict=True), strict=True))
 
-    def _described(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, Description]:
+    def described(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, Description]:
         """Return what both sides do in words, where no change was found that explains the difference."""
         if not questions:
             return {}

@@ -32,6 +32,7 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
             try:
                 found = named or _found(experiment, asked, examined)
                 named = named or [later.as_later(cause, asked.kind, words) for cause in found]
+                words = words if named else _with_lines(experiment, asked, words)
                 alike = _alike(experiment, asked, examined) if found and asked.kind == "gradient" else []
             except BackendError as error:
                 reason = f"what comes after the forward pass could not be computed again: {error}"
@@ -59,6 +60,16 @@ def _found(experiment: Experiment, asked: Parted, examined: Examined) -> list[Ca
             if found := causes(asked.where, kinds.get(torch.module, ""), likely[0], likely[1], paths):
                 return found
     return []
+
+
+def _with_lines(experiment: Experiment, asked: Parted, words: str) -> str:
+    """Return a description of a loss together with the ops and lines at which both sides' computations of it part."""
+    context = experiment.context
+    if asked.kind != "loss" or context.matching is None or context.mapping is None:
+        return words
+    *_, of_model = later.questions(asked, context.matching, context.mapping, experiment.traces)
+    told = experiment.described({asked.where: of_model})[asked.where]
+    return "; ".join(filter(None, (words, told.words)))
 
 
 def _alike(experiment: Experiment, asked: Parted, examined: Examined) -> list[Cause]:

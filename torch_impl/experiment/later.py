@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from parity.core.arrays import Array
+from parity.core.arrays import Array, reproduced
 from parity.core.names import INPUT
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.pieces import Evidence, steps, updated_names
 from parity.doctor.program import load
-from parity.pairs.vary.record import reproduced
 from parity.trace.experiment import Question
 from torch_impl.experiment.behaviour import copied
 from torch_impl.experiment.training import Again, Pass, Training, Way
@@ -86,6 +85,10 @@ class Later(Training):
         found = torch.autograd.grad(loss, own, allow_unused=True) if own and loss.requires_grad else [None] * len(own)
         gradients = dict(zip(names, map(_gradient, own, found), strict=True))
         return evidence.pieces.joined({"loss": array(loss), **gradients})
+
+    def loss_alone(self) -> Array:
+        """Return the loss of the step."""
+        return array(self._again().loss)
 
     @torch.enable_grad()
     def _gradient(self, name: str) -> Array:

@@ -1,6 +1,7 @@
 """A user's model that lives, of which one module can be called again as it was called in the first forward pass."""
 
 import inspect
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from parity.core.arrays import Array, Floats
+from parity.core.arrays import Array, Floats, reproduced
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
@@ -18,7 +19,6 @@ from parity.diagnose.experiment.pieces import Evidence
 from parity.diagnose.experiment.probes import Responses
 from parity.doctor import ownership
 from parity.pairs.coverage import Observer
-from parity.pairs.vary.record import reproduced
 from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import LATER, Mask, Question
 from torch_impl.experiment.behaviour import answered, copied, exchanged_arguments, inputs, like
@@ -68,6 +68,7 @@ class Live:
         self._arguments: dict[str, Any] = {}
         self._call: Callable[[], Any] = self._whole
         self._made: list[torch.Tensor] = []
+        self._returned: dict[str, Array] = {}
         self._calls: list[tuple[Call, int]] = []
         calls.observed(self._modules, self._on_call, self._on_return)
 
@@ -114,7 +115,14 @@ class Live:
                 returned = self._call()
         except _Made:
             return weights.array(self._made[self._number])
-        return dict(returned)[self._tensor.key.partition("/")[2]]
+        self._returned = dict(returned)
+        return self._returned[self._tensor.key.partition("/")[2]]
+
+    def earlier(self) -> list[Array]:
+        """Return what the module, when it was called last, returned before the question's tensor."""
+        name = self._tensor.key.partition("/")[2]
+        outputs = itertools.takewhile(lambda item: item[0] != name, self._returned.items())
+        return [array for _, array in outputs] or [weights.array(each) for each in self._made[: self._number]]
 
     def array(self, tensor: Any) -> Array:
         """Return the numbers of a tensor."""
@@ -138,8 +146,9 @@ class Live:
         return {} if self._call == self._whole else self._arguments, self._owner(self._scope)
 
     def recorded(self) -> Recording:
-        """Return the ops that the module executes when it is called again."""
-        return recorded(self.replay)
+        """Return the ops that the module executes when it is called again, or those of a loss and the forward pass."""
+        replay = self._later.loss_alone if self._tensor.kind == "loss" else self.replay
+        return recorded(replay)
 
     def inputs(self) -> list[Array]:
         """Return the tensors that the module is called again with; none if only the whole model can be."""

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array
+from parity.core.names import INPUT
 from parity.diagnose.observation import Seen, largest, seen
 from parity.trace import keys
 from parity.trace.experiment import Question
@@ -20,6 +21,7 @@ from parity.trace.recorder import FORWARD
 
 MOST: Final = 1 << 10  # elements of a tensor, evenly spread, that are taken
 GRADIENT, PARAMETER = (keys.key(kind, "") for kind in ("gradient", "parameter"))
+OF_INPUT: Final = GRADIENT + INPUT
 
 
 class Pieces(NamedTuple):
@@ -133,7 +135,8 @@ def _joined(own: dict[str, Seen], other: dict[str, Seen]) -> Evidence:
 def _loss(trace: Trace, stem: str) -> Iterator[tuple[str, Seen]]:
     """Yield the loss of a step and the gradients of the parameters."""
     loss = keys.key("loss", "loss")
-    for key in [loss, *(key for key in trace.open("high", stem) if key.startswith(GRADIENT))]:
+    parameters = [key for key in trace.open("high", stem) if key.startswith(GRADIENT) and not key.startswith(OF_INPUT)]
+    for key in [loss, *parameters]:
         if value := _seen(trace, stem, key):
             yield "loss" if key == loss else key.removeprefix(GRADIENT), value
 

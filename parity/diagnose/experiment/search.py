@@ -71,6 +71,7 @@ class Search:
         values: gives the values to try for a setting.
         seconds: how much time of a processor each part of the search may take.
         attempts: where what is tried is noted.
+        may_solve: whether any number may be searched for; some number always meets a target that is a single one.
     """
 
     def __init__(
@@ -80,9 +81,11 @@ class Search:
         values: Callable[[Knob], Sequence[Any]],
         seconds: float,
         attempts: Attempts,
+        may_solve: bool = True,
     ) -> None:
         self._call, self._target, self._values, self._attempts = call, target, values, attempts
         self._seconds, self._end, self._calls, self._endless = seconds, 0.0, 0, 0
+        self._may_solve = may_solve
         self._last = time.process_time() + MOST
         self._longest = math.inf
         start = time.monotonic()
@@ -134,7 +137,7 @@ class Search:
         start = self._under(base)
         for each in self._in_turn(tries):
             self._try(each, base, start)
-            if each.is_to_solve():
+            if self._may_solve and each.is_to_solve():
                 number = self._solved(each.knob, base, each.trials)
                 each.found = UNSET if number is None else number
             if each.found is not UNSET:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from parity.core import precision
-from parity.core.arrays import Array, Floats
+from parity.core.arrays import Array, Floats, reproduced
 from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
 from parity.diagnose.experiment import code, knobs, masks, ops, probes
@@ -54,6 +54,9 @@ class Live(Protocol):
 
     def replay(self) -> Array:
         """Call the module again, and return the question's tensor in torch's axes."""
+
+    def earlier(self) -> list[Array]:
+        """Return what the module, when it was called last, returned before the question's tensor."""
 
     def array(self, tensor: Any) -> Array:
         """Return the numbers of a tensor."""
@@ -142,16 +145,37 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     if question.settings is None:
         return Outcome(settings=known.settings, masks=list(masks.told(live.arguments()[0], live.array)))
     assert recorded.other
-    if question.tensor.kind not in LATER and np.ptp(recorded.other.value) == 0:
+    is_number = recorded.other.value.size == 1 and bool(recorded.other.value.any())
+    if question.tensor.kind not in LATER and not is_number and np.ptp(recorded.other.value) == 0:
         # A dropout of everything, an epsilon without end, a factor of 0: whatever makes an output vanish would do.
         problem = "the other side returns one number everywhere, as many settings do"
         return Outcome(settings=known.settings, problem=problem)
-    search = Search(live.replay, recorded.other, _tried(question, live, known), SECONDS, attempts)
+    values = _tried(question, live, known)
+    call = _beside(live) if is_number else live.replay
+    search = Search(call, recorded.other, values, SECONDS, attempts, may_solve=not is_number)
     if is_exchanged and search.before >= NEEDED:
         return Outcome(settings=known.settings, same=True)
     if question.tensor.kind in LATER:
         return _later(question, search, known)
     return _forward(question, search, known, live.operations())
+
+
+def _beside(live: Live) -> Callable[[], Array]:
+    """Return the call of a module for a single number; what was returned before it must stay as it is.
+
+    Both sides agree on that, and the number alone is little evidence.
+    """
+    live.replay()
+    first = live.earlier()
+
+    def call() -> Array:
+        number = live.replay()
+        earlier = live.earlier()
+        if len(earlier) != len(first) or not all(map(reproduced, earlier, first)):
+            raise LookupError("a change of the number alone leaves what is returned before it as it is")
+        return number
+
+    return call
 
 
 def _problem(question: Question, live: Live, recorded: Evidence) -> str:

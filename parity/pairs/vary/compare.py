@@ -13,12 +13,13 @@ import msgspec
 import numpy as np
 
 from parity.config.pair import Pair
+from parity.core.arrays import reproduced
 from parity.core.names import MODEL
 from parity.pairs.coverage import INPUTS, Seen, by_mode, covered, in_torch_names, updates
 from parity.pairs.file import PairFile
 from parity.pairs.vary import masks
 from parity.pairs.vary.masks import Unshared
-from parity.pairs.vary.record import Facts, read, reproduced
+from parity.pairs.vary.record import Facts, read
 from parity.pairs.vary.variations import GIVEN, SECOND_CALL, TRAINING, Variation, variations
 from parity.results import CaseResult, Divergence, worst
 from parity.results import Variation as VariationResult

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
-import numpy as np
 
 from parity.config.pair import Pair
 from parity.config.weights import Nudged
 from parity.core import precision
-from parity.core.arrays import Array, Floats
+from parity.core.arrays import Array, Floats, reproduced
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.coverage import Draw, Observer, Seen
 from parity.pairs.vary.variations import GIVEN, SECOND_CALL, Inputs, Variation, digest, is_mask, variations
@@ -25,7 +24,6 @@ from parity.trace.layout import Layout
 from parity.trace.recorder import Recorder
 
 FACTS = "facts.json"
-REPRODUCED = 2.0**-22  # two equal calls in float64 may differ by this fraction of the largest value
 Outputs = list[tuple[str, Array]]
 
 
@@ -156,18 +154,6 @@ class _Recording:
         pairs = zip(before, again, strict=False)
         if not all(reproduced(first, second) for (_, first), (_, second) in pairs):
             self.facts.excluded[variation.name] = "two calls on the same inputs draw different random numbers"
-
-
-def reproduced(first: Array, second: Array) -> bool:
-    """Return whether two float64 results of one computation are as near as rounding leaves them."""
-    if first.shape != second.shape:
-        return False
-    if first.dtype.kind != "f" or second.dtype.kind != "f":
-        return bool((first == second).all())
-    both = np.isfinite(first) & np.isfinite(second)
-    scale = np.abs(first, where=both, out=np.zeros(first.shape)).max(initial=0.0)
-    apart = np.subtract(first, second, where=both, out=np.zeros(first.shape))
-    return bool(np.abs(apart).max(initial=0.0) <= REPRODUCED * scale)
 
 
 def read(folder: Path) -> Facts:
