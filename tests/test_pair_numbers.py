@@ -132,7 +132,7 @@ def test_the_lines_are_told_of_a_loss_that_nothing_explains(judge: Judge):
     (cause,) = judge(train__keras_loss="numbers_keras:ranged").causes
     assert (cause["id"], cause["where"]) == ("unknown", "loss")
     std = TORCH.splitlines().index("    apart, penalty = (outputs[0] - target) / target.std(), outputs[1]") + 1
-    assert f"torch `std` at numbers_torch.py:{std}, keras " in cause["evidence"], cause["evidence"]
+    assert f"numbers_torch.py:{std}, keras `Max` at " in cause["evidence"], cause["evidence"]
 
 
 def test_a_number_that_a_module_returns_beside_its_output_is_explained(judge: Judge):
