@@ -87,8 +87,10 @@ class Experiment(NamedTuple):
         return named if is_behind(named, later, self._answers) else []
 
     def _asks(self, examined: Examined) -> Asked:
-        assert self.context.matching is not None
-        return Asked(survey.read(Path(self.context.survey)), self.context.matching, examined.unequal, self.traces)
+        context = self.context
+        assert context.matching is not None
+        torch = survey.read(Path(context.survey))
+        return Asked(torch, context.matching, examined.unequal, self.traces, context.mapping)
 
     def _left(
         self, asked: Asked, unknown: list[Guilty], named: dict[str, list[Cause]], examined: Examined

@@ -790,6 +790,22 @@ def test_a_setting_that_several_modules_have_alike_is_changed_in_all_of_them() -
     assert (both.changes[0][0].owner, both.changes[0][1]) == ("SimpleNamespace (2 of them)", 0.5)
 
 
+def test_what_others_of_the_class_have_is_tried_first() -> None:
+    """One of many layers may be set up wrongly, or several of them alike."""
+    cells = [SimpleNamespace(padding=text) for text in ("causal", "same", "causal", "valid", "same")]
+    found = [
+        each
+        for number, cell in enumerate(cells)
+        for each in knobs.attributes(Owner(str(number), "conv", cell), {"padding"}, object)
+    ]
+    assert knobs.of_siblings(found[0], found) == ["same", "valid"]
+    assert knobs.of_siblings(found[3], found) == ["causal", "same"]
+    (causal, same) = knobs.joint(found)
+    assert knobs.of_siblings(same, found) == ["causal", "valid"] and knobs.of_siblings(causal, found)[0] == "same"
+    gate = knobs.attributes(Owner("gate", "gate", SimpleNamespace(padding="reflect")), {"padding"}, object)
+    assert knobs.of_siblings(next(iter(gate)), found) == []
+
+
 def test_a_change_of_one_module_is_widened_to_all_of_its_kind() -> None:
     cells = [SimpleNamespace(slope=0.1), SimpleNamespace(slope=0.1), SimpleNamespace(slope=0.1)]
     kinds = ["cell", "cell", "gate"]

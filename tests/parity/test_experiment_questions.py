@@ -16,8 +16,8 @@ from parity.pairs.further import further
 from parity.results import CaseResult, Divergence, Verdict
 from parity.trace.experiment import Change, Found, Outcome, Question, Tensor
 from parity.trace.manifest import Trace
-from parity.trace.mapping import Matching
-from parity.trace.survey import Survey
+from parity.trace.mapping import Entry, Mapping, Match, Matching
+from parity.trace.survey import Seen, Survey
 from parity.verdict.traces import Unequal
 
 TRACE = cast(Trace, SimpleNamespace(folder=Path("trace")))
@@ -60,6 +60,22 @@ def test_a_place_that_is_taken_to_be_responsible_is_asked_about_what_differed_fi
     told = replace(result("block.attention"), first_divergence=first)
     assert guilty(told, tensors, {}, "activation/block.attention.dropout") == [Guilty("block.attention", tensors[0])]
     assert guilty(told, tensors, {}, "activation/block.attention") == [Guilty("block.attention", tensors[1])]
+
+
+@pytest.mark.parametrize(("layers", "expected"), [(["rnn"], ("lstm", "rnn")), (["rnn", "rnn_1"], ("", ""))])
+def test_a_module_that_is_several_layers_in_keras_is_asked_with_the_whole_model(
+    layers: list[str], expected: tuple[str, str]
+) -> None:
+    """What goes into the last layer of a stack is not what goes into the stack."""
+    survey = Survey(
+        side="torch", modules=[], weights=[], called=[], outputs=[Seen(key="lstm", module="lstm", shape=(2,))]
+    )
+    matching = Matching(matches=[Match(torch="lstm", keras=layers[-1], axes=[0], by="weights")])
+    entries = [Entry(torch=[f"lstm.{number}"], keras=[f"{layer}/kernel"]) for number, layer in enumerate(layers)]
+    made = Asked(survey, matching, [], (TRACE, TRACE), Mapping(entries=entries)).questions(
+        Guilty("lstm", activation("lstm"))
+    )
+    assert made and (made[0].module, made[1].module) == expected
 
 
 @pytest.mark.parametrize(

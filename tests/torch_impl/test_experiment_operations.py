@@ -117,6 +117,30 @@ def test_a_reshape_can_leave_another_order() -> None:
     assert torch.equal(under(heads, knob, "axes 1 and 2 exchanged after it"), expected)
 
 
+def test_parts_can_be_joined_in_another_order() -> None:
+    def both() -> torch.Tensor:
+        return torch.cat([X.amax(1), X.mean(1)], dim=-1)
+
+    (knob,) = found(both)
+    assert (knob.of, knob.name) == ("concatenation", "order") and len(knob.words) == 1
+    assert torch.equal(under(both, knob, "parts 0 and 1 exchanged"), torch.cat([X.mean(1), X.amax(1)], dim=-1))
+
+
+def test_the_parts_of_a_tensor_can_be_taken_in_another_order() -> None:
+    def gated() -> torch.Tensor:
+        scale, shift, gate = X.unbind(1)
+        return (1 + scale) * gate + shift
+
+    a, b, c = X.unbind(1)
+    (knob,) = (each for each in found(gated) if each.of == "split")
+    assert torch.equal(under(gated, knob, "parts 0 and 2 exchanged"), (1 + c) * a + b)
+    assert torch.equal(under(gated, knob, "parts 1, 2, 0"), (1 + b) * a + c)
+
+
+def test_parts_of_several_shapes_are_not_exchanged() -> None:
+    assert [each.of for each in found(lambda: X.split([1, 2], 1)[0]) if each.of == "split"] == []
+
+
 def test_a_function_can_be_left_out() -> None:
     def act() -> torch.Tensor:
         return functional.relu(X).exp()

@@ -1,4 +1,4 @@
-"""Other ways to do the ops of a call: paddings that no argument of PyTorch says, and other orders of a reshape.
+"""Other ways to do the ops of a call: paddings that no argument of PyTorch says, other orders of a reshape and of parts.
 
 A TorchFunctionMode sees the functions as the module's code and nn.functional call them, and calls others in place of
 them.
@@ -21,9 +21,11 @@ from parity.diagnose.experiment.masks import HIDDEN
 from parity.diagnose.experiment.operations import (
     COUNTED,
     FUNCTION,
+    JOIN,
     ORDER,
     PADDING,
     RESHAPE,
+    SPLIT,
     SUM,
     TRANSPOSE,
     Axis,
@@ -47,6 +49,8 @@ CODE = "code"  # the kind of what stands in no layer
 PAD = "pad"  # of nn.functional
 RESHAPES = ("reshape", "view", "flatten", "unflatten")
 TRANSPOSES = ("permute", "transpose", "swapaxes", "movedim", "moveaxis")
+JOINS = ("cat", "concat", "concatenate", "stack")
+SPLITS = ("split", "chunk", "unbind", "tensor_split")
 
 # Functions that keep the shape of what they are given, so that they can be left out, as pools can be too.
 FUNCTIONS = (
@@ -59,7 +63,7 @@ SUMS = ("add", "sub", "mul")
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 
-KNOWN = (PAD, *RESHAPES, *TRANSPOSES, *FUNCTIONS, *SUMS, ATTENTION)
+KNOWN = (PAD, *RESHAPES, *TRANSPOSES, *JOINS, *SPLITS, *FUNCTIONS, *SUMS, ATTENTION)
 
 Function = Callable[..., Any]
 Given = dict[str, Any]  # the arguments of a function by name
@@ -121,6 +125,9 @@ def _given(kind: str, args: tuple, kwargs: Given) -> Given:
 
 def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any) -> Iterator[Operation]:
     """Yield a call with the other ways to do it."""
+    if name in (*JOINS, *SPLITS):
+        yield from _of_parts(name, number, args, result)
+        return
     x = args[0] if args else None
     if not isinstance(x, torch.Tensor) or not isinstance(result, torch.Tensor):
         return
@@ -145,6 +152,31 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield Operation(name, number, FUNCTION, CODE, SOFTMAX, {ways.LEFT_OUT: _without_softmax})
     if name in FUNCTIONS or _kind(name) in POOLS:
         yield Operation(name, number, FUNCTION, CODE, name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]})
+
+
+def _of_parts(name: str, number: int, args: tuple, result: Any) -> Iterator[Operation]:
+    """Yield a call that joins tensors or takes one apart, with other orders of the parts.
+
+    What a tensor is taken apart into is exchanged if it is of one shape: code that takes other shapes would fail.
+    """
+    is_join = name in JOINS
+    parts = args[0] if is_join and args else result
+    if not isinstance(parts, (tuple, list)) or not (is_join or len({part.shape for part in parts}) == 1):
+        return
+    way, kind = (_joined, JOIN) if is_join else (_apart, SPLIT)
+    others = {text: partial(way, order) for text, order in ways.arrangements(len(parts)).items()}
+    if others:
+        yield Operation(name, number, ORDER, kind, "as they are", others)
+
+
+def _joined(order: Sequence[int], function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    joined: torch.Tensor = function([args[0][number] for number in order], *args[1:], **kwargs)
+    return joined
+
+
+def _apart(order: Sequence[int], function: Function, args: tuple, kwargs: Given) -> tuple[torch.Tensor, ...]:
+    parts = function(*args, **kwargs)
+    return tuple(parts[number] for number in order)
 
 
 def _without_softmax(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:

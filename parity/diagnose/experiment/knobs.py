@@ -9,6 +9,7 @@ import contextlib
 import enum
 import re
 import types
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ NEAR = 2  # lines: those of a statement, and its neighbours
 # What a mask can be.
 AS_GIVEN, INVERTED, LEFT_OUT, THEIRS = "as given", "inverted", "left out", "the other side's"
 SLICES, DENSE = "IndexedSlices", "dense"  # TensorFlow's gradient of an embedding, and what else it can be
+MOST_SIBLINGS = 3  # values that other modules of a class have
 FEW = 8  # entries of a tuple that is a setting, such as a padding; longer ones are data
 
 
@@ -142,6 +144,16 @@ def joint(found: Iterable[Knob]) -> Iterator[Knob]:
     for several in alike.values():
         if len(several) > 1:
             yield several[0]._replace(owner=f"{several[0].owner} ({len(several)} of them)", changed=together(several))
+
+
+def of_siblings(knob: Knob, among: Iterable[Knob]) -> list[Any]:
+    """Return what other modules of the class have for an attribute, the usual value first: one of many may be wrong."""
+    own = knob.owner.partition(" (")[0], knob.of, knob.name, knob.kind  # also of several that are changed together
+    is_of_module = bool(knob.of) and knob.kind == "attribute" and not knob.is_size
+    alike = [each for each in among if is_of_module and (each.owner, each.of, each.name, each.kind) == own]
+    values = [each.value for each in alike if repr(each.value) != repr(knob.value)]
+    usual = Counter(map(repr, values)).most_common(MOST_SIBLINGS)
+    return [next(value for value in values if repr(value) == text) for text, _ in usual]
 
 
 def widened(trial: tuple[Knob, Any], among: Iterable[Knob]) -> tuple[Knob, Any]:

@@ -19,6 +19,7 @@ PADDING, ORDER, FUNCTION, SUM = "padding", "order", "function", "sum"  # what ca
 LEFT_OUT: Final = "left out"
 FIRST, SECOND = "the first alone", "the second alone"  # of two that are added or multiplied
 RESHAPE, TRANSPOSE = "reshape", "transpose"
+JOIN, SPLIT = "concatenation", "split"
 # The sign that is written for a function of two tensors, and the function that does what a sign means.
 SIGNS: Final = {
     "add": "+",
@@ -197,6 +198,19 @@ def orders(before: Sequence[int], after: Sequence[int]) -> list[Order]:
     if len(before) != len(after):
         found += [Order(True, *axes) for axes in _exchanges(before)]
     return found
+
+
+def arrangements(count: int) -> dict[str, tuple[int, ...]]:
+    """Return the other orders in which so many parts may stand, by the text that tells them: two are exchanged first.
+
+    At last all are in reverse, or three in turn.
+    """
+    pairs = itertools.combinations(range(count), 2)
+    found = {f"parts {first} and {second} exchanged": tuple(exchanged(count, first, second)) for first, second in pairs}
+    plain = tuple(range(count))
+    turns = [(*plain[1:], plain[0]), (plain[-1], *plain[:-1]), plain[::-1]]
+    found |= {f"parts {', '.join(map(str, turn))}": turn for turn in turns if turn not in found.values()}
+    return dict(list(found.items())[:MOST])
 
 
 def _exchanges(shape: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,7 @@ from parity.results import CaseResult, worst
 from parity.trace import keys
 from parity.trace.experiment import Question, Tensor
 from parity.trace.manifest import Trace
+from parity.trace.mapping import Mapping as Weights
 from parity.trace.mapping import Match, Matching
 from parity.trace.survey import Survey
 from parity.verdict.traces import Unequal
@@ -88,10 +89,19 @@ class Asked:
         matching: which tensors correspond.
         unequal: all tensors that differ.
         traces: the recordings, torch's first.
+        weights: which weights correspond.
     """
 
-    def __init__(self, torch: Survey, matching: Matching, unequal: Sequence[Unequal], traces: tuple[Trace, Trace]):
+    def __init__(
+        self,
+        torch: Survey,
+        matching: Matching,
+        unequal: Sequence[Unequal],
+        traces: tuple[Trace, Trace],
+        weights: Weights | None = None,
+    ):
         self._torch, self._matching = torch, matching
+        self._weights = [(entry.torch, entry.keras) for entry in weights.entries] if weights else []
         self._owners = {seen.key: seen.module for seen in torch.outputs}
         self._shapes = {seen.key: seen.shape for seen in torch.outputs}
         self._differ = {plain(tensor.name) for tensor in unequal if tensor.kind == "activation"}
@@ -114,6 +124,8 @@ class Asked:
             return None
         scope = self._scope(plain(asked.where), torch.module)
         layer = self._layer(scope, keras.module)
+        if not self._has_all_of(scope, layer):
+            scope = layer = ""
         mine, theirs = self._folders
         return (
             Question(module=scope, tensor=torch, innocent=self._innocent("torch"), own=mine, other=theirs),
@@ -186,6 +198,15 @@ class Asked:
                     return path
             scope = around(scope, list(self._owners.values()))
         return ""
+
+    def _has_all_of(self, scope: str, layer: str) -> bool:
+        """Return whether a layer of Keras's has all the weights that a module of torch's has.
+
+        Where a module of torch's is several layers in Keras, as a stack of LSTMs is, the last one is only a part of it.
+        """
+        below = f"{scope}."
+        theirs = [names for mine, names in self._weights if any(name.startswith(below) for name in mine)]
+        return not (scope and layer) or all(name.startswith(f"{layer}/") for names in theirs for name in names)
 
     def _innocent(self, side: str) -> list[str]:
         """Return a side's modules that return the same as the other's."""

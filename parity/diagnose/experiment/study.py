@@ -212,7 +212,8 @@ def _tried(question: Question, live: Live, known: _Known) -> Callable[[Knob], Se
 
     def values(knob: Knob) -> Sequence[Any]:
         likely = [*(word for word in words if word in knob.words), *knob.words, *words, *around]
-        return [*_switched_off(knob, question.tensor.kind), *_values(knob, theirs, likely, live.functions)]
+        first = [*_switched_off(knob, question.tensor.kind), *knobs.of_siblings(knob, known.named)]
+        return [*first, *(each for each in _values(knob, theirs, likely, live.functions) if each not in first)]
 
     return values
 
