@@ -1,4 +1,4 @@
-"""Other ways to do the ops of a call: paddings that no argument of PyTorch says, other orders of a reshape and of parts.
+"""Other ways to do the ops of a call: paddings that no argument says, other orders of a reshape and of parts.
 
 A TorchFunctionMode sees the functions as the module's code and nn.functional call them, and calls others in place of
 them.
