@@ -790,6 +790,18 @@ def test_a_setting_that_several_modules_have_alike_is_changed_in_all_of_them() -
     assert (both.changes[0][0].owner, both.changes[0][1]) == ("SimpleNamespace (2 of them)", 0.5)
 
 
+def test_an_argument_can_be_what_another_of_its_shape_is() -> None:
+    query, key, value = (np.full((2, size), float(size)) for size in (3, 4, 4))
+    given = {"query": query, "key": key, "value": value, "mask": np.ones((2, 4), bool), "scale": 0.5}
+    found = {knob.name: knob for knob in knobs.tensors(given, Owner("a", "attention", SimpleNamespace()))}
+    assert {name: knob.words for name, knob in found.items()} == {"key": ("that of value",), "value": ("that of key",)}
+    with found["value"].changed("that of key"):
+        assert given["value"] is key
+    assert given["value"] is value
+    same = {"query": query, "key": query}
+    assert list(knobs.tensors(same, Owner("a", "attention", SimpleNamespace()))) == []
+
+
 def test_what_others_of_the_class_have_is_tried_first() -> None:
     """One of many layers may be set up wrongly, or several of them alike."""
     cells = [SimpleNamespace(padding=text) for text in ("causal", "same", "causal", "valid", "same")]

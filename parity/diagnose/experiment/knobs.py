@@ -10,7 +10,7 @@ import enum
 import re
 import types
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -123,6 +123,35 @@ def arguments(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
         if is_setting(value):
             change = assignment(given, name)
             yield Knob(name, of, "", value, "argument", change, (), owner.kind, owner.path)
+
+
+def tensors(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
+    """Yield the float tensors among the arguments of a call, each of which can be what another of its shape is.
+
+    Args:
+        given: the arguments by name, which the next call takes from here.
+        owner: the module that is called.
+    """
+    floats = {name: value for name, value in given.items() if "float" in str(getattr(value, "dtype", ""))}
+    for name, value in floats.items():
+        others = {
+            f"that of {other}": given[other]
+            for other in floats
+            if given[other] is not value and tuple(given[other].shape) == tuple(value.shape)
+        }
+        if others:
+            change = among(assignment(given, name), others)
+            of = type(owner.module).__name__
+            yield Knob(name, of, "", AS_GIVEN, "argument", change, tuple(others), owner.kind, owner.path)
+
+
+def among(change: Changed, ways: Mapping[str, Any]) -> Changed:
+    """Return the change to one of some values, by the text that tells it."""
+
+    def changed(how: Any) -> AbstractContextManager[None]:
+        return change(ways[how])
+
+    return changed
 
 
 def is_near(knob: Knob, lines: Iterable[str]) -> bool:

@@ -7,13 +7,12 @@ sides' masks may have other forms (booleans, zeros and ones, or what is added to
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.knobs import AS_GIVEN, INVERTED, LEFT_OUT, THEIRS, Changed, Knob, Owner, assignment
+from parity.diagnose.experiment.knobs import AS_GIVEN, INVERTED, LEFT_OUT, THEIRS, Knob, Owner, among, assignment
 from parity.trace.experiment import Mask
 
 LARGEST: Final = 1 << 20  # elements
@@ -73,14 +72,7 @@ def of_value(
             for text, each in ways.items()
             if each is None or not np.array_equal(np.broadcast_to(own, each.shape), each)
         }
-        yield knob._replace(changed=_among(knob.changed, {AS_GIVEN: value, **made}), words=tuple(made))
-
-
-def _among(change: Changed, ways: Mapping[str, Any]) -> Changed:
-    def changed(how: Any) -> AbstractContextManager[None]:
-        return change(ways[how])
-
-    return changed
+        yield knob._replace(changed=among(knob.changed, {AS_GIVEN: value, **made}), words=tuple(made))
 
 
 def fitted(mask: Array, shape: tuple[int, ...]) -> Array | None:

@@ -195,7 +195,7 @@ def _known(question: Question, live: Live) -> _Known:
     run, read = executed(live.replay, live.is_models, live.is_paused)
     in_graphs = live.graph_settings(read, question.masks)
     named = [*_named(live, run, read), *(knob for knob in in_graphs if knob.kind == "attribute")]
-    named += masks.knobs(*live.arguments(), question.masks, live.array, live.like)
+    named += [*masks.knobs(*live.arguments(), question.masks, live.array, live.like), *knobs.tensors(*live.arguments())]
     in_code = [*_in_code(run), *(knob for knob in in_graphs if knob.kind != "attribute")]
     values = [plain(knob.value) for knob in (*named, *in_code)]
     settings = [value for value in values if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
