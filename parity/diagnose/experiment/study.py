@@ -145,8 +145,9 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     if question.settings is None:
         return Outcome(settings=known.settings, masks=list(masks.told(live.arguments()[0], live.array)))
     assert recorded.other
-    is_number = recorded.other.value.size == 1 and bool(recorded.other.value.any())
-    if question.tensor.kind not in LATER and not is_number and np.ptp(recorded.other.value) == 0:
+    theirs, is_forward = recorded.other.value, question.tensor.kind not in LATER
+    is_number = is_forward and theirs.size == 1 and bool(theirs.any())
+    if is_forward and not is_number and np.ptp(theirs) == 0:
         # A dropout of everything, an epsilon without end, a factor of 0: whatever makes an output vanish would do.
         problem = "the other side returns one number everywhere, as many settings do"
         return Outcome(settings=known.settings, problem=problem)
