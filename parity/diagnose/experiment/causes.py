@@ -56,6 +56,8 @@ IDS: Final = {
     ("max_pool", "pool_mode"): "pool.kind",
     ("average_pool", "pool_mode"): "pool.kind",
     ("reshape", "order"): "reshape.order",
+    ("concatenation", "order"): "concatenation.order",
+    ("split", "order"): "split.order",
     ("module", "sum"): WIRING,
     ("attention", "window"): "attention.window",
     ("cast", "dtype"): "cast.dtype",
