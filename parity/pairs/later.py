@@ -46,29 +46,19 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
 
 def _found(experiment: Experiment, asked: Parted, examined: Examined) -> list[Cause]:
     """Return the causes that the forward pass has, or the module of a difference, or else the modules around it."""
-    context, kinds = experiment.context, experiment.traces[0].manifest.modules
-    if context.matching is None or context.mapping is None:
-        return []
-    questions = list(later.questions(asked, context.matching, context.mapping, experiment.traces))
-    if asked.step == 0 and (found := experiment.behind(examined, questions[-1])):
+    scopes = _questions(experiment, asked)
+    if scopes and asked.step == 0 and (found := experiment.behind(examined, scopes[-1])):
         return found
-    for torch, keras in questions:
-        both: dict[str, tuple[Question, Question]] = {asked.where: (torch, keras)}
-        for outcomes in experiment.outcomes(both).values():
-            paths = torch.module, keras.module
-            likely = [later.likely(outcome, asked.kind) for outcome in outcomes]
-            if found := causes(asked.where, kinds.get(torch.module, ""), likely[0], likely[1], paths):
-                return found
-    return []
+    answers = (_named(experiment, asked.kind, {asked.where: both_sides}) for both_sides in scopes)
+    return next(filter(None, (found[asked.where] for found in answers)), [])
 
 
 def _with_lines(experiment: Experiment, asked: Parted, words: str) -> str:
     """Return a description of a loss together with the ops and lines at which both sides' computations of it part."""
-    context = experiment.context
-    if asked.kind != "loss" or context.matching is None or context.mapping is None:
+    scopes = _questions(experiment, asked)
+    if asked.kind != "loss" or not scopes:
         return words
-    *_, of_model = later.questions(asked, context.matching, context.mapping, experiment.traces)
-    told = experiment.described({asked.where: of_model})[asked.where]
+    told = experiment.described({asked.where: scopes[-1]})[asked.where]
     return "; ".join(filter(None, (words, told.words)))
 
 
@@ -77,19 +67,32 @@ def _alike(experiment: Experiment, asked: Parted, examined: Examined) -> list[Ca
 
     Only the module itself is asked: with the same gradient of its outputs, one that just follows is the same.
     """
-    context, kinds = experiment.context, experiment.traces[0].manifest.modules
-    if context.matching is None or context.mapping is None:
-        return []
-    questions = {}
-    for other in later.alike(asked, examined.unequal, kinds)[:MOST_ALIKE]:
-        questions[other.where] = next(later.questions(other, context.matching, context.mapping, experiment.traces))
+    others = later.alike(asked, examined.unequal, experiment.traces[0].manifest.modules)[:MOST_ALIKE]
+    questions = {each.where: scopes[0] for each in others if (scopes := _questions(experiment, each))}
     named = []
-    for where, outcomes in experiment.outcomes(questions).items():
-        torch, keras = questions[where]
-        likely = [later.likely(outcome, asked.kind) for outcome in outcomes]
-        found = causes(where, kinds.get(torch.module, ""), likely[0], likely[1], (torch.module, keras.module))
+    for where, found in _named(experiment, asked.kind, questions).items():
         words = difference(asked.kind, where, *later.both(asked._replace(name=where), experiment.traces))
         named += [later.as_later(cause, asked.kind, words) for cause in found]
+    return named
+
+
+def _questions(experiment: Experiment, asked: Parted) -> list[tuple[Question, Question]]:
+    """Return the questions about a difference, the innermost module first and the model last; none if it has none."""
+    context = experiment.context
+    if context.matching is None or context.mapping is None:
+        return []
+    return list(later.questions(asked, context.matching, context.mapping, experiment.traces))
+
+
+def _named(
+    experiment: Experiment, kind: str, questions: dict[str, tuple[Question, Question]]
+) -> dict[str, list[Cause]]:
+    """Return the causes that both sides find, by the places of the questions; `kind` is that of the tensors."""
+    kinds, named = experiment.traces[0].manifest.modules, {}
+    for where, outcomes in experiment.outcomes(questions).items():
+        paths = questions[where][0].module, questions[where][1].module
+        mine, theirs = (later.likely(outcome, kind) for outcome in outcomes)
+        named[where] = causes(where, kinds.get(paths[0], ""), mine, theirs, paths)
     return named
 
 

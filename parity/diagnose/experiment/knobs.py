@@ -140,12 +140,12 @@ def tensors(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
             if given[other] is not value and tuple(given[other].shape) == tuple(value.shape)
         }
         if others:
-            change = among(assignment(given, name), others)
+            change = one_of(assignment(given, name), others)
             of = type(owner.module).__name__
             yield Knob(name, of, "", AS_GIVEN, "argument", change, tuple(others), owner.kind, owner.path)
 
 
-def among(change: Changed, ways: Mapping[str, Any]) -> Changed:
+def one_of(change: Changed, ways: Mapping[str, Any]) -> Changed:
     """Return the change to one of some values, by the text that tells it."""
 
     def changed(how: Any) -> AbstractContextManager[None]:

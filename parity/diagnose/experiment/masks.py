@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.knobs import AS_GIVEN, INVERTED, LEFT_OUT, THEIRS, Knob, Owner, among, assignment
+from parity.diagnose.experiment.knobs import AS_GIVEN, INVERTED, LEFT_OUT, THEIRS, Knob, Owner, assignment, one_of
 from parity.trace.experiment import Mask
 
 LARGEST: Final = 1 << 20  # elements
@@ -72,7 +72,7 @@ def of_value(
             for text, each in ways.items()
             if each is None or not np.array_equal(np.broadcast_to(own, each.shape), each)
         }
-        yield knob._replace(changed=among(knob.changed, {AS_GIVEN: value, **made}), words=tuple(made))
+        yield knob._replace(changed=one_of(knob.changed, {AS_GIVEN: value, **made}), words=tuple(made))
 
 
 def fitted(mask: Array, shape: tuple[int, ...]) -> Array | None:

@@ -1,8 +1,8 @@
-"""Other ways to do what single ops of a framework do: where windows lie, and in which order numbers are reshaped.
+"""Other ways to do what single ops of a framework do: where windows lie, and in which order numbers and parts stand.
 
 No argument of PyTorch's layers says these: a padding that differs at both ends of an axis, as TensorFlow's "same" does,
-zeros that count in a maximum, a reshape where the other side transposes. So the op is done in the other way, in the
-running process, while its module is called again.
+zeros that count in a maximum, a reshape where the other side transposes, parts that are joined in another order. So the
+op is done in the other way, in the running process, while its module is called again.
 """
 
 import itertools
